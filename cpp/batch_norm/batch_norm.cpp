@@ -33,7 +33,7 @@ void check_eps(const char* call, double eps) {
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), call, ": eps must be 0 or a positive number; got ", eps);
 }
 
-// Checks the residual and adds the fused options of a forward call to the problem and its arguments.
+// Checks the residual, then writes the fused options of a forward call to `p` and `a`.
 void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Call& options, BatchNormProblem& p,
           BatchNormArgs& a) {
   p.relu = a.relu = f.relu;

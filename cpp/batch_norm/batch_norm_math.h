@@ -136,7 +136,7 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Computes the sums of each f(offsets) over all members of `s`; every thread of the team gets them.
+// Sums each function f(offsets) over all members of `s`. Every thread of the team gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);

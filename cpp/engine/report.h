@@ -17,7 +17,7 @@ struct EngineReport {
   std::string why_not{};  // empty when the engine can run the problem
   std::string config{};
   std::vector<std::string> configs{};      // all allowed configs, best guess first
-  std::vector<size_t> config_workspace{};  // of each of them, in bytes
+  std::vector<size_t> config_workspace{};  // bytes of workspace of each config
   double estimate_us = 0;
   double measured_us = 0;                                      // 0 when not measured
   std::vector<std::pair<std::string, double>> measurements{};  // each measured config with its time in microseconds

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy with logits: the public functions, their checks and their problem. Maths: loss_math.h.
+// Cross-entropy with logits: the public functions. They check their arguments and describe the call as a LossProblem.
+// Maths: loss_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/loss/loss_math.h"

@@ -22,7 +22,7 @@ struct PoolingProblem {
   int64_t adaptive = 0;   // windows follow from the sizes alone; `window` is then an upper bound
   // Alignment in bytes of all tensors in memory: at most 16; less than 16 only on a GPU.
   int64_t alignment = 16;
-  TensorDesc y;        // only for backward of lp
+  TensorDesc y;        // only for the gradient of Lp pooling
   TensorDesc indices;  // rank 0 if there are none; the shape is that of y
 };
 

@@ -114,7 +114,8 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   }
 }
 
-// The same for elements in memory; the last group may have fewer than four. `dense`: both tensors are row-major.
+// Computes four elements in memory, `group` * 4 and the next; the last group may have fewer than four. `dense`: both
+// tensors are row-major.
 template <Random kind, class T>
 MINIDNN_HD void random_elements(const RandomProblem& p, const RandomArgs& a, int64_t group, int64_t n, bool dense) {
   using A = Accumulator<T>;

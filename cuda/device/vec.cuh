@@ -23,8 +23,8 @@ template <> struct BitsOf<8> {
 // The elements of T in 16 bytes.
 template <class T> constexpr int kVecWidth = 16 / int(sizeof(T));
 
-// N elements of T, packed in words. In an array of elements, each would take its own register where branches join, and
-// would be unpacked immediately after the load.
+// N elements of T, packed in words, so that they take few registers. The compiler gives each element of an array T[N] a
+// register of its own where branches join, and unpacks it immediately after the load.
 template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Vec {
   static constexpr int kBytes = N * int(sizeof(T)), kBits = 8 * int(sizeof(T));
   using Bits = typename BitsOf<sizeof(T)>::type;

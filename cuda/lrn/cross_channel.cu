@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local response norm of dense tensors.
-// - Planes (lrn_cross_channel_planes): threads loop over the channels; see sliding_window.cuh.
-// - Channels innermost: a thread has a strip of channels. It loads the strip and its neighbours on both sides with all
-//   loads in flight at the same time; other threads load the neighbours too, so these arrive from the L1.
+// - Channels outermost, NCHW (lrn_cross_channel_planes): each thread loops over the channels; see sliding_window.cuh.
+// - Channels innermost, NHWC: each thread computes a strip of channels. It loads the strip and its neighbours on both
+//   sides, and issues all loads before it uses the first. Neighbouring threads load the same elements, so most of these
+//   loads hit the L1.
 // - Numerics: the window of each element is summed separately. A sliding sum would keep the rounding errors of large
 //   elements.
-// - Backward: threads exchange g (lrn_math.h) through shared memory. Where a block ends in the middle of a
-//   position's channels, it also computes the g of the neighbouring strip.
+// - Backward: threads exchange the factor g (lrn_math.h) through shared memory. If a block ends in the middle of the
+//   channels of a position, it also computes g of the next strip.
 #include "cuda/lrn/cross_channel_params.h"
 #include "cuda/lrn/sliding_window.cuh"
 

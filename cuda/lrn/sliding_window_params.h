@@ -41,7 +41,7 @@ struct SlidingWindowParams {
   FastDivmod by_chunks, by_threads, by_tiles, by_slices, by_slice;
 };
 
-// The scalars of a call, for all kinds of windows.
+// The scalar arguments of an LRN or LCN call.
 struct LrnFactors {
   float scale, beta, k, slope;  // scale: alpha / elements of a window; slope: 2 beta scale
 };

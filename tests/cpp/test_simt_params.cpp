@@ -10,7 +10,7 @@ static float at(const void* base, int64_t offset) {
   return *reinterpret_cast<const float*>(static_cast<const char*>(base) + offset);
 }
 
-// One launch: all elements of all tiles, in every split of k.
+// Visits all elements of all tiles of one launch, for each split of k.
 static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
   uint64_t elements = 0;
   for (uint32_t batch_index = 0; batch_index < p.batch.size; ++batch_index)

@@ -20,7 +20,7 @@ constexpr int64_t kInferenceBytes = 32 << 20;  // like kNormSummedBytes, for the
 struct Tile {
   int64_t channel, count;                 // channels of the tile
   double *first, *second;                 // joined results: mean and squares, or the two sums of gradients
-  float *mean, *factor, *offset, *slope;  // lines
+  float *mean, *factor, *offset, *slope;  // arrays over the columns of the tile
   float *var, *inv_std;
   float* results;  // results of sections
   Tile(const Tiling& c, int64_t tile, void* workspace)

@@ -44,8 +44,8 @@ struct FilterTapsPlan final : Plan<ConvProblem> {
       : p(problem),
         g(conv_geometry(problem)),
         x(padded(p, g)),
-        // The kernel reads whole panels, also where the last columns do not exist. After the last pixel, only a copy
-        // has space for them: so dy is copied if its last panel is not full.
+        // The kernel reads whole panels of columns. If the last panel of dy is not full, the kernel would read beyond
+        // the last pixel, so dy is copied to memory that has space for a whole panel.
         dy(g.y, operand_dtype(p), g.images, g.groups, g.y.channels % kernel.columns, {}) {
     const std::vector<ConvPhase> phases = conv_phases(g);
     for (const ConvTap& tap : phases[0].taps)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.layer_norm.reference: the shared maths; one thread computes a row and, backward, a parameter.
+// cpu.layer_norm.reference: the shared maths. A thread computes one row at a time; for the gradients of scale and bias,
+// one element at a time.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"

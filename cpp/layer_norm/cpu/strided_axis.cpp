@@ -34,7 +34,7 @@ struct Tiling {
   }
   // Scratch of one sample, in floats: two float64 sums and four float32 lines per channel, then the sums of sections.
   int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
-  // Backward: the two sums per channel of all samples, in floats.
+  // Backward: floats for the sums of dy and of dy * x_hat, for each channel of each sample.
   int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
 };
 

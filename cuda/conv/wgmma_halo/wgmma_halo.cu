@@ -48,7 +48,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     Y* const y = place(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
-    // r: which of the lane's two filters the sum belongs to; q: its position
+    // r: which of the lane's two filters sum i belongs to; q: the output position of sum i
     for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;

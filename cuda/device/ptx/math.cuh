@@ -38,7 +38,8 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 }
-// The larger numbers of two pairs. T names the type of the 16-bit elements in a word; a NaN is ignored.
+// The maximum of the lower and of the upper elements of two words. T is the type of the 16-bit elements. If one element
+// is NaN, the result is the other.
 __device__ __forceinline__ uint32_t max_x2(bfloat16, uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));

@@ -181,7 +181,7 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    if (extras)  // one branch: predicated instructions would be three quarters of the loop
+    if (extras)  // one branch around all extras: without it, each is predicated, and they are three quarters of the loop
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);

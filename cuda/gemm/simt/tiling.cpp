@@ -51,7 +51,7 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
   const double blocks = std::ceil(s.tiles * splits / sms);  // blocks of the SM that has most
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  const double slices = std::ceil(s.slices / splits) + 4;  // 4: slices in flight at the start, and the epilogue
+  const double slices = std::ceil(s.slices / splits) + 4;  // the start and the epilogue cost as much as 4 slices
   // Instructions of a thread for a slice: multiply-adds, loads from shared memory, five for each element that it
   // fetches, and about 20 more.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;

@@ -24,7 +24,7 @@ struct Sm90Operand {
   // tile: coordinate step of each tap digit; digit 2 is the map's dimension 1, digits 0 and 1 are its dimension 2
   int32_t tap_step[3]{};
   int32_t corner[3]{}, position_step[3]{};  // pixels: the coordinate of position 0, and its step for each position
-  int32_t offset_step[3]{};                 // pixels: the step of the im2col offset for each tap
+  int32_t offset_step[3]{};                 // pixels: how far the im2col offset moves from one tap to the next
 };
 
 // What differs between the phases of a problem: the taps, where they begin, and the output.

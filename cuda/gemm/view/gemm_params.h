@@ -68,7 +68,7 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates32& d) {
 // An index below 2^31, with divisors.
 struct GemmIndex32 {
   uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // the sizes of coordinates 1, 2 and 3; coordinate 0 is the outermost
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const { return coordinates_of(by, i); }
 };

@@ -12,7 +12,8 @@ namespace minidnn {
 template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? b : a; }
 
 // A compensated sum: the rounding error of each addition is added to the next term, so a million terms lose no more
-// accuracy than a few. Inf and NaN give the same result as in a plain sum. T is a number, or a vector with a sum per lane.
+// accuracy than a few. Inf and NaN give the same result as in a plain sum. T is a number, or a vector with a sum per
+// lane.
 template <class T> struct CompensatedSum {
   T sum{}, compensation{};
   MINIDNN_HD void add(T v) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stride, padding and dilation as passed by callers: checks, their problem texts, and the output sizes. Layouts of images.
+// Stride, padding and dilation as passed by callers: checks, their problem texts, and the output sizes. Layouts of
+// images.
 #pragma once
 #include <span>
 #include <string>

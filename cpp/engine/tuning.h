@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The measurements of find(), kept in a text file with one line per device, problem and restrictions of the call:
 //   device <tab> problem and restrictions <tab> engine <tab> revision <tab> config <tab> microseconds, for example
-//   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.block_per_row <tab> 1 <tab> <tab> 3.2
+//   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.block_per_row <tab> 1 <tab> <tab>
+//   3.2
 #pragma once
 #include <atomic>
 #include <map>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.persistent: batch norm of channels that a cluster of blocks holds in shared memory; see persistent.cu.
+// cuda.batch_norm.persistent: batch norm of channels that a cluster of blocks holds in shared memory; see
+// persistent.cu.
 #include <algorithm>
 #include <numeric>
 

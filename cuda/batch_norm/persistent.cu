@@ -7,8 +7,8 @@
 // - Bytes: x, and backward dy, are read once.
 // - Copies: a thread starts all of its copies first, then waits for them one stage at a time. No other thread reads its
 //   vectors, so the copies need no barrier.
-// - Sums: those of cuda.batch_norm.two_pass (channel_sums.cuh), joined by warps, then by block. Each block sends its sums to
-//   all blocks of the cluster, and all compute equal lines from them.
+// - Sums: those of cuda.batch_norm.two_pass (channel_sums.cuh), joined by warps, then by block. Each block sends its
+//   sums to all blocks of the cluster, and all compute equal lines from them.
 #include "cuda/batch_norm/persistent_params.h"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"

@@ -86,7 +86,8 @@ class BlockReduce {
 };
 
 #if __CUDA_ARCH__ >= 900
-// The values that the blocks of a cluster send to each other, once, and the mbarrier that counts them. In shared memory.
+// The values that the blocks of a cluster send to each other, once, and the mbarrier that counts them. In shared
+// memory.
 template <int kMaxBlocks> struct ClusterExchange {
   float4 of_block[1][kMaxBlocks];
   uint64_t arrived;

@@ -63,8 +63,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
     return v;
   }
 
-  // Converts to and from N floats. T is float, float16 or bfloat16. Without loops, because an unrolled loop over f leads
-  // to other decisions of the compiler about loops around it.
+  // Converts to and from N floats. T is float, float16 or bfloat16. Without loops, because an unrolled loop over f
+  // leads to other decisions of the compiler about loops around it.
   __device__ __forceinline__ void unpack(float* f) const {
     unpack_word(word[0], f);
     if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);

@@ -42,8 +42,8 @@ bool tile_registers(Tiling& c, const Device& d) {
   if (threads_for(c, each) <= full) set_blocks(c, most, each, full);
   else if (!set_blocks(c, most, max_thread_vectors, full) && !set_blocks(c, most, max_thread_vectors, 1024))
     return false;
-  // Fewer lanes reduce a row in fewer steps, but leave fewer threads. They are used if there are enough rows to fill the
-  // GPU. Eight lanes still load a whole line of memory at a time.
+  // Fewer lanes reduce a row in fewer steps, but leave fewer threads. They are used if there are enough rows to fill
+  // the GPU. Eight lanes still load a whole line of memory at a time.
   for (uint32_t lanes : {16, 8})
     if (r.vectors <= lanes * each && r.rows * lanes >= int64_t(1024) * d.sm_count) r.threads = lanes;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy over any axis and strides, by a block or a thread per row; and the kernels that add up the partial sums
 // of all blocks.
-// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared memory:
-// less than 1 KB. Bytes: forward reads x twice, the second time from the cache if a block's rows fit it. Numerics: those
-// of loss_math.h, in the accumulator's type; sums over rows are compensated.
+// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared
+// memory: less than 1 KB. Bytes: forward reads x twice, the second time from the cache if a block's rows fit it.
+// Numerics: those of loss_math.h, in the accumulator's type; sums over rows are compensated.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/griddep.cuh"

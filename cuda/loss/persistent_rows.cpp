@@ -29,8 +29,8 @@ LossRows params_of(const LossProblem& p, const Device& d) {
     t.shape.threads = rows::kBlock;
     t.shape.chunks = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
   }
-  // The reduction at the end of a row costs as much time as the elements of a few lanes. So a row has no more lanes than
-  // fill the GPU.
+  // The reduction at the end of a row costs as much time as the elements of a few lanes. So a row has no more lanes
+  // than fill the GPU.
   if (!backward) {
     const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);

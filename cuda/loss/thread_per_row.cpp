@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.thread_per_row: a thread per row, for few classes, or for neighbouring rows whose elements are neighbours in
-// memory.
+// cuda.loss.thread_per_row: a thread per row, for few classes, or for neighbouring rows whose elements are neighbours
+// in memory.
 #include "cuda/loss/generic.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). Operands whose rows are not multiples of
-// 16 bytes are copied first. So is b in large TF32 products if neither operand is contiguous along K.
+// cuda.matmul.wgmma: the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). Operands whose rows are not
+// multiples of 16 bytes are copied first. So is b in large TF32 products if neither operand is contiguous along K.
 #include "cuda/matmul/wgmma.h"
 
 namespace minidnn {

@@ -2,8 +2,8 @@
 // Random numbers and dropout. Philox generates four words at a time, for four consecutive elements. A thread computes
 // two groups of four elements (32 or 64 bits), or four groups (16 bits). These are two vectors of 16 bytes or more, all
 // loaded before the first use.
-// Grid: a tile for each block. Block: 256 threads. Shared memory: none. Bytes: the result is written once; dropout reads
-// x once. Numerics: the words are those of random_math.h on every device.
+// Grid: a tile for each block. Block: 256 threads. Shared memory: none. Bytes: the result is written once; dropout
+// reads x once. Numerics: the words are those of random_math.h on every device.
 #include "cpp/random/random_math.h"
 #include "cuda/device/block_tile.cuh"
 

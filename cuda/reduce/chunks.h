@@ -55,8 +55,8 @@ inline int64_t chunks_for(int64_t groups, int64_t most, const Device& d) {
   return groups * 2 > wanted ? 1 : std::clamp<int64_t>(ceil_div(wanted, groups), 1, max_of<int64_t>(most, 1));
 }
 
-// The plan of launch(args, workspace, stream). If each output has several chunks, a second kernel combines their results
-// in the workspace.
+// The plan of launch(args, workspace, stream). If each output has several chunks, a second kernel combines their
+// results in the workspace.
 template <class Launch>
 std::unique_ptr<Plan<ReduceProblem>> plan_with_combine(const ReduceProblem& p, const Device& d, int64_t chunks,
                                                        int64_t outputs, bool chunks_first, Launch launch) {

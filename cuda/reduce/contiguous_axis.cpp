@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.contiguous_axis: outputs whose elements are contiguous, along one dimension or in several contiguous spans.
+// cuda.reduce.contiguous_axis: outputs whose elements are contiguous, along one dimension or in several contiguous
+// spans.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {

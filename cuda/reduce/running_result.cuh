@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A thread's running result of one output, in float32, for contiguous_axis.cu and strided_axis.cu. Loads are vectors of 16
-// bytes, kReduceAhead in flight per thread. The order of additions depends only on the shape and the device, so results
-// are reproducible.
+// A thread's running result of one output, in float32, for contiguous_axis.cu and strided_axis.cu. Loads are vectors of
+// 16 bytes, kReduceAhead in flight per thread. The order of additions depends only on the shape and the device, so
+// results are reproducible.
 #pragma once
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/math.cuh"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reduces outputs that are contiguous themselves, across the order of memory.
-// Grid: blocks of columns (fastest), then chunks of the rows, then outer indices. Block: kReduceThreads: `lanes` threads
-// along a row, the others in other rows. Shared memory: a running result per thread and column. Bytes: each element is
-// read once. Numerics: float32; rows are combined in a fixed order.
+// Grid: blocks of columns (fastest), then chunks of the rows, then outer indices. Block: kReduceThreads: `lanes`
+// threads along a row, the others in other rows. Shared memory: a running result per thread and column. Bytes: each
+// element is read once. Numerics: float32; rows are combined in a fixed order.
 #include "cuda/reduce/running_result.cuh"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exponentials of a softmax and their sums relative to the largest number: arithmetic of cuda.softmax.persistent_rows and
-// cuda.loss. The host compiles it too (tests/cpp/test_exponentials.cpp).
+// The exponentials of a softmax and their sums relative to the largest number: arithmetic of
+// cuda.softmax.persistent_rows and cuda.loss. The host compiles it too (tests/cpp/test_exponentials.cpp).
 #pragma once
 #include "cuda/device/fast_math.cuh"
 

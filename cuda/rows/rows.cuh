@@ -64,10 +64,10 @@ class RowReduce {
 #endif
   }
 
-  // Combines the Exponentials of all threads of the row, or of the chunk if chunks are not clustered. All threads receive
-  // the result. If all numbers are -inf, the sum is 0. A NaN need not be the largest, but it appears in the sum. `index`
-  // is the number of this call. Consecutive calls use different buffers, because a warp may be one call ahead while
-  // others still read; it can not be two ahead. `scale` is the factor of the numbers in their exponentials.
+  // Combines the Exponentials of all threads of the row, or of the chunk if chunks are not clustered. All threads
+  // receive the result. If all numbers are -inf, the sum is 0. A NaN need not be the largest, but it appears in the
+  // sum. `index` is the number of this call. Consecutive calls use different buffers, because a warp may be one call
+  // ahead while others still read; it can not be two ahead. `scale` is the factor of the numbers in their exponentials.
   template <class T> __device__ Exponentials join(Exponentials e, int index = 0, float scale = 1) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
     e = join_lanes<T>(e, lanes, scale);

@@ -29,8 +29,8 @@ MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
   return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
 }
 
-// A thread keeps vectors_per_thread vectors in registers. A row that is too long for a cluster of max_cluster blocks (1:
-// a GPU without clusters) is processed in separate chunks of kBlock threads.
+// A thread keeps vectors_per_thread vectors in registers. A row that is too long for a cluster of max_cluster blocks
+// (1: a GPU without clusters) is processed in separate chunks of kBlock threads.
 MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vectors_per_thread, int64_t max_cluster) {
   Shape s;
   s.rows = rows;

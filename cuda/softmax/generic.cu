@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax over any axis and strides: a block or a thread per row.
-// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared memory:
-// 33 doubles. Bytes: each input is read three times (forward) or twice (backward), from the cache after the first time if
-// a block's rows fit it. Numerics: those of softmax_math.h, in the accumulator's type.
+// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared
+// memory: 33 doubles. Bytes: each input is read three times (forward) or twice (backward), from the cache after the
+// first time if a block's rows fit it. Numerics: those of softmax_math.h, in the accumulator's type.
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/reduce.cuh"

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of contiguous rows, forward and backward. Registers hold a row from its only read to its only write.
-// Grid, block, cluster: rows::shape_of() (cuda/rows/rows_params.h) chooses them; 1 to 1024 threads, or a cluster, share a
-// row.
+// Grid, block, cluster: rows::shape_of() (cuda/rows/rows_params.h) chooses them; 1 to 1024 threads, or a cluster, share
+// a row.
 // Shared memory: static, less than 4 KB.
-// Bytes: x (or y and dy) is read once, the result is written once. If a row exceeds the registers of a cluster, it is read
-// twice, by two launches. The first launch computes the maximum and sum of each chunk of the row, the second the results.
-// Numerics: float32 sums by trees. exponentials_math.h describes the exponentials of 16-bit rows.
+// Bytes: x (or y and dy) is read once, the result is written once. If a row exceeds the registers of a cluster, it is
+// read twice, by two launches. The first launch computes the maximum and sum of each chunk of the row, the second the
+// results. Numerics: float32 sums by trees. exponentials_math.h describes the exponentials of 16-bit rows.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/softmax_params.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tilings of the kernels of cuda.conv.depthwise, cuda.conv.grouped and cuda.conv.direct_nchw on an H100, for layers of
-// MobileNet and ResNeXt: no GPU is needed.
+// The tilings of the kernels of cuda.conv.depthwise, cuda.conv.grouped and cuda.conv.direct_nchw on an H100, for layers
+// of MobileNet and ResNeXt: no GPU is needed.
 #include <iostream>
 
 #include "cuda/conv/depthwise/nchw/nchw.h"

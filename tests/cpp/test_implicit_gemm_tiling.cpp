@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.conv.implicit_gemm for layers of ResNet-50: blocks cover each row and panel once, and no part of the
-// workspace overlaps another.
+// The tiling of cpu.conv.implicit_gemm for layers of ResNet-50: blocks cover each row and panel once, and no part of
+// the workspace overlaps another.
 #include <iostream>
 #include <map>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of tensor_maps.cpp for random TF32 problems: tensor maps, taps, phases, the exchange of a and b, and where
-// results are stored. Loops over elements, in the order of sm90/kernel.cu and its epilogue, are compared with the arithmetic
-// of the direct engines.
+// The results of tensor_maps.cpp for random TF32 problems: tensor maps, taps, phases, the exchange of a and b, and
+// where results are stored. Loops over elements, in the order of sm90/kernel.cu and its epilogue, are compared with the
+// arithmetic of the direct engines.
 #include "cuda/gemm/sm90/tensor_maps.h"
 #include "tests/cpp/random_problems.h"
 

@@ -7,9 +7,9 @@
 namespace minidnn {
 namespace cpu::batch_norm {
 
-// A problem as the loops of cpp/simd/channel_norm.h: [rows][channels][space], or [rows][columns] with `space` 1. In the second
-// form, a column belongs to channel column / repeat % channels. Short contiguous spans become columns: a channel has
-// `repeat` adjacent ones. `copies` rows are merged into one where a row would end within a vector.
+// A problem as the loops of cpp/simd/channel_norm.h: [rows][channels][space], or [rows][columns] with `space` 1. In the
+// second form, a column belongs to channel column / repeat % channels. Short contiguous spans become columns: a channel
+// has `repeat` adjacent ones. `copies` rows are merged into one where a row would end within a vector.
 struct Tiling {
   int64_t channels = 0, members = 0;
   int64_t rows = 0, columns = 0, space = 1;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.direct_nchw: all directions of convolutions with few input channels per group. A vector holds neighbouring pixels
-// of a line. A band of input lines is copied to scratch that fits a cache, with zeros around the lines and with pixels
-// that are `stride` apart stored next to each other. Each tap is then a vector at a fixed offset, at the borders too.
-// Results are stored directly at their final position, or through scratch if they need a conversion or an epilogue.
+// cpu.conv.direct_nchw: all directions of convolutions with few input channels per group. A vector holds neighbouring
+// pixels of a line. A band of input lines is copied to scratch that fits a cache, with zeros around the lines and with
+// pixels that are `stride` apart stored next to each other. Each tap is then a vector at a fixed offset, at the borders
+// too. Results are stored directly at their final position, or through scratch if they need a conversion or an
+// epilogue.
 #include <algorithm>
 #include <bit>
 

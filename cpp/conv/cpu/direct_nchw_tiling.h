@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.conv.direct_nchw: bands of input lines, chunks of a filter gradient, and the layout of the workspace.
+// The tiling of cpu.conv.direct_nchw: bands of input lines, chunks of a filter gradient, and the layout of the
+// workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/direct_nchw_kernel.h"
@@ -11,7 +12,8 @@ namespace cpu::conv {
 struct DirectNchwTiling {
   static constexpr int64_t kFilters = 8;  // filters at a time, at most
 
-  // The input lines that pixels with the same taps read: for a band of the result's lines, or for a chunk of long lines.
+  // The input lines that pixels with the same taps read: for a band of the result's lines, or for a chunk of long
+  // lines.
   struct Band : ConvPhase {
     std::vector<int64_t> depths;   // distinct shifts in the first dimension
     std::vector<int64_t> columns;  // first pixels: from each of them, every stride-th pixel of a line is copied

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.grouped_nhwc: all directions of depthwise convolutions and of convolutions with groups of 2, 4 or 8 channels on
-// both sides. A vector holds neighbouring channels of one pixel, those of several groups. A line of pixels is split
+// cpu.conv.grouped_nhwc: all directions of depthwise convolutions and of convolutions with groups of 2, 4 or 8 channels
+// on both sides. A vector holds neighbouring channels of one pixel, those of several groups. A line of pixels is split
 // into zones where the set of taps that fall on data changes. A tensor that is not float32 channels-last is copied
 // first; a result in another layout is transposed line by line.
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.conv.grouped_nhwc: zones of pixels with the same taps, chunks of a filter gradient, and the layout of
-// the workspace.
+// The tiling of cpu.conv.grouped_nhwc: zones of pixels with the same taps, chunks of a filter gradient, and the layout
+// of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/grouped_nhwc_kernel.h"
@@ -20,8 +20,8 @@ struct GroupedNhwcTiling {
     std::vector<Zone> zones;
     std::vector<int64_t> row_boundaries;  // line indices: all lines between two of these use the same taps
     int64_t weights_at = 0;
-    // If the taps form columns of `height` consecutive lines: `top` is the shift of the first one in a column, `next` is
-    // the distance in taps between the weights of two consecutive ones. Otherwise `height` is 0.
+    // If the taps form columns of `height` consecutive lines: `top` is the shift of the first one in a column, `next`
+    // is the distance in taps between the weights of two consecutive ones. Otherwise `height` is 0.
     int64_t height = 0, top = 0, next = 0;
     int64_t rows() const { return height ? kGroupedNhwcRows : 1; }  // result lines computed at a time
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its operands in place. The rows of a tile
-// are pixels of the result, its columns are about 16 output channels, and each segment of k is the input
+// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its operands in place. The rows of a
+// tile are pixels of the result, its columns are about 16 output channels, and each segment of k is the input
 // channels under one tap. Where that tap falls on padding, the row reads zeros instead. No columns are written (no
 // im2col); only the weights are packed, once per call. A strided backward_data is split into phases: all pixels of a
 // phase use the same taps, and each phase is a separate convolution. An operand that the kernel cannot read is copied
@@ -52,7 +52,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     return weights + phase.weights_at +
            (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
   }
-  // Packs input channels k to `end` of a panel for the given phases. The weights of each phase go to destination(phase).
+  // Packs input channels k to `end` of a panel for the given phases. The weights of each phase go to
+  // destination(phase).
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns are the
-// input channels under one tap, and a run of k follows a line of pixels, where x is read in place. A tap that falls on
-// padding uses only a part of the line. The pixels are split into slices; a slice stays in the caches while all tiles
-// that read it are computed.
+// cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns
+// are the input channels under one tap, and a run of k follows a line of pixels, where x is read in place. A tap that
+// falls on padding uses only a part of the line. The pixels are split into slices; a slice stays in the caches while
+// all tiles that read it are computed.
 #include <algorithm>
 #include <array>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.small_channel_filter: backward_filter as products over pixels, for few input channels. The rows of a tile are pairs
-// of tap and channel, whose elements of x are broadcast from any address; its columns are filters, read in place from
-// channels-last dy. Nothing is packed. Only x is copied, with its padding, so that every tap falls on an element under
-// each pixel.
+// cpu.conv.small_channel_filter: backward_filter as products over pixels, for few input channels. The rows of a tile
+// are pairs of tap and channel, whose elements of x are broadcast from any address; its columns are filters, read in
+// place from channels-last dy. Nothing is packed. Only x is copied, with its padding, so that every tap falls on an
+// element under each pixel.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"

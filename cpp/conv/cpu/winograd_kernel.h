@@ -4,8 +4,8 @@
 //
 // F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products where the definition takes 144,
 //   y = A^T ((G w G^T) * (B^T x B)) A
-// The matrices are those of cuda/conv/winograd/winograd_math.h, which gives the reasons: interpolation at 0, 1, -1, 1/2, -2 and
-// infinity. Transformed data has one plane for each of the 36 points. Steps and planes are in elements.
+// The matrices are those of cuda/conv/winograd/winograd_math.h, which gives the reasons: interpolation at 0, 1, -1,
+// 1/2, -2 and infinity. Transformed data has one plane for each of the 36 points. Steps and planes are in elements.
 #pragma once
 #include <cstdint>
 

@@ -22,8 +22,8 @@ struct Vectorized final : Engine<LossProblem> {
     if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
     return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
-  // Exponentials of 8 or 16 classes at a time, like cpu.softmax.vectorized. With short rows, entering the loops costs more
-  // than the rows themselves.
+  // Exponentials of 8 or 16 classes at a time, like cpu.softmax.vectorized. With short rows, entering the loops costs
+  // more than the rows themselves.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
     const double useful = std::min(1.0, double(p.cols()) / 32);

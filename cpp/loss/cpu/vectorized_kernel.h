@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.loss.vectorized, compiled once per instruction set (vectorized_isa.cpp), for contiguous rows of classes.
+// The loops of cpu.loss.vectorized, compiled once per instruction set (vectorized_isa.cpp), for contiguous rows of
+// classes.
 #pragma once
 #include "cpp/core/isa.h"
 #include "cpp/loss/loss_math.h"

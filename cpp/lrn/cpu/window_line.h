@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share: partial vectors, the power, and a
-// copy of a row with zeros around it. The squares of a window are summed again for each element: a sliding sum would
+// What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share: partial vectors, the power, and
+// a copy of a row with zeros around it. The squares of a window are summed again for each element: a sliding sum would
 // keep the rounding errors of large elements that have left the window.
 #pragma once
 #include "cpp/core/elementary.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of elements in the order of the result's memory.
-// Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted into a
-// contiguous buffer.
+// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of elements in the order of the result's
+// memory. Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted
+// into a contiguous buffer.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"

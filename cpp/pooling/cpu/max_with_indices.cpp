@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.max_with_indices: max pooling with indices. Forward: finds the maxima and their indices, for a line of
-// columns or for all channels of a pixel at a time. Backward: reads dy and the index of each window once, and adds dy at
-// the index. The sums of a plane fit the cache of a core.
+// columns or for all channels of a pixel at a time. Backward: reads dy and the index of each window once, and adds dy
+// at the index. The sums of a plane fit the cache of a core.
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.random.vectorized: vectorised loops (vectorized_isa.cpp) over row-major tensors, threaded over blocks of elements.
+// cpu.random.vectorized: vectorised loops (vectorized_isa.cpp) over row-major tensors, threaded over blocks of
+// elements.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.reduce.vectorized: vectors hold elements of one output if these are contiguous, or several outputs if those are
-// contiguous. If there are few outputs, each is divided into chunks. The shape alone decides the division, so results do
-// not depend on the number of threads.
+// contiguous. If there are few outputs, each is divided into chunks. The shape alone decides the division, so results
+// do not depend on the number of threads.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -29,8 +29,8 @@ struct Tiling {
   TensorDesc spans;             // the dimensions of one output's elements, without the innermost
   int64_t n = 1, pitch = 1;     // the innermost dimension's length and stride
   bool across_outputs = false;  // true: vectors hold several outputs; false: vectors hold elements of one output
-  // `block` outputs are processed at a time. The `n` elements of each output are divided into `chunks` chunks of `chunk`
-  // elements.
+  // `block` outputs are processed at a time. The `n` elements of each output are divided into `chunks` chunks of
+  // `chunk` elements.
   int64_t block = 0, chunks = 1, chunk = 0;
   int64_t blocks() const { return ceil_div(outputs, block); }
 };

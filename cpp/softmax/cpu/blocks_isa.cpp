@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of rows that are too short for the loops of rows_isa.cpp, or of which too few are adjacent for a strip. An item is
-// a block of several rows. Rows of up to kLongestShortRow contiguous elements stay in vectors; others are transposed into
-// strips and back.
+// Softmax of rows that are too short for the loops of rows_isa.cpp, or of which too few are adjacent for a strip. An
+// item is a block of several rows. Rows of up to kLongestShortRow contiguous elements stay in vectors; others are
+// transposed into strips and back.
 #include "cpp/simd/transpose.h"
 #include "cpp/softmax/cpu/strip_loops.h"
 
@@ -143,8 +143,8 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
-// Calls f(index in the block, index in the strip) for all elements. Spans of `inner` elements are contiguous in both. Only
-// if they are long does a vectorised loop over a span take less time.
+// Calls f(index in the block, index in the strip) for all elements. Spans of `inner` elements are contiguous in both.
+// Only if they are long does a vectorised loop over a span take less time.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   constexpr int64_t kLongSpan = 8;
   int64_t i = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax down each column of a strip of adjacent columns. A lane of a vector computes one column. The X_isa.cpp files of
-// this folder include these loops. n, the number of columns, is a multiple of kStep. Sums are compensated, as in
+// Softmax down each column of a strip of adjacent columns. A lane of a vector computes one column. The X_isa.cpp files
+// of this folder include these loops. n, the number of columns, is a multiple of kStep. Sums are compensated, as in
 // rows_isa.cpp.
 #pragma once
 #include "cpp/core/team.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of filter_reduce.cu, which adds the partial sums of dw from nchw.cu, nhwc.cu and first_layer_filter.cu.
-// Std-free.
+// The parameters of filter_reduce.cu, which adds the partial sums of dw from nchw.cu, nhwc.cu and
+// first_layer_filter.cu. Std-free.
 #pragma once
 #include "cpp/conv/conv_math.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.first_layer: y of first layers by tensor cores (first_layer.cu). Before it, pad_channels.cu copies x and the filters,
-// adds their padding and rounds their channels up.
+// cuda.conv.first_layer: y of first layers by tensor cores (first_layer.cu). Before it, pad_channels.cu copies x and
+// the filters, adds their padding and rounds their channels up.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"

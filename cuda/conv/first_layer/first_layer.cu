@@ -143,8 +143,8 @@ __global__ void __launch_bounds__(384, 1)
         }
       }
       __syncwarp();
-      // Positions past the end of the line are not stored: GemmStore::transposed gets the number of those that exist, and
-      // the others get a row past all rows of y.
+      // Positions past the end of the line are not stored: GemmStore::transposed gets the number of those that exist,
+      // and the others get a row past all rows of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

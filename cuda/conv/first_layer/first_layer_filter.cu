@@ -16,8 +16,8 @@
 
 namespace minidnn {
 
-// Writes partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. kTilesOfN:
-// the number of tiles of 8 along n; together they cover the window's columns times channels.
+// Writes partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds.
+// kTilesOfN: the number of tiles of 8 along n; together they cover the window's columns times channels.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,

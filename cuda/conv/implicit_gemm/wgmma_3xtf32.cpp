@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_3xtf32: cuda.conv.wgmma with each float32 product computed as three TF32 products
-// (cuda/gemm/sm90/tf32x3/three_tf32.h). The summed dimension of the operands (channels, filters or images) is three times as long.
+// (cuda/gemm/sm90/tf32x3/three_tf32.h). The summed dimension of the operands (channels, filters or images) is three
+// times as long.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/implicit_gemm/wgmma.h"
 #include "cuda/gemm/sm90/tf32x3/three_tf32.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by wgmma_halo.cu and wgmma_halo_filter.cu: the ring of lines in shared memory, wgmma descriptors of matrices
-// that start at any pixel, and the spans of lines that a block processes.
+// Code shared by wgmma_halo.cu and wgmma_halo_filter.cu: the ring of lines in shared memory, wgmma descriptors of
+// matrices that start at any pixel, and the spans of lines that a block processes.
 #pragma once
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
 #include "cuda/device/ptx/griddep.cuh"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma_halo: 16-bit convolutions over large images with few channels on tensor cores. Each pixel is loaded into
-// shared memory once, and all taps of the window read it there (wgmma_halo.cu).
+// cuda.conv.wgmma_halo: 16-bit convolutions over large images with few channels on tensor cores. Each pixel is loaded
+// into shared memory once, and all taps of the window read it there (wgmma_halo.cu).
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions over large images with few channels on tensor cores (sm_90a): partial sums of dw. Lines of x and dy are in
-// shared memory, as wgmma_halo.cu explains.
+// Convolutions over large images with few channels on tensor cores (sm_90a): partial sums of dw. Lines of x and dy are
+// in shared memory, as wgmma_halo.cu explains.
 #include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
 
 namespace minidnn {
 
-// A cluster of two blocks: each block adds up one half of the sums of both, and sends the other half through shared memory.
-// A block keeps its half in the first elements of `sums`. `to` and `start + offset` are the generic and the shared
-// address of the thread's first four floats; the next four are `pitch` bytes further.
+// A cluster of two blocks: each block adds up one half of the sums of both, and sends the other half through shared
+// memory. A block keeps its half in the first elements of `sums`. `to` and `start + offset` are the generic and the
+// shared address of the thread's first four floats; the next four are `pitch` bytes further.
 template <int n>
 __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32_t offset, uint32_t pitch,
                                                 uint32_t rank, float (&sums)[n]) {

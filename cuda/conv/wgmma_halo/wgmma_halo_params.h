@@ -18,8 +18,8 @@ struct HaloLines {
   int32_t line_step = 1, column_step = 1;    // input step from tap to tap
 };
 
-// Parameters of conv_wgmma_halo, which computes y, or dx from dy and the reversed window. A block computes 64 filters (for
-// dx: 64 channels). For dx, the fields named x describe dy.
+// Parameters of conv_wgmma_halo, which computes y, or dx from dy and the reversed window. A block computes 64 filters
+// (for dx: 64 channels). For dx, the fields named x describe dy.
 struct WgmmaHaloParams {
   TensorMap x, w;  // (channel, column, line, image, 1); (channel, column, line, filter, 1)
   HaloLines walk;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.winograd: float32 convolutions with windows of 3 x 3 at stride 1, with a quarter of the products
-// (winograd_math.h): transforms of x and w, 36 matrix products by the main loop of cuda/gemm/simt/kernel.cu, and the transform
-// of their results to y. dx and dw are computed in the same way.
+// (winograd_math.h): transforms of x and w, 36 matrix products by the main loop of cuda/gemm/simt/kernel.cu, and the
+// transform of their results to y. dx and dw are computed in the same way.
 //
 // Expected times for ResNet-50's 14.8 GFLOP layers at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a direct sum
 // takes 330 us. Here the products take 82 us (107 us where tiles of 4 x 4 cover 14 x 14 or 7 x 7), and the transforms

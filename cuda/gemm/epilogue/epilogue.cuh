@@ -2,8 +2,8 @@
 // The epilogue of a warp: y = activation(alpha * sum + beta * c + bias). Accumulators are in the layout of mma.sync and
 // wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. y, c and bias have any strides.
 // If rows of y are contiguous, or 16-bit columns are, whole lines of 128 bytes are written, through a small buffer in
-// shared memory. The number of instructions matters here: the two warpgroups of sm90/kernel.cu spend as many on the end of a
-// tile as on a dozen blocks of k. T is the dtype of the bias, Y of y and c.
+// shared memory. The number of instructions matters here: the two warpgroups of sm90/kernel.cu spend as many on the end
+// of a tile as on a dozen blocks of k. T is the dtype of the bias, Y of y and c.
 #pragma once
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -65,7 +65,8 @@ template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmSto
 
   // Stores two rows of this lane (`first` and `second`; the four lanes of a group have the same rows) and 2 * kCount
   // columns from n on, a multiple of 8. 2 * kCount is a multiple of 16. All lanes of a warp call this. For
-  // GemmStore::transposed, all warps of a warpgroup call it for 64 consecutive rows, of which `rows` exist. Destroys `acc`.
+  // GemmStore::transposed, all warps of a warpgroup call it for 64 consecutive rows, of which `rows` exist. Destroys
+  // `acc`.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// From a view to the output that the epilogues read (output_params.h), and the choice of the way to store it. Host only.
+// From a view to the output that the epilogues read (output_params.h), and the choice of the way to store it. Host
+// only.
 #pragma once
 #include <string>
 

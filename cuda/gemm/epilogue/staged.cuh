@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The epilogue of a warp: y = activation(alpha * sum + beta * c + bias), for main loops on mma.sync whose blocks have
 // shared memory to spare. Bias, c, activation and float32 y are run-time options; one kernel serves all of them.
-// (epilogue.cuh is for sm90/kernel.cu, whose warpgroups have neither the memory nor the time for this.) T is the dtype of the
-// bias, and of y and c unless these are float32.
+// (epilogue.cuh is for sm90/kernel.cu, whose warpgroups have neither the memory nor the time for this.) T is the dtype
+// of the bias, and of y and c unless these are float32.
 #pragma once
 #include "cuda/gemm/epilogue/output_params.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepares views for the index arithmetic of mma_params.h: 32-bit indices, the bits of windows, and the widths of vectors.
-// Host only.
+// Prepares views for the index arithmetic of mma_params.h: 32-bit indices, the bits of windows, and the widths of
+// vectors. Host only.
 #pragma once
 #include <string>
 #include <vector>

@@ -2,9 +2,9 @@
 // Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
 // y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // A block computes one tile of y, with sums in registers. cp.async gathers the elements that a GemmView describes:
-// slices of 64 bytes along k pass through a ring in shared memory. Index arithmetic is in mma_params.h. Shapes are run-time
-// values. Compile-time parameters are the tile, the dtype and, for each operand, whether its vectors are contiguous
-// along k or along its rows.
+// slices of 64 bytes along k pass through a ring in shared memory. Index arithmetic is in mma_params.h. Shapes are
+// run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its vectors are
+// contiguous along k or along its rows.
 //
 // A slice in shared memory has lines of vectors in the order of global memory: 64 bytes of k for each row, or all rows
 // for each k. Chunks of 16 bytes are permuted within a line (place()); neither cp.async nor the loads of fragments then

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of tiles for mma/kernel.cu, and of the number of chunks that k is split into. Pure functions of the problem and
-// the device: they build nothing. Host only.
+// The choice of tiles for mma/kernel.cu, and of the number of chunks that k is split into. Pure functions of the
+// problem and the device: they build nothing. Host only.
 #pragma once
 #include <span>
 

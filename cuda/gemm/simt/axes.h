@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Views as the host of simt/kernel.cu arranges them: an index is an axis of digits, which are sorted and joined for memory
-// access. Host only.
+// Views as the host of simt/kernel.cu arranges them: an index is an axis of digits, which are sorted and joined for
+// memory access. Host only.
 #pragma once
 #include <array>
 #include <vector>

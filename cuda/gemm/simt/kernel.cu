@@ -181,7 +181,7 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    if (extras)  // one branch around all extras: without it, each is predicated, and they are three quarters of the loop
+    if (extras)  // one branch: if each extra had its own, they would be three quarters of the loop
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
@@ -194,8 +194,8 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
   }
 }
 
-// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y: from row at_m and column `column`
-// on.
+// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y: from row at_m and column
+// `column` on.
 template <class Tile>
 __device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
                                            int at_m, int column, float* to) {

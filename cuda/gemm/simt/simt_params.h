@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters and index arithmetic of cuda/gemm/simt/kernel.cu: views (view.h), prepared by plan.cpp. plan.cpp merges
-// digits and sorts them for memory access, so a digit has no fixed meaning here; there are strides and window steps for
-// each. Strides are in bytes. If an operand is windowed, it is a. Std-free: plan.cpp uses the same definitions on the
-// host.
+// The parameters and index arithmetic of cuda/gemm/simt/kernel.cu: views (view.h), prepared by plan.cpp. plan.cpp
+// merges digits and sorts them for memory access, so a digit has no fixed meaning here; there are strides and window
+// steps for each. Strides are in bytes. If an operand is windowed, it is a. Std-free: plan.cpp uses the same
+// definitions on the host.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cuda/gemm/view/gemm_params.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The main loop of sm_90a (sm90/kernel.cu) for any task: choice of tiles, tensor maps of the operands, launches. Host only.
+// The main loop of sm_90a (sm90/kernel.cu) for any task: choice of tiles, tensor maps of the operands, launches. Host
+// only.
 #pragma once
 #include "cuda/gemm/view/gemm_task.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Lowers a task to the main loop of sm_90a (sm90/kernel.cu): operands become tensor maps, k becomes taps of blocks, views
-// become phases. Host only.
+// Lowers a task to the main loop of sm_90a (sm90/kernel.cu): operands become tensor maps, k becomes taps of blocks,
+// views become phases. Host only.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/sm90/sm90_params.h"

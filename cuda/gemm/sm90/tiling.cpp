@@ -10,8 +10,8 @@ namespace minidnn {
 namespace {
 
 // Each warpgroup has 64 or 128 rows, and a thread has 32 to 192 sums. The number of stages is what 227 KB hold, eight
-// at most. 192 rows or columns are for 14 x 14 pixels of 64 images: they are 66 tiles, so two columns of tiles fill the 132
-// multiprocessors of an H100. 160 columns are for 320 channels.
+// at most. 192 rows or columns are for 14 x 14 pixels of 64 images: they are 66 tiles, so two columns of tiles fill the
+// 132 multiprocessors of an H100. 160 columns are for 320 channels.
 constexpr Sm90TileShape kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},

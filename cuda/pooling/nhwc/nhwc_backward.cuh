@@ -183,8 +183,8 @@ template <class T, bool is_max, class S> struct NhwcBackward {
     clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
   // Windows that overlap must not add to dx at the same time, so a block processes them in phases. The phase (down,
-  // across) has, in each channel, the windows at rows down + i * phases_down and columns across + j * phases_across. Its
-  // windows do not overlap. A corner is the index (i, j, channel) of such a window.
+  // across) has, in each channel, the windows at rows down + i * phases_down and columns across + j * phases_across.
+  // Its windows do not overlap. A corner is the index (i, j, channel) of such a window.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // dw of convolutions with few channels in a group, plane by plane, which suits NCHW.
-// Method: that of nchw.cu. A block keeps tiles of planes of x and of dy in two buffers of shared memory, as float and with
-// zeros for the padding.
-// Grid: bundles of filters, channels and rows of the window x walkers over the tiles. Block: up to threads_of_dw threads.
-// Shared memory (dynamic): two buffers of `buffer` floats. Bytes: reads x and dy about once, and writes a partial sum of
-// dw for each walker. Numerics: sums in float32, in a fixed order.
+// Method: that of nchw.cu. A block keeps tiles of planes of x and of dy in two buffers of shared memory, as float and
+// with zeros for the padding.
+// Grid: bundles of filters, channels and rows of the window x walkers over the tiles. Block: up to threads_of_dw
+// threads. Shared memory (dynamic): two buffers of `buffer` floats. Bytes: reads x and dy about once, and writes a
+// partial sum of dw for each walker. Numerics: sums in float32, in a fixed order.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
 
 namespace minidnn {
@@ -97,10 +97,10 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums kS
-// columns of one row of the window for kFilters filters x kChannels channels; kS = 0: one column, with any hop. `in` is
-// x, `gradient` is dy. Filters and channels past the last one multiply whatever shared memory contains; their sums are
-// separate and never stored.
+// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
+// kS columns of one row of the window for kFilters filters x kChannels channels; kS = 0: one column, with any hop. `in`
+// is x, `gradient` is dy. Filters and channels past the last one multiply whatever shared memory contains; their sums
+// are separate and never stored.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4

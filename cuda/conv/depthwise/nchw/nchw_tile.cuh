@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by nchw.cu and nchw_filter.cu: how a tile of planes is loaded into shared memory, and how its rows are read.
+// Code shared by nchw.cu and nchw_filter.cu: how a tile of planes is loaded into shared memory, and how its rows are
+// read.
 #pragma once
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nchw/nchw_params.h"

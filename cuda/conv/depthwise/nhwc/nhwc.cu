@@ -236,9 +236,9 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   for_each_step({walker, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums kS
-// columns of one row of the window for four filters, each with its own channel or (kGrouped) with four channels of the
-// group; kS = 0: one column, with any hop. `in` is x, `gradient` is dy.
+// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
+// kS columns of one row of the window for four filters, each with its own channel or (kGrouped) with four channels of
+// the group; kS = 0: one column, with any hop. `in` is x, `gradient` is dy.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,

@@ -79,7 +79,9 @@ def pooling(case: Case, t: dict[str, Any], torch: Any) -> Any:
     if case.direction == "forward":
         return [f(t["x"], list(map(int, window)), **options)]
     x = t["x"].requires_grad_()
-    return torch.autograd.grad(f(x, list(map(int, window)), **options), x, t["dy"])
+    y = f(x, list(map(int, window)), **options)
+    # A maximum of -inf is that of a window that sees only padding: torch adds its gradient outside the plane.
+    return None if y.isinf().any() else torch.autograd.grad(y, x, t["dy"])
 
 
 def softmax(case: Case, t: dict[str, Any], torch: Any) -> Any:

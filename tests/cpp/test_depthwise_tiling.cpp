@@ -5,6 +5,7 @@
 
 #include "cuda/conv/depthwise/nchw/nchw.h"
 #include "cuda/conv/depthwise/nhwc/nhwc.h"
+#include "tests/cpp/h100.h"
 
 using namespace minidnn;
 using namespace minidnn::cuda::conv;
@@ -15,22 +16,6 @@ static void expect(bool right, const ConvProblem& p, const char* what) {
   if (right) return;
   ++failures;
   std::cout << Family<ConvProblem>::text(p) << ": " << what << std::endl;
-}
-
-static const Device& h100() {
-  static const Device d = [] {
-    Device gpu;
-    gpu.place = {true, 0};
-    gpu.model = "H100";
-    gpu.arch = 90;
-    gpu.sm_count = 132;
-    gpu.max_smem_bytes = 232448;
-    gpu.l2_bytes = 50 << 20;
-    gpu.copy_gb_s = 3000;
-    gpu.fp32_gflop_s = 66900;
-    return gpu;
-  }();
-  return d;
 }
 
 static ConvProblem conv(ConvDirection direction, int64_t c, int64_t groups, int64_t h, int64_t r, int64_t stride,

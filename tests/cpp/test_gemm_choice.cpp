@@ -5,26 +5,11 @@
 
 #include "cpp/conv/conv.h"
 #include "cpp/matmul/matmul.h"
+#include "tests/cpp/h100.h"
 
 using namespace minidnn;
 
 static int failures = 0;
-
-static const Device& h100() {
-  static const Device d = [] {
-    Device gpu;
-    gpu.place = {true, 0};
-    gpu.model = "H100";
-    gpu.arch = 90;
-    gpu.sm_count = 132;
-    gpu.max_smem_bytes = 232448;
-    gpu.l2_bytes = 50 << 20;
-    gpu.copy_gb_s = 3000;
-    gpu.fp32_gflop_s = 66900;
-    return gpu;
-  }();
-  return d;
-}
 
 template <class P>
 static void check(const P& p, const std::string& engine, std::initializer_list<const char*> configs) {

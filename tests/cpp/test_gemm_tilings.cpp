@@ -4,21 +4,10 @@
 #include "cuda/gemm/simt/plan.h"
 #include "cuda/gemm/sm90/plan.h"
 #include "cuda/gemm/sm90/tiling.h"
+#include "tests/cpp/h100.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
-
-static Device h100() {
-  Device d;
-  d.place = {true, 0};
-  d.arch = 90;
-  d.sm_count = 132;
-  d.max_smem_bytes = 232448;
-  d.copy_gb_s = 3000;
-  d.fp32_gflop_s = 51000;
-  d.l2_bytes = 50 << 20;
-  return d;
-}
 
 static MatmulProblem matmul(DType t, int64_t m, int64_t n, int64_t k, bool a_transposed, bool b_transposed) {
   MatmulProblem p{described(t, {m, k}, false), described(t, {k, n}, false)};

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: Apache-2.0
+// An H100 as engines see it, for tests of tilings and estimates that need no GPU.
+#pragma once
+#include "cpp/core/device.h"
+
+inline const minidnn::Device& h100() {
+  static const minidnn::Device d = [] {
+    minidnn::Device gpu;
+    gpu.place = {true, 0};
+    gpu.model = "H100";
+    gpu.arch = 90;
+    gpu.sm_count = 132;
+    gpu.max_smem_bytes = 232448;
+    gpu.l2_bytes = 50 << 20;
+    gpu.copy_gb_s = 3000;
+    gpu.fp32_gflop_s = 66900;
+    return gpu;
+  }();
+  return d;
+}

@@ -4,7 +4,7 @@
 #include <iostream>
 #include <map>
 
-#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
 
 using namespace minidnn;
 using cpu::conv::ImplicitGemmTiling;

@@ -6,7 +6,7 @@
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/grouped_nhwc_tiling.h"
+#include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"

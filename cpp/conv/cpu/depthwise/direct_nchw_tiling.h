@@ -3,7 +3,7 @@
 // workspace.
 #pragma once
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/direct_nchw_kernel.h"
+#include "cpp/conv/cpu/depthwise/direct_nchw_kernel.h"
 #include "cpp/conv/cpu/phases.h"
 
 namespace minidnn {

@@ -12,7 +12,7 @@
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/winograd_kernel.h"
+#include "cpp/conv/cpu/winograd/winograd_kernel.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"

@@ -3,7 +3,7 @@
 // of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/grouped_nhwc_kernel.h"
+#include "cpp/conv/cpu/depthwise/grouped_nhwc_kernel.h"
 #include "cpp/conv/cpu/phases.h"
 #include "cpp/conv/cpu/to_nhwc.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
 
 #include <algorithm>
 

@@ -8,7 +8,7 @@
 #include <bit>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/direct_nchw_tiling.h"
+#include "cpp/conv/cpu/depthwise/direct_nchw_tiling.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"

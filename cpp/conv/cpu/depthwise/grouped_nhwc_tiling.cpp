@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/grouped_nhwc_tiling.h"
+#include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
 
 #include <algorithm>
 #include <tuple>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/winograd_kernel.h"
+#include "cpp/conv/cpu/winograd/winograd_kernel.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {

@@ -10,7 +10,7 @@
 #include <span>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"

@@ -121,9 +121,14 @@ struct Forward {
   ConvArgs args;
   Tensor y;
 };
-Forward forward(const char* me, const char* what, const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
-                const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
-                const Call& call) {
+struct ForwardInputs {
+  const Tensor &x, &w;
+  const std::optional<Tensor>&bias, &residual;
+  const ConvAttributes& attributes;
+  Activation activation;
+};
+Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
+  const auto& [x, w, bias, residual, attributes, activation] = inputs;
   const Tensor& b = bias ? *bias : w;  // without a bias, w is checked a second time
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
@@ -189,7 +194,7 @@ bool conv_flips(const std::string& mode, const char* call) {
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
                     const Call& call) {
-  Forward f = forward("conv_forward", "conv_forward: y", x, w, bias, residual, attributes, activation, call);
+  Forward f = forward("conv_forward", "conv_forward: y", {x, w, bias, residual, attributes, activation}, call);
   if (f.y.desc.numel()) run(f.handle, f.problem, f.args, call.algo);
   return std::move(f.y);
 }
@@ -198,7 +203,7 @@ ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const s
                                        const std::optional<Tensor>& residual, const ConvAttributes& attributes,
                                        Activation activation, const Call& call) {
   const char* me = "conv_forward_statistics";
-  Forward f = forward(me, "conv_forward_statistics: y", x, w, bias, residual, attributes, activation, call);
+  Forward f = forward(me, "conv_forward_statistics: y", {x, w, bias, residual, attributes, activation}, call);
   Tensor sums = empty(sums_desc(f.problem), f.handle.place(), f.handle.stream(), me, "sums");
   if (f.y.desc.numel()) {
     run(f.handle, ConvStatisticsProblem{f.problem}, ConvStatisticsArgs{f.args, sums.data}, call.algo);

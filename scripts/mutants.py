@@ -52,15 +52,15 @@ AUDIT = [
         "(pixel + begin) * kernel.rows", "where the second segment of a line starts in the packed slice",
     ),
     Mutant(
-        "A05", "conv/cpu/winograd/winograd.cpp", "patches + «first * width * pitch»",
-        "piece * ceil_div(lines_of_all, pieces) * width * pitch", "where an uneven share of the lines starts",
+        "A05", "conv/cpu/winograd/winograd.cpp", "patches + «first * chunk_tiles * pitch»",
+        "chunk * ceil_div(tile_lines, chunks) * chunk_tiles * pitch", "where a chunk of uneven length starts",
     ),
     Mutant(
         "A06", "conv/im2col.cpp", "first * «g.residual.image» * out_size", "g.y.image",
         "the second chunk of images reads its residual at y's image stride",
     ),
     Mutant(
-        "A07", "matmul/cpu/packed.cpp", "size_t(std::min<int64_t>(d.sm_count, «k.count»))", "s.batch * k.down",
+        "A07", "matmul/cpu/packed_tiling.cpp", "size_t(std::min<int64_t>(d.sm_count, «blocks»))", "s.batch * blocks_down",
         "scratch memory for fewer threads than take blocks",
     ),
     Mutant(

@@ -15,12 +15,25 @@ struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
 
+// The operands of a tile: row i of the tile reads a_i[k * a_step], and its column j reads b[k * b_step + j]. All segments
+// have `steps` steps k.
+template <class T> struct GemmTile {
+  const GemmSegment* segments;
+  int64_t count, steps;  // number of segments; steps of each
+  const T* a;
+  int64_t a_step;
+  const T* b;
+  int64_t b_step;
+  T* to;
+  int64_t pitch;  // distance of two rows of `to`, in elements
+  bool add;       // whether the product is added to `to` or replaces its elements
+};
+
 template <class T> struct GemmKernel {
   int64_t rows, columns;  // the shape of a tile
   // to[i, j] = (add ? to[i, j] : 0) + sum of a_i[k * a_step] * b[k * b_step + j],
-  // over all segments and the `run` steps k of each, in order of k. Reads and writes all rows and columns of the tile.
-  void (*multiply)(const GemmSegment*, int64_t segments, int64_t run, const T* a, int64_t a_step, const T* b,
-                   int64_t b_step, T* to, int64_t pitch, bool add);
+  // over all segments and the steps k of each, in order of k. Reads and writes all rows and columns of the tile.
+  void (*multiply)(const GemmTile<T>&);
   // to[k * columns + j] = from[j * column + k * step] for j < count, zeros for the other j; k < length.
   void (*pack)(const T* from, int64_t column, int64_t step, int64_t count, int64_t length, T* to);
   // to[k * rows + i] = from[i * row + k * step] for i < count, zeros for the other i; k < length.
@@ -44,6 +57,18 @@ struct Epilogue {
   bool plain() const { return !activation.loop && alpha == 1 && y_column == 1; }
 };
 
+// The block of float32 sums that an epilogue reads and overwrites, and what it is combined with. Row i of the result is
+// stored at y + y_rows[i] elements, row i of c is at c + c_rows[i]; bias and c may be null.
+struct EpilogueBlock {
+  float* sums;
+  int64_t pitch, rows, columns;  // pitch: distance of two rows of sums, in elements
+  void* y;
+  const int64_t* y_rows;
+  const void* c;
+  const int64_t* c_rows;
+  const void* bias;
+};
+
 // Kernels for a product with a single row, a vector times b: the speed depends on how b is read from memory.
 template <class T> struct GemmRow {
   GemmKernel<T> wide;  // a tile of one row by 3/4 of the registers: for b whose rows are contiguous
@@ -60,11 +85,9 @@ struct GemmKernels {
   GemmRow<double> row_f64;
   // Transposes [rows, columns] at `pitch` into [columns, rows] at `to_pitch`.
   void (*transpose)(const float* from, int64_t pitch, int64_t rows, int64_t columns, float* to, int64_t to_pitch);
-  // Applies the epilogue to float32 sums, which are overwritten. Row i of the result is stored at y + y_rows[i]
-  // elements, row i of c is at c + c_rows[i]; bias and c may be null. By dtype of operands and result: [0] float32 to
-  // float32; [1] float16, [2] bfloat16 to the same type; [3] float16, [4] bfloat16 to float32.
-  void (*finish[5])(const Epilogue&, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
-                    const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias);
+  // Applies the epilogue to a block. By dtype of operands and result: [0] float32 to float32; [1] float16, [2] bfloat16
+  // to the same type; [3] float16, [4] bfloat16 to float32.
+  void (*finish[5])(const Epilogue&, const EpilogueBlock&);
 };
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)

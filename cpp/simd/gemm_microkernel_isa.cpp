@@ -13,16 +13,16 @@ template <class T> const T* at_byte(const T* p, int64_t bytes) {
 
 // Keeps kRows x kVectors vectors of sums in registers; each step loads kVectors vectors of b and broadcasts kRows
 // elements of a.
-template <class T, int kRows, int kVectors>
-void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T* a, int64_t a_step, const T* b,
-              int64_t b_step, T* to, int64_t pitch, bool add) {
+template <class T, int kRows, int kVectors> void multiply(const GemmTile<T>& t) {
   Vector<T> tile[kRows][kVectors] = {};
-  for (; segments > 0; --segments, ++segment) {
-    const T *row[kRows], *column = at_byte(b, segment->b);
+  const int64_t steps = t.steps, a_step = t.a_step, b_step = t.b_step;
+  const GemmSegment* segment = t.segments;
+  for (int64_t segments = t.count; segments > 0; --segments, ++segment) {
+    const T *row[kRows], *column = at_byte(t.b, segment->b);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) row[i] = at_byte(a, segment->a[i]);
+    for (int i = 0; i < kRows; ++i) row[i] = at_byte(t.a, segment->a[i]);
 #pragma GCC unroll 4
-    for (int64_t k = run, at = 0; k > 0; --k, at += a_step, column += b_step) {
+    for (int64_t k = steps, at = 0; k > 0; --k, at += a_step, column += b_step) {
       Vector<T> v[kVectors];
 #pragma GCC unroll 32
       for (int j = 0; j < kVectors; ++j) v[j] = load(column + j * kLanes<T>);
@@ -32,6 +32,9 @@ void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T
         for (int j = 0; j < kVectors; ++j) tile[i][j] += row[i][at] * v[j];
     }
   }
+  T* const to = t.to;
+  const int64_t pitch = t.pitch;
+  const bool add = t.add;
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 32
@@ -127,9 +130,8 @@ void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t 
     for (int i = 0; i < kRows; ++i) to[k * kRows + i] = i < count ? from[i * row + k * step] : T(0);
 }
 
-template <class T, class Y>
-void finish(const Epilogue& f, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
-            const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias) {
+template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& block) {
+  const auto [sums, pitch, rows, columns, y, y_rows, c, c_rows, bias] = block;
   for (int64_t i = 0; i < rows; ++i) {
     float* v = sums + i * pitch;
     if (f.alpha != 1)

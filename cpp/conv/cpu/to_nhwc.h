@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor in the form that the CPU's tiles read: float32, with the channels of a pixel contiguous. A tensor in another
+// A tensor in the form that the micro-kernels read: float32, with the channels of a pixel contiguous. A tensor in another
 // form is copied.
 #pragma once
 #include "cpp/conv/conv_math.h"
@@ -7,7 +7,7 @@
 namespace minidnn {
 
 struct ChannelsLast {
-  ConvTensorView side;    // what the tiles read: the tensor itself or the copy
+  ConvTensorView side;    // what the micro-kernels read: the tensor itself or the copy
   bool copied = false;    // the members below are used only if true
   DType dtype{};          // of the tensor
   ConvTensorView source;  // the tensor itself; `channels` is the number per group
@@ -21,8 +21,8 @@ struct ChannelsLast {
                const int64_t (&border)[kMaxSpatial]);
   // Size of the copy, with space for one vector after the last element.
   size_t bytes() const { return copied ? size_t(images * side.image + 64) * sizeof(float) : 0; }
-  // Returns the elements to read. If they must be copied, the copy goes to `room`.
-  const float* read(const void* tensor, void* room) const;
+  // Returns the elements to read. If the tensor must be copied, the copy is written to `scratch`.
+  const float* read(const void* tensor, void* scratch) const;
 };
 
 }  // namespace minidnn

@@ -11,6 +11,7 @@
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -37,12 +38,12 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
-    const int64_t parts = by_panel ? panels : ceil_div(channels, some);
-    const int64_t grain = cpu::work_size(32768) * parts / (taps * channels * panels * kernel.columns) + 1;
-    cpu::parallel_for(g.groups * parts, grain, [&](int64_t begin, int64_t end) {
+    const int64_t chunks = by_panel ? panels : ceil_div(channels, some);
+    const int64_t grain = cpu::work_size(32768) * chunks / (taps * channels * panels * kernel.columns) + 1;
+    cpu::parallel_for(g.groups * chunks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t group = i / parts, part = i % parts, k = by_panel ? 0 : part * some;
-        for (int64_t panel = by_panel ? part : 0; panel < (by_panel ? part + 1 : panels); ++panel)
+        const int64_t group = i / chunks, chunk = i % chunks, k = by_panel ? 0 : chunk * some;
+        for (int64_t panel = by_panel ? chunk : 0; panel < (by_panel ? chunk + 1 : panels); ++panel)
           pack_panel(w, phases, group, panel, k, std::min(k + some, channels),
                      [&](const Phase& phase) { return packed_panel(phase, group, panel, to); });
       }
@@ -113,9 +114,9 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   // Computes where each row reads and writes. Values common to a line of pixels are computed once per line.
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t segments = int64_t(phase.segments.size()), size = int64_t(sizeof(float)), length = phase.count[2];
-    const int64_t run = channels * merged * kernel.columns * size;
+    const int64_t segment_bytes = channels * merged * kernel.columns * size;
     for (int64_t t = 0; t < rows.tiles; ++t)
-      for (int64_t s = 0; s < segments; ++s) rows.segments[t * segments + s].b = s * run;
+      for (int64_t s = 0; s < segments; ++s) rows.segments[t * segments + s].b = s * segment_bytes;
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
     NdIterator<3> line(lines, row_of_block / length);
     GemmSegment* tile = rows.segments;
@@ -188,7 +189,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
                                                   char* scratch) const {
     float* sums = reinterpret_cast<float*>(scratch + sums_at);
     float* transposed = reinterpret_cast<float*>(scratch + lines_at);
-    const int64_t run = channels * merged, size = int64_t(sizeof(Y));
+    const int64_t steps = channels * merged, size = int64_t(sizeof(Y));
     Epilogue finish;
     finish.activation = activation_on_floats(g.activation);
     finish.activation_alpha = float(args.activation_alpha);
@@ -210,15 +211,15 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         to = reinterpret_cast<float*>(y) + rows.y[row];
         pitch = rows.y[row + 1] - rows.y[row];
       }
-      kernel.multiply(rows.segments + t * segments, segments, run, x, 1, b, kernel.columns, to, pitch, false);
+      kernel.multiply({rows.segments + t * segments, segments, steps, x, 1, b, kernel.columns, to, pitch, false});
       if (direct_store && to == sums + row * kernel.columns)
-        gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
-                            rows.c + row, bias);
+        gemm_finish<T, Y>()(finish, {to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
+                                     rows.c + row, bias});
     }
     if (last && !direct_store) {
       finish.c_column = g.residual.channel;
       finish.bias_column = g.bias_stride;
-      gemm_finish<T, Y>()(finish, sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias);
+      gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
     if (last) return;
     // Transpose: pixels become columns. Pixels at a constant step in the result, and in the residual, are written
@@ -244,7 +245,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         y_channels[j] = rows.y[row] + j * out.channel;
         c_channels[j] = rows.c[row] + j * g.residual.channel;
       }
-      gemm_finish<T, Y>()(finish, transposed + row, line, count, end - row, y, y_channels, c, c_channels, bias);
+      gemm_finish<T, Y>()(finish, {transposed + row, line, count, end - row, y, y_channels, c, c_channels, bias});
     }
   }
 
@@ -277,7 +278,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
 
 }  // namespace
 
-struct ImplicitGemm final : Engine<ConvProblem> {
+struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
   std::string name() const override { return "cpu.conv.implicit_gemm"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (operand_dtype(p) == DType::float64) return "float64 is not supported";
@@ -292,17 +293,11 @@ struct ImplicitGemm final : Engine<ConvProblem> {
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
     // A partly filled panel costs as much as a full one, and a segment of few channels as much as a longer one.
     const int64_t width = gemm_kernels().f32.columns,
-                  run = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
-    const double transposing =
-        ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;  // cost of transposing pixels and results
-    const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(run));
+                  steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
+    // Transposing pixels and results takes a quarter of the time of the products.
+    const double transposing = ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
+    const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(steps));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
-  }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return ImplicitGemmTiling(p, d).bytes;
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<ImplicitGemmPlan>(p, d);
   }
 };
 

@@ -126,8 +126,8 @@ void ImplicitGemmTiling::make_blocks() {
   int64_t all = 0;
   for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
   // About four items per thread balance the load.
-  int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
-  share = std::min(share, panels);
+  int64_t block_panels = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
+  block_panels = std::min(block_panels, panels);
   for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
     const int64_t rows = by_panels ? most : g.images * volume(phases[size_t(i)].count);
     if (rows == 0) continue;
@@ -135,8 +135,8 @@ void ImplicitGemmTiling::make_blocks() {
     const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
     for (int64_t group = 0; group < g.groups; ++group)
       for (int64_t row = 0; row < rows; row += length)
-        for (int64_t panel = 0; panel < panels; panel += share)
-          blocks.push_back({i, together, group, row, length, panel, std::min(share, panels - panel)});
+        for (int64_t panel = 0; panel < panels; panel += block_panels)
+          blocks.push_back({i, together, group, row, length, panel, std::min(block_panels, panels - panel)});
   }
 }
 

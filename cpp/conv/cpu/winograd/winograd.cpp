@@ -12,9 +12,9 @@
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/winograd/winograd_kernel.h"
+#include "cpp/conv/cpu/plan_engine.h"
+#include "cpp/conv/cpu/winograd/winograd_tiling.h"
 #include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -25,151 +25,83 @@ namespace {
 // Limits as for cuda.conv.winograd: the error of a result is that of its whole tile, while the error that float32 is
 // allowed grows with the number of the result's own products.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-constexpr int64_t kMostColumns = 32;        // filters of a panel, at most: two vectors
-constexpr int64_t kPatchBytes = 640 << 10;  // bytes of a block's transformed patches: fits a second-level cache
-constexpr int64_t kLeastTiles = 24, kMostTiles = 96;  // tiles of a block
-constexpr int64_t kChunk = 32;                        // channels whose windows are transformed at a time
-// With at most this many tiles in total, all threads share one block of patches, and each transforms windows just
-// before it uses them. Storing and reloading transformed windows would cost as much as their products.
-constexpr int64_t kFewTiles = 128;
+constexpr int64_t kMostColumns = 32;  // filters of a panel, at most: two vectors
+constexpr int64_t kChunk = 32;        // channels whose windows are transformed at a time
 
-constexpr double kWindowProducts = 4, kTileProducts = 10;  // see estimate_us()
+// The time to transform one point of a window or of a tile, as a number of products. Measured on Zen 5, 2026-11-22.
+constexpr double kWindowProducts = 4, kTileProducts = 10;
 
-struct Sides {
-  const ConvTensorView &in, &out;
-  int64_t before[2];  // how many pixels a patch begins before its tile
-  explicit Sides(const ConvGeometry& g) : in(g.backward_data ? g.y : g.x), out(conv_out(g)) {
-    for (int j = 0; j < 2; ++j) before[j] = g.backward_data ? 2 - g.pad[1 + j] : g.pad[1 + j];
-  }
-  // The smallest number of taps that fall on data for any result, in one dimension.
-  int64_t least_met(int j) const {
-    const int64_t size = in.size[1 + j];
-    int64_t least = 3;
-    for (int64_t at : {int64_t(0), out.size[1 + j] - 1})
-      least = std::min(least, std::min(size, at + 3 - before[j]) - std::max<int64_t>(0, at - before[j]));
-    return std::max<int64_t>(least, 0);
-  }
-};
+// How the weights are read: strides by input and output channel, and the offset of each tap of a window.
+struct Weights {
+  int64_t in, out, lowest, taps[9];  // lowest: the least of the offsets
+  bool dense;                        // the nine taps of a window are contiguous in memory
+  int64_t slots[9];                  // index of each tap in the copy that transform_windows() makes
 
-int64_t padded(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-
-struct WinogradPlan final : Plan<ConvProblem> {
-  ConvProblem p;
-  ConvGeometry g;
-  Sides s;
-  const WinogradKernels& kernels = winograd_kernels();
-  const GemmKernels& gemm = gemm_kernels();
-  int64_t threads, channels, filters, pitch, panels;  // pitch: floats of a pixel's channels, padded; panels: of filters
-  int64_t down, across, lines_of_all;  // tiles of an image along each dimension; lines of tiles of all images
-  bool few;
-  // parts of a line of tiles; tiles per part; blocks of lines; shares of the panels
-  int64_t parts, width, blocks, shares;
-  int64_t window_plane, patch_plane, product_plane;
-  // of the weights; places: index of each tap in the lines of transform_windows()
-  int64_t w_in, w_out, w_lowest, taps[9], places[9];
-  bool w_dense;  // the nine taps of a window are contiguous in memory
-  size_t rooms_at = 0, room_bytes = 0, bytes = 0;
-  int64_t products_at, ring_at, pixels_at, turned_at, rows_at;  // offsets in a thread's scratch ("room"), in floats
-
-  WinogradPlan(const ConvProblem& problem, const Device& d)
-      : p(problem),
-        g(conv_geometry(problem)),
-        s(g),
-        threads(d.sm_count),
-        channels(s.in.channels),
-        filters(s.out.channels),
-        pitch(padded(channels, 16)),
-        panels(ceil_div(filters, kernels.columns)),
-        down(ceil_div<int64_t>(s.out.size[1], kWinogradSide)),
-        across(ceil_div<int64_t>(s.out.size[2], kWinogradSide)),
-        lines_of_all(g.images * down),
-        few(lines_of_all * across <= cpu::work_size(kFewTiles) && panels >= threads) {
-    const int64_t fit = kPatchBytes / (kWinogradPlanes * pitch * int64_t(sizeof(float)));
-    const int64_t most = few ? kFewTiles : std::clamp(fit, cpu::work_size(kLeastTiles), cpu::work_size(kMostTiles));
-    parts = ceil_div(across, most);
-    width = ceil_div(across, parts);
-    parts = ceil_div(across, width);
-    blocks = ceil_div(lines_of_all, std::max<int64_t>(1, most / width));
-    if (!few) blocks = std::max(blocks, std::min(lines_of_all, ceil_div(threads, parts * panels)));
-    if (blocks * parts > threads) blocks = std::min(lines_of_all, padded(blocks, threads));
-    shares = std::min(panels, ceil_div(threads, blocks * parts));
-    // One extra vector per plane: planes whole pages apart would map to the same cache sets.
-    const int64_t tiles = ceil_div(lines_of_all, blocks) * width, pixels = kWinogradSide * kWinogradSide * width;
-    window_plane = (few ? std::min(channels, kWinogradRun) : channels) * kernels.columns + 16;
-    patch_plane = tiles * pitch + 16;
-    product_plane = tiles * kernels.columns + 16;
-    int64_t floats = 0;
-    auto reserve = [&](int64_t size) {
-      const int64_t at = floats;
-      floats += padded(size, 16);
-      return at;
-    };
-    const int64_t windows = kWinogradPlanes * window_plane, patches = kWinogradPlanes * patch_plane;
-    reserve(few ? windows : patches);
-    products_at = reserve(kWinogradPlanes * product_plane);
-    ring_at = reserve(kWinogradSpan * ring_line());
-    pixels_at = reserve((pixels + kWinogradSide) * kernels.columns);
-    turned_at = reserve(pixels * kernels.columns);
-    rows_at = reserve(4 * std::max(pixels, kernels.columns));
-    rooms_at = size_t(padded((few ? patches : panels * windows) * int64_t(sizeof(float)), 4096));
-    room_bytes = size_t(padded(floats * int64_t(sizeof(float)), 4096));
-    bytes = rooms_at + room_bytes * size_t(threads);
-
-    w_in = g.backward_data ? g.w_filter : g.w_channel;
-    w_out = g.backward_data ? g.w_channel : g.w_filter;
-    w_lowest = g.w_origin;
-    w_dense = std::abs(g.w_space[1]) == 3 && std::abs(g.w_space[2]) == 1 && (w_in == 9 || w_out == 9);
+  explicit Weights(const ConvGeometry& g)
+      : in(g.backward_data ? g.w_filter : g.w_channel),
+        out(g.backward_data ? g.w_channel : g.w_filter),
+        lowest(g.w_origin),
+        dense(std::abs(g.w_space[1]) == 3 && std::abs(g.w_space[2]) == 1 && (in == 9 || out == 9)) {
     for (int64_t t = 0; t < 9; ++t) {
       const int64_t tap = g.backward_data ? 8 - t : t;
       taps[t] = g.w_origin + tap / 3 * g.w_space[1] + tap % 3 * g.w_space[2];
-      w_lowest = std::min(w_lowest, taps[t]);
+      lowest = std::min(lowest, taps[t]);
     }
-    for (int64_t t = 0; t < 9; ++t) places[t] = w_dense ? taps[t] - w_lowest : t;
+    for (int64_t t = 0; t < 9; ++t) slots[t] = dense ? taps[t] - lowest : t;
   }
-  int64_t ring_line() const { return (kWinogradSide * width + 2) * pitch; }
+};
+
+struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
+  Weights weights{g};
+  const GemmKernels& gemm = gemm_kernels();
+
+  using WinogradTiling::WinogradTiling;
 
   // Transforms the windows of `number` channels, from `first` on, for one panel of filters.
   void transform_windows(const float* w, int64_t panel, int64_t first, int64_t number, float* to) const {
     // [channel, tap, filter], and space for the excess taps of the last vector
     float lines[(kChunk * 9 + 7) * kMostColumns];
     const int64_t columns = kernels.columns, count = std::min(columns, filters - panel * columns);
-    const float* from = w + panel * columns * w_out + first * w_in;
+    const float* from = w + panel * columns * weights.out + first * weights.in;
     if (count < columns) std::fill_n(lines, std::min(kChunk, number) * 9 * columns, 0.0f);
-    for (int64_t some; number > 0; number -= some, from += some * w_in, to += some * columns) {
+    for (int64_t some; number > 0; number -= some, from += some * weights.in, to += some * columns) {
       some = std::min(kChunk, number);
-      if (w_dense && w_in == 9) gemm.transpose(from + w_lowest, w_out, count, some * 9, lines, columns);
-      else if (w_dense)
+      if (weights.dense && weights.in == 9)
+        gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
+      else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
           // Transposes whole vectors of taps. The taps beyond the ninth are the next filter's; they are overwritten
           // later. The last filter has no next one, so its taps are copied singly.
-          const float* neighbours = from + w_lowest + n * w_in;
+          const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
-          gemm.transpose(neighbours, w_out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
-          for (int64_t t = 0; t < 9; ++t) line[t * columns + count - 1] = neighbours[(count - 1) * w_out + t];
+          gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
+          for (int64_t t = 0; t < 9; ++t) line[t * columns + count - 1] = neighbours[(count - 1) * weights.out + t];
         }
       else
         for (int64_t t = 0; t < 9; ++t) {
           float* tap = lines + t * columns;
-          if (w_in == 1) gemm.transpose(from + taps[t], w_out, count, some, tap, 9 * columns);
-          else if (w_out == 1)
-            for (int64_t n = 0; n < some; ++n) std::copy_n(from + taps[t] + n * w_in, count, tap + n * 9 * columns);
+          if (weights.in == 1) gemm.transpose(from + weights.taps[t], weights.out, count, some, tap, 9 * columns);
+          else if (weights.out == 1)
+            for (int64_t n = 0; n < some; ++n)
+              std::copy_n(from + weights.taps[t] + n * weights.in, count, tap + n * 9 * columns);
           else
             for (int64_t n = 0; n < some; ++n)
-              for (int64_t j = 0; j < count; ++j) tap[n * 9 * columns + j] = from[taps[t] + n * w_in + j * w_out];
+              for (int64_t j = 0; j < count; ++j)
+                tap[n * 9 * columns + j] = from[weights.taps[t] + n * weights.in + j * weights.out];
         }
-      kernels.windows(lines, places, some, to, window_plane);
+      kernels.windows(lines, weights.slots, some, to, window_plane);
     }
   }
 
   // Copies `count` pixels of an input line, from `column` on, channels-last. Pixels outside the image become zeros.
   void read_line(const float* image, int64_t row, int64_t column, int64_t count, float* to) const {
     const int64_t before = std::clamp<int64_t>(-column, 0, count),
-                  end = std::clamp<int64_t>(s.in.size[2] - column, before, count);
-    if (uint64_t(row) >= uint64_t(s.in.size[1]) || end == before) return void(std::fill_n(to, count * pitch, 0.0f));
+                  end = std::clamp<int64_t>(in.size[2] - column, before, count);
+    if (uint64_t(row) >= uint64_t(in.size[1]) || end == before) return void(std::fill_n(to, count * pitch, 0.0f));
     std::fill_n(to, before * pitch, 0.0f);
     std::fill_n(to + end * pitch, (count - end) * pitch, 0.0f);
-    const int64_t step = s.in.space[2], channel = s.in.channel;
-    const float* from = image + row * s.in.space[1] + (column + before) * step;
+    const int64_t step = in.space[2], channel = in.channel;
+    const float* from = image + row * in.space[1] + (column + before) * step;
     to += before * pitch;
     if (step == 1 || end - before == 1) return gemm.transpose(from, channel, channels, end - before, to, pitch);
     if (channel == 1 && step == pitch) return void(std::copy_n(from, (end - before) * pitch, to));
@@ -182,61 +114,63 @@ struct WinogradPlan final : Plan<ConvProblem> {
   struct Line {
     int64_t image, row, column, height, width;  // in pixels of the result
   };
-  Line line(int64_t number, int64_t part) const {
-    const int64_t row = number % down * kWinogradSide, column = part * width * kWinogradSide;
-    return {number / down, row, column, std::min<int64_t>(kWinogradSide, s.out.size[1] - row),
-            std::min(width * kWinogradSide, s.out.size[2] - column)};
+  // A chunk of a tile line; `index` counts the tile lines of all images.
+  Line line(int64_t index, int64_t chunk) const {
+    const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
+    return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
+            std::min(chunk_tiles * kWinogradTile, out.size[2] - column)};
   }
 
-  int64_t tiles_of_line(int64_t part) const { return ceil_div<int64_t>(line(0, part).width, kWinogradSide); }
+  int64_t tiles_of_line(int64_t chunk) const { return ceil_div<int64_t>(line(0, chunk).width, kWinogradTile); }
 
-  // Transforms the patches of the lines of tiles from `first` to `end`.
-  void transform_patches(int64_t first, int64_t end, int64_t part, const ConvArgs& args, float* ring,
+  // Transforms the patches of a chunk of the tile lines from `first` to `end`.
+  void transform_patches(int64_t first, int64_t end, int64_t chunk, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
-    const int64_t tiles = tiles_of_line(part), length = kWinogradSide * tiles + 2;
+    const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
-      const Line at = line(i, part);
+      const Line at = line(i, chunk);
       // The last two lines of the patches above are the first two of these, and are still in the ring.
-      const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - s.before[0];
-      const float* rows[kWinogradSpan];
-      for (int64_t j = 0; j < kWinogradSpan; ++j) {
-        float* to = ring + (at.row + j) % kWinogradSpan * ring_line();
-        if (j >= known) read_line(x + at.image * s.in.image, top + j, at.column - s.before[1], length, to);
+      const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
+      const float* rows[kWinogradPatch];
+      for (int64_t j = 0; j < kWinogradPatch; ++j) {
+        float* to = ring + (at.row + j) % kWinogradPatch * ring_line();
+        if (j >= known) read_line(x + at.image * in.image, top + j, at.column - before[1], length, to);
         rows[j] = to;
       }
       kernels.patches(rows, pitch, channels, tiles, patches, pitch, patch_plane);
     }
   }
 
-  void transform_results(int64_t first, int64_t end, int64_t part, int64_t panel, const ConvArgs& args,
-                         float* room) const {
-    const int64_t tiles = tiles_of_line(part);
-    const float* products = room + products_at;
+  // Transforms the products of a panel to pixels and stores them.
+  void transform_results(int64_t first, int64_t end, int64_t chunk, int64_t panel, const ConvArgs& args,
+                         float* scratch) const {
+    const int64_t tiles = tiles_of_line(chunk);
+    const float* products = scratch + products_at;
     for (int64_t i = first; i < end; ++i, products += tiles * kernels.columns) {
-      const Line at = line(i, part);
-      kernels.results(products, product_plane, tiles, room + pixels_at, at.width);
-      finish(at, panel * kernels.columns, args, room);
+      const Line at = line(i, chunk);
+      kernels.results(products, product_plane, tiles, scratch + pixels_at, at.width);
+      finish(at, panel * kernels.columns, args, scratch);
     }
   }
 
-  static int64_t start(const ConvTensorView& side, const Line& at, int64_t channel) {
+  static int64_t offset_of(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
-  // Whether all pixels of a line of tiles have one constant step in memory.
-  static bool even(const ConvTensorView& side, const Line& at) {
+  // Whether all pixels of a tile line have one constant step in memory.
+  static bool evenly_spaced(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
   // Writes the pixels of a panel's filters to the result, with bias, residual and activation.
-  void finish(const Line& at, int64_t first, const ConvArgs& args, float* room) const {
-    const ConvTensorView &out = s.out, &other = g.residual;
+  void finish(const Line& at, int64_t first, const ConvArgs& args, float* scratch) const {
+    const ConvTensorView& other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
-    float *pixels = room + pixels_at, *turned = room + turned_at;
-    int64_t* y_rows = reinterpret_cast<int64_t*>(room + rows_at);
-    int64_t* c_rows = y_rows + std::max(kWinogradSide * kWinogradSide * width, columns);
-    float* y = static_cast<float*>(args.out) + start(out, at, first);
-    const float* c = args.residual ? static_cast<const float*>(args.residual) + start(other, at, first) : nullptr;
+    float *pixels = scratch + pixels_at, *transposed = scratch + transposed_at;
+    int64_t* y_rows = reinterpret_cast<int64_t*>(scratch + rows_at);
+    int64_t* c_rows = y_rows + std::max(kWinogradTile * kWinogradTile * chunk_tiles, columns);
+    float* y = static_cast<float*>(args.out) + offset_of(out, at, first);
+    const float* c = args.residual ? static_cast<const float*>(args.residual) + offset_of(other, at, first) : nullptr;
     const float* bias = g.has_bias ? static_cast<const float*>(args.bias) + first * g.bias_stride : nullptr;
     const auto write = gemm_finish<float, float>();
     Epilogue f;
@@ -251,30 +185,35 @@ struct WinogradPlan final : Plan<ConvProblem> {
           y_rows[n] = i * out.space[1] + j * out.space[2];
           c_rows[n] = i * other.space[1] + j * other.space[2];
         }
-      return write(f, pixels, columns, at.height * at.width, count, y, y_rows, c, c_rows, bias);
+      return write(f, {pixels, columns, at.height * at.width, count, y, y_rows, c, c_rows, bias});
     }
     f.bias_row = g.bias_stride;
     f.y_column = out.space[2];
     f.c_column = other.space[2];
-    const bool whole = even(out, at) && (!c || even(other, at));
+    const bool whole = evenly_spaced(out, at) && (!c || evenly_spaced(other, at));
     const int64_t number = whole ? 1 : at.height, length = whole ? at.height * at.width : at.width;
     for (int64_t i = 0; i < number; ++i, pixels += at.width * columns) {
       if (!bias && !c && f.plain()) {
         gemm.transpose(pixels, columns, length, count, y + i * out.space[1], out.channel);
         continue;
       }
-      gemm.transpose(pixels, columns, length, count, turned, length);
+      gemm.transpose(pixels, columns, length, count, transposed, length);
       for (int64_t j = 0; j < count; ++j) {
         y_rows[j] = i * out.space[1] + j * out.channel;
         c_rows[j] = i * other.space[1] + j * other.channel;
       }
-      write(f, turned, length, count, length, y, y_rows, c, c_rows, bias);
+      write(f, {transposed, length, count, length, y, y_rows, c, c_rows, bias});
     }
+  }
+
+  float* scratch_of(void* workspace, int64_t thread) const {
+    return reinterpret_cast<float*>(static_cast<char*>(workspace) + scratch_at + size_t(thread) * scratch_bytes);
   }
 
   // Many tiles: the transformed windows are shared by all blocks. Each block transforms its patches in its thread's
   // scratch.
-  void compute_blocks(const ConvArgs& args, float* windows, char* rooms) const {
+  void compute_blocks(const ConvArgs& args, void* workspace) const {
+    float* windows = static_cast<float*>(workspace);
     const int64_t chunks = ceil_div(channels, kChunk), panel_size = kWinogradPlanes * window_plane;
     cpu::parallel_for(panels * chunks, 4, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
@@ -283,54 +222,70 @@ struct WinogradPlan final : Plan<ConvProblem> {
                           windows + panel * panel_size + first * kernels.columns);
       }
     });
-    cpu::parallel_items(blocks * parts * shares, [&](int64_t item, int64_t number) {
-      float* room = reinterpret_cast<float*>(rooms + size_t(number) * room_bytes);
-      const int64_t share = item % shares, part = item / shares % parts, block = item / shares / parts;
-      const int64_t first = lines_of_all * block / blocks, end = lines_of_all * (block + 1) / blocks;
-      transform_patches(first, end, part, args, room + ring_at, room);
-      for (int64_t panel = panels * share / shares; panel < panels * (share + 1) / shares; ++panel) {
-        kernels.multiply((end - first) * tiles_of_line(part), channels, room, pitch, patch_plane,
-                         windows + panel * panel_size, window_plane, room + products_at, product_plane, false);
-        transform_results(first, end, part, panel, args, room);
+    cpu::parallel_items(blocks * line_chunks * panel_chunks, [&](int64_t item, int64_t thread) {
+      float* scratch = scratch_of(workspace, thread);
+      const int64_t panel_chunk = item % panel_chunks, chunk = item / panel_chunks % line_chunks;
+      const int64_t block = item / panel_chunks / line_chunks;
+      const int64_t first = tile_lines * block / blocks, end = tile_lines * (block + 1) / blocks;
+      transform_patches(first, end, chunk, args, scratch + ring_at, scratch);
+      WinogradProduct product{(end - first) * tiles_of_line(chunk), channels};
+      product.patches = scratch;
+      product.patch_pitch = pitch;
+      product.patch_plane = patch_plane;
+      product.window_plane = window_plane;
+      product.products = scratch + products_at;
+      product.product_plane = product_plane;
+      const int64_t end_panel = panels * (panel_chunk + 1) / panel_chunks;
+      for (int64_t panel = panels * panel_chunk / panel_chunks; panel < end_panel; ++panel) {
+        product.windows = windows + panel * panel_size;
+        kernels.multiply(product);
+        transform_results(first, end, chunk, panel, args, scratch);
       }
     });
   }
 
   // Few tiles: the transformed patches are shared by all panels. Each panel transforms its windows in its thread's
   // scratch.
-  void compute_panels(const ConvArgs& args, float* patches, char* rooms) const {
-    auto room_of = [&](int64_t number) { return reinterpret_cast<float*>(rooms + size_t(number) * room_bytes); };
-    const int64_t pieces = std::min(threads, lines_of_all);
-    cpu::parallel_items(pieces, [&](int64_t piece, int64_t room) {
-      const int64_t first = lines_of_all * piece / pieces, end = lines_of_all * (piece + 1) / pieces;
-      transform_patches(first, end, 0, args, room_of(room) + ring_at, patches + first * width * pitch);
+  void compute_panels(const ConvArgs& args, void* workspace) const {
+    float* patches = static_cast<float*>(workspace);
+    const int64_t chunks = std::min(threads, tile_lines);
+    cpu::parallel_items(chunks, [&](int64_t chunk, int64_t thread) {
+      const int64_t first = tile_lines * chunk / chunks, end = tile_lines * (chunk + 1) / chunks;
+      transform_patches(first, end, 0, args, scratch_of(workspace, thread) + ring_at,
+                        patches + first * chunk_tiles * pitch);
     });
-    cpu::parallel_items(panels, [&](int64_t panel, int64_t number) {
-      float* room = room_of(number);
-      for (int64_t first = 0; first < channels; first += kWinogradRun) {
-        const int64_t some = std::min(kWinogradRun, channels - first);
-        transform_windows(static_cast<const float*>(args.w), panel, first, some, room);
-        kernels.multiply(lines_of_all * width, some, patches + first, pitch, patch_plane, room, window_plane,
-                         room + products_at, product_plane, first > 0);
+    cpu::parallel_items(panels, [&](int64_t panel, int64_t thread) {
+      float* scratch = scratch_of(workspace, thread);
+      WinogradProduct product{tile_lines * chunk_tiles};
+      product.patch_pitch = pitch;
+      product.patch_plane = patch_plane;
+      product.windows = scratch;
+      product.window_plane = window_plane;
+      product.products = scratch + products_at;
+      product.product_plane = product_plane;
+      for (int64_t first = 0; first < channels; first += kWinogradChannels) {
+        product.channels = std::min(kWinogradChannels, channels - first);
+        transform_windows(static_cast<const float*>(args.w), panel, first, product.channels, scratch);
+        product.patches = patches + first;
+        product.add = first > 0;
+        kernels.multiply(product);
       }
-      transform_results(0, lines_of_all, 0, panel, args, room);
+      transform_results(0, tile_lines, 0, panel, args, scratch);
     });
   }
 
   void run(const ConvArgs& args, void* workspace, Stream) const override {
-    float* shared = static_cast<float*>(workspace);
-    char* rooms = static_cast<char*>(workspace) + rooms_at;
-    if (few) compute_panels(args, shared, rooms);
-    else compute_blocks(args, shared, rooms);
+    if (shares_patches) compute_panels(args, workspace);
+    else compute_blocks(args, workspace);
   }
 };
 
 }  // namespace
 
-struct Winograd final : Engine<ConvProblem> {
+struct Winograd final : PlanEngine<WinogradTiling, WinogradPlan> {
   std::string name() const override { return "cpu.conv.winograd"; }
   unsigned traits() const override { return kReducedPrecision; }
-  std::string why_not(const ConvProblem& p, const Device&) const override {
+  std::string why_not(const ConvProblem& p, const Device& d) const override {
     if (p.direction != ConvDirection::forward && p.direction != ConvDirection::backward_data)
       return "supports forward and backward_data only";
     if (operand_dtype(p) != DType::float32) return cat("supports float32 only; got ", minidnn::name(operand_dtype(p)));
@@ -342,30 +297,19 @@ struct Winograd final : Engine<ConvProblem> {
       if (g.stride[j] != 1 || g.dilation[j] != 1) return "needs stride 1 and dilation 1";
     }
     if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
-    const Sides s(g);
-    const int64_t products = s.in.channels * s.least_met(0) * s.least_met(1);
-    if (s.in.channels < kLeastChannels || products < kLeastProducts)
+    const WinogradTiling t(p, d);
+    if (t.channels < kLeastChannels || t.least_products() < kLeastProducts)
       return cat("needs at least ", kLeastProducts, " products and ", kLeastChannels,
-                 " channels in each sum for the accuracy of float32; got ", products, " and ", s.in.channels);
+                 " channels in each sum for the accuracy of float32; got ", t.least_products(), " and ", t.channels);
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    const ConvGeometry g = conv_geometry(p);
-    const Sides s(g);
-    const int64_t width = winograd_kernels().columns, down = ceil_div<int64_t>(s.out.size[1], kWinogradSide),
-                  across = ceil_div<int64_t>(s.out.size[2], kWinogradSide);
-    const double tiles = double(g.images * down * across), channels = double(s.in.channels),
-                 filters = double(ceil_div(s.out.channels, width) * width);
-    // Transforming one point takes as long as several products (measured on Zen 5, 2026-11-22).
+    const WinogradTiling t(p, d);
+    const double tiles = double(t.tile_lines * t.tile_columns), channels = double(t.channels),
+                 filters = double(t.panels * t.kernels.columns);
     const double products = tiles * channels * filters + kWindowProducts * channels * filters +
                             kTileProducts * tiles * (channels + filters);
     return roofline_us(2 * kWinogradPlanes * products / 10, conv_bytes(p), d, 0.95);
-  }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return WinogradPlan(p, d).bytes;
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<WinogradPlan>(p, d);
   }
 };
 

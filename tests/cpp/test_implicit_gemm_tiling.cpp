@@ -24,17 +24,16 @@ static void check_blocks(const ConvProblem& p, const ImplicitGemmTiling& t) {
            "the blocks do not cover each row and panel once");
 }
 
-static void check(const ConvProblem& p, size_t phases, int64_t merged, bool local) {
+static void check(const ConvProblem& p, size_t phases, int64_t merged, bool transposes_pixels) {
   const ImplicitGemmTiling t(p, cpu_with_threads(8));
   check_blocks(p, t);
   expect(t.phases.size() == phases, p, "wrong number of phases");
   expect(t.merged == merged, p, "wrong number of taps in a segment");
-  expect(t.local == local, p, "wrong choice of where pixels are transposed");
-  expect(t.weights_at <= t.copy_at && t.copy_at + t.input_.bytes() <= t.zeros_at, p,
-         "the copy of x overlaps the zeros");
+  expect(t.transposes_pixels == transposes_pixels, p, "wrong choice of where pixels are transposed");
+  expect(t.weights_at <= t.copy_at && t.copy_at + t.input.bytes() <= t.zeros_at, p, "the copy of x overlaps the zeros");
   expect(t.zeros_at + size_t(t.channels * t.merged) * 4 <= t.scratch_at, p, "the zeros overlap the scratch");
   expect(t.bytes >= t.scratch_at + t.scratch_bytes * 8, p, "the scratch of 8 threads is longer than the workspace");
-  expect(t.panel_at <= t.scratch_bytes && t.sums_at < t.lines_at, p, "wrong layout of the scratch of a thread");
+  expect(t.panel_at <= t.scratch_bytes && t.sums_at < t.transposed_at, p, "wrong layout of the scratch of a thread");
 }
 
 int main() {

@@ -121,7 +121,7 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     finish.activation = activation_on_floats(g.activation);
     finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
-    const bool direct_store = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
+    const bool direct_store = nhwc_output && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     if (direct_store) {
       float* y = static_cast<float*>(args.out) + offset_of(out, l);
       return sum_lines(l, x, weights, {y, out.space[2] * step[2], out.space[1] * step[1]}, used);
@@ -174,9 +174,10 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     if (args.residual)
       c = static_cast<const Y*>(args.residual) + offset_of(g.residual, l) + r * g.residual.space[1] * step[1];
     const void* bias = g.has_bias ? args.bias : nullptr;
-    int64_t* y_rows = reinterpret_cast<int64_t*>(scratch + longest * channels * (kGroupedNhwcRows + (last ? 0 : 1)));
+    int64_t* y_rows =
+        reinterpret_cast<int64_t*>(scratch + longest * channels * (kGroupedNhwcRows + (nhwc_output ? 0 : 1)));
     int64_t* c_rows = y_rows + std::max(longest, channels);
-    if (last) {
+    if (nhwc_output) {
       for (int64_t i = 0; i < pixels; ++i) {
         y_rows[i] = i * y_pixel;
         c_rows[i] = i * c_pixel;

@@ -31,7 +31,7 @@ struct GroupedNhwcTiling {
   const GroupedNhwcKernels& kernels = grouped_nhwc_kernels();
   ChannelsLast in, dy;  // dy: only for a filter gradient
   ConvTensorView out;
-  bool backward, filter, last;
+  bool backward, filter, nhwc_output;
   int64_t size, channels, threads;  // channels of a group; channels in total
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Phase> phases;

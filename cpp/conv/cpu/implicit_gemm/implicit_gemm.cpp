@@ -58,7 +58,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
-    const int64_t several = lines ? std::max<int64_t>(1, 256 / volume(g.window)) : channels;
+    const int64_t several = dense_taps ? std::max<int64_t>(1, 256 / volume(g.window)) : channels;
     const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
     for (int64_t n = k; n < end; n += several)
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
@@ -76,7 +76,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     const int64_t taps = volume(g.window), width = kernel.columns;
     // If the taps are contiguous in memory, whole lines of weights are transposed, and each row is then copied to its
     // tap.
-    const bool together = w_in == taps, by_lines = sizeof(T) == 4 && lines && length * taps * width <= kMost;
+    const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
     // Prefetch distance in lines: the lines are far apart, and the hardware does not predict them.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
@@ -103,8 +103,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     float* weights = reinterpret_cast<float*>(workspace + weights_at);
     float* zeros = reinterpret_cast<float*>(workspace + zeros_at);
     std::fill_n(zeros, channels * merged, 0.0f);
-    if (!by_panels) pack_weights(static_cast<const T*>(args.w), weights);
-    const float* x = input_.read(backward ? args.dy : args.x, workspace + copy_at);
+    if (!packs_panels) pack_weights(static_cast<const T*>(args.w), weights);
+    const float* x = input.read(backward ? args.dy : args.x, workspace + copy_at);
     cpu::parallel_items(int64_t(blocks.size()), [&](int64_t i, int64_t thread) {
       compute_block<T, Y>(blocks[size_t(i)], args, x, weights, zeros,
                           workspace + scratch_at + size_t(thread) * scratch_bytes);
@@ -142,7 +142,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       for (int64_t i = 0; i < n; ++i, next()) {
         rows.y[row + i] = y + i * step[2] * out.space[2];
         rows.c[row + i] = c + i * step[2] * g.residual.space[2];
-        if (local) {
+        if (transposes_pixels) {
           tile->a[lane] = (row + i) * channels * size;
           continue;
         }
@@ -167,18 +167,18 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     float* own = reinterpret_cast<float*>(scratch + panel_at);
     Rows rows;
     rows.segments = reinterpret_cast<GemmSegment*>(scratch);
-    if (local) x = transpose_pixels(block, x, reinterpret_cast<float*>(scratch + local_at));
+    if (transposes_pixels) x = transpose_pixels(block, x, reinterpret_cast<float*>(scratch + pixels_at));
     else x += block.group * channels;
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
       auto packed = [&](const Phase& phase) { return own + phase.weights_at / (g.groups * panels); };
-      if (by_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
+      if (packs_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
       for (const Phase& phase : some) {
         if (some.size() > 1 || panel == block.panel) {
           rows.count = std::min(block.rows, g.images * volume(phase.count) - block.row);
           rows.tiles = ceil_div(rows.count, kernel.rows);
           locate_rows(phase, block.row, (zeros - x) * int64_t(sizeof(float)), rows);
         }
-        const float* b = by_panels ? packed(phase) : packed_panel(phase, block.group, panel, weights);
+        const float* b = packs_panels ? packed(phase) : packed_panel(phase, block.group, panel, weights);
         multiply_panel<T, Y>(rows, int64_t(phase.segments.size()), block.group, panel, args, x, b, scratch);
       }
     }
@@ -188,7 +188,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
                                                   const ConvArgs& args, const float* x, const float* b,
                                                   char* scratch) const {
     float* sums = reinterpret_cast<float*>(scratch + sums_at);
-    float* transposed = reinterpret_cast<float*>(scratch + lines_at);
+    float* transposed = reinterpret_cast<float*>(scratch + transposed_at);
     const int64_t steps = channels * merged, size = int64_t(sizeof(Y));
     Epilogue finish;
     finish.activation = activation_on_floats(g.activation);
@@ -201,7 +201,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
     const char* bias =
         g.has_bias ? static_cast<const char*>(args.bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
-    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = last && plain;
+    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = nhwc_output && plain;
     for (int64_t t = 0; t < rows.tiles; ++t) {
       const int64_t row = t * kernel.rows;
       float* to = sums + row * kernel.columns;
@@ -216,12 +216,12 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         gemm_finish<T, Y>()(finish, {to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
                                      rows.c + row, bias});
     }
-    if (last && !direct_store) {
+    if (nhwc_output && !direct_store) {
       finish.c_column = g.residual.channel;
       finish.bias_column = g.bias_stride;
       gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
-    if (last) return;
+    if (nhwc_output) return;
     // Transpose: pixels become columns. Pixels at a constant step in the result, and in the residual, are written
     // together.
     const int64_t line = rows.tiles * kernel.rows;

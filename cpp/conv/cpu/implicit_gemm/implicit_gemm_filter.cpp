@@ -49,7 +49,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
       std::vector<bool> begun(size_t(taps), false);  // whether a tap already has sums
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
-        if (!lines) pack_filters(dy, work, s);
+        if (!unit_stride_pixels) pack_filters(dy, work, s);
         for (int64_t tap = 0; tap < taps; ++tap) multiply_tap(from, work, s, tap, to, begun);
       }
       for (int64_t tap = 0; tap < taps; ++tap)
@@ -113,7 +113,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       steps = length;
       GemmSegment& now = work.segments[count++];
       int64_t first = (pixel + begin - span.begin) * kernel.rows, filter = 1;
-      if (lines) {
+      if (unit_stride_pixels) {
         first = span.image * g.y.image + span.line[0] * g.y.space[0] + span.line[1] * g.y.space[1] + begin;
         filter = g.y.channel;
       }
@@ -137,7 +137,8 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       work.segments[s].b = s * steps * kernel.columns * int64_t(sizeof(float));
     }
     const int64_t rest = g.y.channels % kernel.rows;
-    for (int64_t s = 0; lines && rest && s < count; ++s) {  // rows after the last filter read the first one again
+    for (int64_t s = 0; unit_stride_pixels && rest && s < count;
+         ++s) {  // rows after the last filter read the first one again
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
     }
@@ -151,10 +152,10 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       }
       for (int64_t t = 0; t < work.tiles; ++t) {
         const int64_t k = (work.tile + t) * kernel.rows, used = std::min(kernel.rows, g.y.channels - k);
-        const float* a = lines ? work.filters + (work.group * g.y.channels + k) * g.y.channel
-                               : work.packed + t * kSlicePixels * kernel.rows;
-        const GemmSegment* segments = lines && used < kernel.rows ? work.last : work.segments;
-        const int64_t a_step = lines ? 1 : kernel.rows;
+        const float* a = unit_stride_pixels ? work.filters + (work.group * g.y.channels + k) * g.y.channel
+                                            : work.packed + t * kSlicePixels * kernel.rows;
+        const GemmSegment* segments = unit_stride_pixels && used < kernel.rows ? work.last : work.segments;
+        const int64_t a_step = unit_stride_pixels ? 1 : kernel.rows;
         float* sums = to + offset_of_sums(work.group, k, tap) + panel * kernel.columns;
         if (used == kernel.rows || !direct_store) {
           kernel.multiply({segments, count, steps, a, a_step, b, step, sums, pitch(), add});

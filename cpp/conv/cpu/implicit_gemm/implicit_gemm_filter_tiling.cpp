@@ -49,7 +49,7 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
   panels = ceil_div(g.x.channels, kernel.columns);
   tiles = ceil_div(g.y.channels, kernel.rows);
   item_tiles = even_share();
-  lines = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
+  unit_stride_pixels = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
   const int64_t pixel_step = x.side.space[2] * g.stride[2];
   cache_set_conflict = pixel_step % 1024 == 0 || (pixel_step % 512 == 0 && item_tiles >= 4);
   direct_store = out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
@@ -80,8 +80,8 @@ bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g
   if (!is_pointwise(g)) return false;
   // Compares the packing that is saved with the weights, which are then written twice.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
-  const bool lines = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
-  const int64_t saved = (g.y.channels - g.x.channels) * (lines ? -1 : 1);
+  const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
+  const int64_t saved = (g.y.channels - g.x.channels) * (in_place ? -1 : 1);
   return g.groups == 1 && g.x.channels >= gemm_kernels().f32.rows && pixels * saved > 2 * g.y.channels * g.x.channels;
 }
 

@@ -25,7 +25,7 @@ struct ImplicitGemmFilterTiling {
   ChannelsLast x;
   int64_t threads, taps;
   int64_t panels, tiles, item_tiles;  // per group
-  bool lines;                         // the pixels of a filter are contiguous in dy, which is then read in place
+  bool unit_stride_pixels;            // the pixels of a filter are contiguous in dy, which is then read in place
   bool direct_store;                  // sums are written to dw directly
   bool cache_set_conflict;  // at this pixel step a panel would map to few cache sets: each panel is copied first
   std::vector<Span> spans;

@@ -36,7 +36,7 @@ TensorDesc default_out(const ConvProblem& p, const char* what) {
   return dense(out_dtype(p), shape_of(out_desc(p)), layout, what);
 }
 
-// A problem with only its attributes set, after checking them.
+// Checks the attributes. Returns a problem with these attributes and no tensors.
 ConvProblem problem(const char* call, ConvDirection direction, const ConvAttributes& from, int64_t rank) {
   ConvProblem p;
   p.direction = direction;
@@ -73,7 +73,8 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
-    int64_t last = 0, reach = 0, least = 0, most = 0;  // where the last window starts, how far it reaches
+    // last: where the last window starts; reach: distance of its first and last element; least, most: sizes of x.
+    int64_t last = 0, reach = 0, least = 0, most = 0;
     bool fits = dy[2 + i] > 0 && !__builtin_mul_overflow(dy[2 + i] - 1, s.stride[i], &last) &&
                 !__builtin_mul_overflow(s.dilation[i], w[2 + i] - 1, &reach) &&
                 !__builtin_add_overflow(last, reach + 1 - s.before[i] - s.after[i], &least) &&
@@ -114,19 +115,21 @@ std::string conv_text(const ConvProblem& p, const char* word) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
-// A checked forward convolution and its y. `what` names it in error messages.
+// A forward convolution that has been checked, and its y.
 struct Forward {
   Handle& handle;
   ConvProblem problem;
   ConvArgs args;
   Tensor y;
 };
+// The arguments of a forward convolution.
 struct ForwardInputs {
   const Tensor &x, &w;
   const std::optional<Tensor>&bias, &residual;
   const ConvAttributes& attributes;
   Activation activation;
 };
+// `what` is the name of y in error messages.
 Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
   const auto& [x, w, bias, residual, attributes, activation] = inputs;
   const Tensor& b = bias ? *bias : w;  // without a bias, w is checked a second time

@@ -14,14 +14,15 @@ struct Chunk : Im2colChunk {
   SelectedPlan<MatmulProblem> choice;
 };
 
-// All chunks of one config, and the layout of the workspace.
+// The chunks of one config, and the plans that compute them: the batch has some whole chunks and perhaps a shorter one.
 struct Im2colTiling {
   int64_t images;  // images of a whole chunk
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;  // inner: of the product and the transform
+  // The layout of the workspace. The workspaces of the product and of the transform share inner_at.
+  size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
     ConvGeometry g = conv_geometry(p);
@@ -160,16 +161,16 @@ std::string Im2colEngine::why_not(const ConvProblem& p, const Device& d) const {
 double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
   const Im2colTiling tiling(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], tiling.images));
-  // Fraction of the copy rate. On a GPU the loops move one element at a time, strided on both sides (0.03 to 0.4
-  // measured).
+  // The rate of the loops as a fraction of the copy rate. On a GPU they move one element at a time, strided on both
+  // sides; 0.03 to 0.4 were measured.
   const double rate = d.place.is_cuda ? 0.1 : 0.5;
   double moving = tiling.moves() ? roofline_us(0, tiling.moved_bytes(operand_dtype(p)), d, rate) : 0;
   return chunks * (tiling.whole.choice.estimate_us + moving) + tiling.to_dw_choice.estimate_us;
 }
 
 std::vector<Config> Im2colEngine::configs(const ConvProblem& p, const Device& d) const {
-  // Bytes of columns beyond which larger chunks gain nothing: enough rows for any product, and on the CPU few enough to
-  // stay in its caches.
+  // Larger chunks are not faster than those with this many bytes of columns, which have enough rows for any product. On
+  // the CPU, the columns must also fit its caches.
   double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
   const Im2colChunk one = im2col_chunk(p, 1, false);

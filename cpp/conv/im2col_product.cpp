@@ -4,7 +4,8 @@
 namespace minidnn {
 namespace {
 
-// The one stride with which these dimensions (the last is fastest) can be traversed as one; empty if there is none.
+// The stride with which these dimensions can be traversed as one dimension. The last one is fastest. Empty if there is
+// no such stride.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -18,7 +19,7 @@ std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_
   return stride ? stride : 1;
 }
 
-// Strides of a matrix, for each group and image. A "row" is a position; for w and dw it is a filter.
+// The strides of one matrix per group and image. A row belongs to a position, or, for w and dw, to a filter.
 struct Matrix4 {
   int64_t group = 0, image = 0, row = 0, column = 0;
   Matrix4 transposed() const { return {group, image, column, row}; }
@@ -29,8 +30,8 @@ bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
   return images == 1 || rows == 1 || m.image == m.row * rows;
 }
 
-// x or y as [groups, images, positions, channels], with positions `step` apart; empty if the positions do not have one
-// common stride.
+// x or y as [groups, images, positions, channels], where neighbouring positions are `step` pixels apart. Empty if the
+// positions do not have one common stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
   auto row =
@@ -40,19 +41,19 @@ std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, co
 }
 constexpr int64_t kUnitSteps[] = {1, 1, 1};
 
-// x (or dx) itself as the column matrix of a pointwise convolution; empty unless the window is one element and falls on
-// data at every position.
+// x (or dx) itself as the column matrix of a pointwise convolution. Empty unless the window has one element, which
+// falls on data at every position.
 std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
   for (int j = 0; j < kMaxSpatial; ++j) {
-    bool meets = g.pad[j] == 0 && (g.y.size[j] - 1) * g.stride[j] < g.x.size[j];
-    // every element of dx must be written
+    bool inside = g.pad[j] == 0 && (g.y.size[j] - 1) * g.stride[j] < g.x.size[j];
+    // Every element of dx must be written.
     bool all = !g.backward_data || (g.stride[j] == 1 && g.y.size[j] == g.x.size[j]);
-    if (g.window[j] != 1 || !meets || !all) return std::nullopt;
+    if (g.window[j] != 1 || !inside || !all) return std::nullopt;
   }
   return pixels(g, g.x, g.stride);
 }
 
-// w or dw as [groups, filters, channels x taps]. `taps_last`: taps are fastest; otherwise channels are.
+// w or dw as [groups, filters, channels x taps]. If taps_last, the taps are the fastest dimension, else the channels.
 struct Filters {
   Matrix4 matrix;
   bool taps_last;
@@ -161,7 +162,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     c.sums_dx = g.backward_data;
     c.gathers_x = !g.backward_data;
   }
-  if (!y) {  // pack dy: its columns for a window of one element
+  if (!y) {  // dy is packed: gathered into columns for a window of one element
     ConvGeometry pack;
     pack.images = images;
     pack.groups = g.groups;

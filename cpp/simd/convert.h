@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over spans of contiguous elements, for X_isa.cpp files. They read and write any floating dtype as float, and can
-// bypass the caches when they store. The bits are those of core/half.h, except payloads of float16 NaNs.
+// Loops over spans of contiguous elements, for X_isa.cpp files. They read and write any floating dtype as float, and
+// can bypass the caches when they store. The bits are those of core/half.h, except payloads of float16 NaNs.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 
-// Loops process a multiple of kStep elements and have no remainder loop: the end of a span is first copied to a padded
-// local buffer.
+// The loops process kStep elements at a time and have no remainder loop. The last elements of a span are first copied
+// to a padded local buffer.
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // The number of elements converted at a time: that many floats stay in the first-level cache.
 constexpr int64_t kSpan = 256;
 static_assert(kSpan % kStep == 0);  // a buffer for kSpan elements also holds the last, padded step
 
-// The order of floats in a buffer, after widen() and before narrow(). memory: the order of the elements in memory.
-// lanes: the cheapest order; for bfloat16 each step holds its even elements, then its odd ones, which needs no vector
-// shuffles. Code that treats all elements equally can use lanes.
+// The order of floats in a buffer, after widen() and before narrow().
+//   memory  the order of the elements in memory
+//   lanes   the cheapest order: for bfloat16, the even elements of each step and then the odd ones, which needs no
+//           vector shuffles. Code that treats all elements equally can use it.
 enum class Order { memory, lanes };
 
 // All functions are in an unnamed namespace, as in every file that is compiled per instruction set (cpp/core/isa.h).
@@ -98,8 +99,8 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 }
 #endif
 
-// Copies whole cache lines by stores that bypass the caches: the lines of `to` are not read first. `to` is aligned to 64
-// bytes.
+// Copies whole cache lines by stores that bypass the caches: the lines of `to` are not read first. `to` is aligned to
+// 64 bytes.
 [[maybe_unused]] void store_nontemporal(const void* from, void* to, int64_t bytes) {
   typedef float Line __attribute__((vector_size(16)));
   for (int64_t i = 0; i < bytes; i += 64)
@@ -168,8 +169,8 @@ template <Order order, class T> void write_span(const float* from, T* to, int64_
   }
 }
 
-// Writes n elements to `to` in spans of at most kSpan elements. make(i, count, floats) computes the `count` elements from
-// index i on, padded to a whole number of steps.
+// Writes n elements to `to` in spans of at most kSpan elements. make(i, count, floats) computes the `count` elements
+// from index i on, padded to a whole number of steps.
 template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
   // A long stage: only the cache lines at its two ends are written in two stores.
@@ -193,7 +194,7 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_
   }
 }
 
-// out[i] = f(a[i], b[i]) for a whole number of steps. `out` may be a or b. If f ignores b, pass a for it.
+// out[i] = f(a[i], b[i]) for a whole number of steps. `out` may be a or b. If f ignores b, the caller passes a as b.
 template <class F>
 inline __attribute__((always_inline)) void each(const float* a, const float* b, float* out, int64_t n, F f) {
   n &= -kStep;
@@ -227,12 +228,12 @@ inline __attribute__((always_inline)) void each(const float16* a, const float16*
   }
 }
 
-// Applies loop(a, b, out, n), which accepts whole steps only, to any n.
+// Computes n elements, for any n, by calls of loop(a, b, out, count), whose counts are multiples of kStep.
 template <class T, class Loop>
 inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
                                                    Loop loop) {
   alignas(64) T results[kSpan];
-  auto few = [&](int64_t i, int64_t count) {  // count <= kStep elements, padded with zeros
+  auto padded_step = [&](int64_t i, int64_t count) {  // count <= kStep elements, padded with zeros
     T as[kStep] = {}, bs[kStep] = {};
     __builtin_memcpy(as, a + i, size_t(count) * sizeof(T));
     __builtin_memcpy(bs, b + i, size_t(count) * sizeof(T));
@@ -243,7 +244,7 @@ inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* ou
   if (non_temporal) {
     for (const int64_t head = min_of(until_line(out), n); i < head;) {
       const int64_t count = min_of(kStep, head - i);
-      few(i, count);
+      padded_step(i, count);
       i += count;
     }
     for (; i + kSpan <= n; i += kSpan) {
@@ -257,7 +258,7 @@ inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* ou
   }
   const int64_t whole = (n - i) & -kStep;
   loop(a + i, b + i, out + i, whole);
-  if (i + whole < n) few(i + whole, n - i - whole);
+  if (i + whole < n) padded_step(i + whole, n - i - whole);
 }
 
 }  // namespace

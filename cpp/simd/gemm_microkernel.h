@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The building blocks of matrix products and convolutions on the CPU, compiled once per instruction set: multiply a
-// tile whose sums stay in registers, pack its operands, and write the sums to memory. Engines decide the memory layout.
+// The loops that matrix products and convolutions on the CPU consist of, compiled once per instruction set: multiply a
+// tile whose sums are kept in registers, pack its operands, and write the sums to memory. The engines choose the memory
+// layout.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/isa.h"
@@ -9,17 +10,18 @@ namespace minidnn {
 
 constexpr int kGemmRows = 12;  // the most rows in a tile of any kernel
 
-// The addresses of one segment of k in which all rows of a tile, and its columns, have a constant step: the byte
-// offsets of their starts from `a` and `b`. Each row has its own offset; it may also point to a row of zeros.
+// A segment: consecutive steps of k, along which each operand has a constant step in memory. `a` has the byte offset at
+// which each row of the tile begins in operand a; it may be that of a row of zeros. `b` is the byte offset of the
+// columns in operand b.
 struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
 
-// The operands of a tile: row i of the tile reads a_i[k * a_step], and its column j reads b[k * b_step + j]. All segments
-// have `steps` steps k.
+// The operands of a tile. At step k of a segment, row i of the tile reads a_i[k * a_step] and column j reads
+// b[k * b_step + j], where a_i and b begin at the segment's offsets.
 template <class T> struct GemmTile {
   const GemmSegment* segments;
-  int64_t count, steps;  // number of segments; steps of each
+  int64_t count, steps;  // number of segments; number of steps of k in each of them
   const T* a;
   int64_t a_step;
   const T* b;
@@ -57,8 +59,8 @@ struct Epilogue {
   bool plain() const { return !activation.loop && alpha == 1 && y_column == 1; }
 };
 
-// The block of float32 sums that an epilogue reads and overwrites, and what it is combined with. Row i of the result is
-// stored at y + y_rows[i] elements, row i of c is at c + c_rows[i]; bias and c may be null.
+// A block of float32 sums, which an epilogue overwrites, and the other operands of the epilogue. Row i of the result is
+// stored at y + y_rows[i], in elements, and row i of c is read at c + c_rows[i]. bias and c may be null.
 struct EpilogueBlock {
   float* sums;
   int64_t pitch, rows, columns;  // pitch: distance of two rows of sums, in elements
@@ -69,17 +71,17 @@ struct EpilogueBlock {
   const void* bias;
 };
 
-// Kernels for a product with a single row, a vector times b: the speed depends on how b is read from memory.
+// Kernels for a product with a single row, a vector times b. The speed of such a product is that of reading b.
 template <class T> struct GemmRow {
-  GemmKernel<T> wide;  // a tile of one row by 3/4 of the registers: for b whose rows are contiguous
-  // to[j] = sum over k of a[k] * b[j * column + k]: for b whose columns are contiguous.
+  GemmKernel<T> wide;  // for b with contiguous rows: the tile has one row, whose sums take 3/4 of the registers
+  // For b with contiguous columns: to[j] = sum over k of a[k] * b[j * column + k].
   void (*dots)(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to);
 };
 
 struct GemmKernels {
   GemmKernel<float> f32;
   GemmKernel<double> f64;
-  // Runs n rounds of independent multiply-adds in registers and returns their FLOP; measures the peak rate.
+  // Runs n rounds of independent multiply-adds in registers, to measure the peak rate. Returns their number of FLOP.
   int64_t (*fma)(int64_t n, float* sink);
   GemmRow<float> row_f32;
   GemmRow<double> row_f64;

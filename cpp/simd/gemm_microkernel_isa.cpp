@@ -66,12 +66,12 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
-// Processes a few columns over all rows, then the next few, so that writes to `to` are consecutive. The last block of a
-// row or column may overlap the one before it.
+// Transposes blocks of n x n elements: those of the first n columns from top to bottom, then those of the next n
+// columns, so that writes to `to` are consecutive. The last block of a row or column may overlap the block before it.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  // Fewer columns than a block: load_first() fills the rest with zeros.
+  // A block has more columns than the matrix: load_first() fills the others with zeros.
   const bool narrow = sizeof(T) == 4 && columns < n;
   if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
@@ -153,7 +153,8 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
     }
   }
-  if (f.activation.loop) {  // one call for all rows if they are contiguous: the cost of a call is that of many elements
+  if (f.activation.loop) {
+    // Contiguous rows are processed in one call, because a call costs as much as many elements.
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
@@ -196,10 +197,11 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 }
 
 int64_t fma(int64_t n, float* sink) {
-  constexpr int kChains = 12;  // more than the number of units times their latency
+  constexpr int kChains = 12;  // more than the number of multiply-add units times their latency in cycles
   const Vector<float> a = load(sink), b = a + 1.0f;
   Vector<float> sums[kChains];
-  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);  // all different, or the compiler would merge them into one
+  // The sums begin with different values, or the compiler would merge them into one.
+  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);
   for (int64_t i = 0; i < n; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < kChains; ++j) sums[j] = sums[j] * a + b;
@@ -212,8 +214,8 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// Nearly all registers hold sums. The others: 2 for a row of b, 1 for an element of a (none if the multiply instruction
-// broadcasts it from memory), and 1 for each product without fused multiply-add.
+// Nearly all registers hold sums. Of the others, two hold a row of b, one holds an element of a (none does if the
+// multiply instruction broadcasts it from memory), and without fused multiply-add each product takes one more.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

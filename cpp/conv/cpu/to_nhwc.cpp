@@ -13,8 +13,8 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // fewest elements that are worth waking a thread for
 
-// If the lines are contiguous in the tensor and in the copy, an image is copied as one line, in chunks that suit
-// vectors.
+// Copies images whose lines are contiguous both in the tensor and in the copy: each image is one line, which is divided
+// into chunks.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
@@ -32,7 +32,7 @@ template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to
   });
 }
 
-// A work item is one line of pixels.
+// Copies any other tensor. A work item is one line of pixels.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t* size = m.source.size;
   const int64_t* space = m.source.space;

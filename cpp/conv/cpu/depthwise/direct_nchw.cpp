@@ -19,7 +19,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostChannels = 16;  // input channels of a group, at most
+constexpr int64_t kMostChannels = 16;  // the most input channels of a group
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
 
@@ -174,7 +174,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // A work item is some filters of a group, over all bands of one chunk.
+  // A work item computes some filters of a group, over all bands of one chunk.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -258,7 +258,7 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // The fewer filters use each loaded vector, the larger is the share of time spent in loads.
+    // The fewer filters use each loaded vector, the larger is the fraction of the time that loads take.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));

@@ -29,8 +29,9 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     };
     std::vector<Span> spans;
   };
-  // Fills `used` with the taps of a line, and the offset that each reads for its zone's first pixel. With `tops`
-  // (several lines at a time), lists only the first tap of each column, whose line of x may be outside the input.
+  // Fills `used` with the taps of a line, and for each tap the offset of the element of x that the first pixel of the
+  // zone reads. With `tops`, for several lines at a time, `used` has only the first tap of each column of taps. The
+  // line of x which that tap reads may be outside the input.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();
@@ -49,8 +50,8 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
       used.spans.push_back({&zone, begin, used.taps.size()});
     }
   }
-  // Prefetches the line of x that the next result line is the first to read: these are more lines than the hardware
-  // prefetcher follows.
+  // Prefetches the line of x that the next result line reads and that this one does not. The hardware prefetcher
+  // follows fewer lines than a convolution reads.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -82,7 +83,7 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     for (const Phase& phase : phases) {
       const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      // Neighbouring lines, which read the same lines of x, are computed by one thread.
+      // One thread computes neighbouring lines, because they read the same lines of x.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
@@ -135,7 +136,8 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     find_taps(phase, l.image, l.depth, l.row, l.rows > 1, used);
     for (int64_t& t : used.taps) t *= size * channels;
     if (l.rows == 1) prefetch_next(phase, l.image, l.depth, l.row, x);
-    // The weights of some channels stay in the first-level cache for the whole line.
+    // All pixels of a line are computed for some channels before the next channels: the weights of these channels
+    // remain in the first-level cache.
     constexpr int64_t kWeights = 4096, kFewest = 64;
     const int64_t some =
         std::max<int64_t>(cpu::work_size(kWeights) / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
@@ -199,7 +201,7 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     gemm_finish<T, Y>()(finish, {transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias});
   }
 
-  // A work item is some vectors of channels over one chunk of the lines.
+  // A work item computes some vectors of channels, over one chunk of the lines.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();

@@ -11,7 +11,7 @@ namespace cpu::conv {
 namespace {
 
 constexpr int64_t kSumBytes = 16 << 10;  // bytes of filter-gradient sums: fits a first-level cache
-// filter gradient: number of work items to reach, and the fewest products of each
+// For a filter gradient: the number of work items to reach, and the fewest products of an item.
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {

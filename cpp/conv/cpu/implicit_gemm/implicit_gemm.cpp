@@ -21,7 +21,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows that a block computes in one of its phases.
+// The rows that a block computes in one phase.
 struct Rows {
   int64_t count, tiles;
   GemmSegment* segments;  // for each tile, where its rows read
@@ -64,7 +64,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // The usual size is a constant: the compiler then emits no call of memcpy.
+  // If the size is a constant, the compiler emits no call of memcpy. So the usual size has its own branch.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -77,7 +77,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     // If the taps are contiguous in memory, whole lines of weights are transposed, and each row is then copied to its
     // tap.
     const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
-    // Prefetch distance in lines: the lines are far apart, and the hardware does not predict them.
+    // The distance of prefetches, in lines of weights. The hardware prefetcher does not predict these lines, because
+    // they are far apart.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
       const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
@@ -222,8 +223,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
     if (nhwc_output) return;
-    // Transpose: pixels become columns. Pixels at a constant step in the result, and in the residual, are written
-    // together.
+    // The sums are transposed, so that pixels become columns. Pixels that have a constant step in the result and in the
+    // residual are written together.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns
-// are the input channels under one tap, and a segment of k follows a line of pixels, where x is read in place. A tap that
-// falls on padding uses only some of the line's pixels. The pixels are split into slices; a slice stays in the caches
-// while all tiles that read it are computed.
+// are the input channels under one tap, and a segment of k follows a line of pixels, where x is read in place. A tap
+// that falls on padding uses only some of the line's pixels. The pixels are split into slices; a slice stays in the
+// caches while all tiles that read it are computed.
 #include <algorithm>
 #include <array>
 
@@ -23,7 +23,7 @@ struct Work {
   int64_t group, tile, tiles;
   const float* filters;  // dy, if it is read in place
   float *packed, *columns;
-  GemmSegment *segments, *last;  // last: the segments of a partly filled tile
+  GemmSegment *segments, *last;  // `last` has the segments of a partly filled tile
 };
 
 struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTiling {

@@ -10,7 +10,7 @@ namespace minidnn {
 namespace cpu::conv {
 
 struct ImplicitGemmFilterTiling {
-  static constexpr int64_t kSlicePixels = 256;  // a slice of 16 channels: 16 KB
+  static constexpr int64_t kSlicePixels = 256;  // the most pixels of a slice: for 16 channels, these take 16 KB
 
   // A span of pixels in one line of y.
   struct Span {
@@ -24,23 +24,27 @@ struct ImplicitGemmFilterTiling {
   const GemmKernel<float>& kernel = kernels.f32;
   ChannelsLast x;
   int64_t threads, taps;
-  int64_t panels, tiles, item_tiles;  // per group
-  bool unit_stride_pixels;            // the pixels of a filter are contiguous in dy, which is then read in place
-  bool direct_store;                  // sums are written to dw directly
-  bool cache_set_conflict;  // at this pixel step a panel would map to few cache sets: each panel is copied first
+  int64_t panels, tiles;    // of a group: panels of input channels, tiles of filters
+  int64_t item_tiles;       // tiles of a work item
+  bool unit_stride_pixels;  // the pixels of a filter are contiguous in dy, which is then read in place
+  bool direct_store;        // sums are written to dw directly
+  // The pixels of a panel would map to few cache sets, because their distance is a multiple of 2 or 4 KB. So each panel
+  // is copied first.
+  bool cache_set_conflict;
   std::vector<Span> spans;
-  std::vector<size_t> slices;  // index in `spans` at which each slice begins, and the end
+  std::vector<size_t> slices;  // the index in `spans` at which each slice begins; the last entry is the number of spans
   size_t x_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   ImplicitGemmFilterTiling(const ConvProblem&, const Device&);
-  int64_t line() const { return taps * panels * kernel.columns; }  // sums of one filter
-  // For the filter gradient of a pointwise convolution, x and y may be exchanged. The side with fewer channels should
-  // be the one that is copied: packed, or made channels-last if planes are read in place.
+  int64_t line() const { return taps * panels * kernel.columns; }  // number of sums of one filter
+  // Whether x and y of a pointwise convolution are exchanged. This is done if it makes the operand with fewer channels
+  // the one that is copied: y is packed, or, if planes of y are read in place, x is copied channels-last.
   static bool swaps(const ConvProblem&, const ConvGeometry&);
 
  private:
-  // Tiles per item for which the last thread ends first. Packing costs each item about a third of a tile.
-  int64_t even_share() const;
+  // The number of tiles of an item with which the slowest thread is done first. Packing takes each item about a third
+  // of the time of a tile.
+  int64_t tiles_of_item() const;
   void make_slices();
 };
 

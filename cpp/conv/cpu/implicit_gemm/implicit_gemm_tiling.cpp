@@ -106,11 +106,11 @@ void ImplicitGemmTiling::find_segments(Phase& phase) const {
 
 ChannelsLast ImplicitGemmTiling::input_of(const ConvProblem& p, const ConvGeometry& g) {
   int64_t border[kMaxSpatial]{};
-  const bool few = merges(g);
-  if (few) reach(g, border);
+  const bool with_border = merges(g);
+  if (with_border) reach(g, border);
   const ConvTensorView& side = g.backward_data ? g.y : g.x;
   if (transposes(p, g)) return {side, g.images};
-  return {side, operand_dtype(p), g.images, g.groups, few, border};
+  return {side, operand_dtype(p), g.images, g.groups, with_border, border};
 }
 bool ImplicitGemmTiling::transposes(const ConvProblem& p, const ConvGeometry& g) {
   const ConvTensorView& in = g.backward_data ? g.y : g.x;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.small_channel_filter: backward_filter as products over pixels, for few input channels. The rows of a tile
-// are the weights of a filter, that is pairs of tap and channel, whose elements of x are broadcast from any address. The
-// columns of a tile are filters, read in place from channels-last dy. Nothing is packed. Only x is copied, with its
+// are the weights of a filter, that is pairs of tap and channel, whose elements of x are broadcast from any address.
+// The columns of a tile are filters, read in place from channels-last dy. Nothing is packed. Only x is copied, with its
 // padding, so that every tap falls on an element under each pixel.
 #include <algorithm>
 
@@ -47,8 +47,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     float* sums;
   };
 
-  // A work item computes some tiles of a group, over all pixels. A slice of dy stays in the caches while these tiles are
-  // computed.
+  // A work item computes some tiles of a group, over all pixels. A slice of dy stays in the caches while these tiles
+  // are computed.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
     const float* image = x.read(args.x, workspace + x_at);

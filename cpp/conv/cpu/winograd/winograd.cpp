@@ -5,7 +5,7 @@
 //   2. The patches are transformed to 36 matrices [tile, channel].
 //   3. Each panel of filters multiplies all 36 matrices and, while the products are in that cache, transforms them back
 //      to pixels.
-// dx is a convolution of dy with the window rotated by 180 degrees, padded by 2 - pad.
+// backward_data is a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees.
 //
 // Sums are float32. An error of one element of a patch reaches all 16 results of its tile, and so does a NaN or an
 // infinity.
@@ -22,10 +22,10 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// Limits as for cuda.conv.winograd: the error of a result is that of its whole tile, while the error that float32 is
-// allowed grows with the number of the result's own products.
+// The limits are those of cuda.conv.winograd. A result has the error of its whole tile, while the error that is
+// accepted of float32 grows with the number of products of the result itself.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-constexpr int64_t kMostColumns = 32;  // filters of a panel, at most: two vectors
+constexpr int64_t kMostColumns = 32;  // the most filters of a panel: two vectors
 constexpr int64_t kChunk = 32;        // channels whose windows are transformed at a time
 
 // The time to transform one point of a window or of a tile, as a number of products. Measured on Zen 5, 2026-11-22.
@@ -59,7 +59,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   // Transforms the windows of `number` channels, from `first` on, for one panel of filters.
   void transform_windows(const float* w, int64_t panel, int64_t first, int64_t number, float* to) const {
-    // [channel, tap, filter], and space for the excess taps of the last vector
+    // The windows as [channel, tap, filter], and space for the taps that the last vector has too many.
     float lines[(kChunk * 9 + 7) * kMostColumns];
     const int64_t columns = kernels.columns, count = std::min(columns, filters - panel * columns);
     const float* from = w + panel * columns * weights.out + first * weights.in;
@@ -70,8 +70,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Transposes whole vectors of taps. The taps beyond the ninth are the next filter's; they are overwritten
-          // later. The last filter has no next one, so its taps are copied singly.
+          // Transposes whole vectors of taps. The taps beyond the ninth belong to the next filter; they are overwritten
+          // later. The last filter has no next filter, so its taps are copied one at a time.
           const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -130,7 +130,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, chunk);
-      // The last two lines of the patches above are the first two of these, and are still in the ring.
+      // The first two lines of these patches are the last two lines of the patches above, and are still in the ring.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
       const float* rows[kWinogradPatch];
       for (int64_t j = 0; j < kWinogradPatch; ++j) {

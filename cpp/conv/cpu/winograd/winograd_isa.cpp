@@ -8,7 +8,7 @@ namespace {
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
 constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;  // as in gemm_microkernel_isa.cpp
 
-// y = B^T x. The rows share partial sums: 14 operations, while the matrix has 26 elements.
+// y = B^T x. The rows share partial sums: they take 14 operations, while B has 26 elements that are not zero.
 MINIDNN_HD void transform_patch(const Floats (&x)[6], Floats (&y)[6]) {
   const Floats a = x[4] - x[2], b = x[3] - x[1], even = a + 1.5f * x[3], odd = b + 1.5f * x[2];
   y[0] = x[0] - x[2] + a + 1.5f * b;
@@ -119,7 +119,7 @@ void multiply(const WinogradProduct& product) {
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
-  // backwards: the first tile of a line then overwrites the excess of the previous line
+  // From the last tile to the first: the first tile of a line then overwrites the excess pixels of the previous line.
   for (int64_t t = tiles - 1; t >= 0; --t)
     for (int64_t v = 0; v < kColumns; v += kFloats)
       transform_both_sides<6, 4>(

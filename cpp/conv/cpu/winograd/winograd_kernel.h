@@ -13,8 +13,8 @@
 
 namespace minidnn {
 
-// The side of a tile of results, the side of the patch of inputs that the tile reads, and the number of points of a patch,
-// in pixels.
+// The side of a tile of results and of the patch of inputs that a tile reads, in pixels; the number of points of a
+// patch.
 constexpr int kWinogradTile = 4, kWinogradPatch = 6, kWinogradPlanes = 36;
 
 // Channels per partial sum: adding partial sums rounds less than one long sum.

@@ -17,7 +17,8 @@ struct WinogradTiling {
   int64_t threads, channels, filters;
   int64_t pitch, panels;  // floats of a pixel's channels with padding; number of panels of filters
 
-  // The tiles of an image along each dimension. A tile line is one line of tiles; tile_lines counts those of all images.
+  // The tiles of an image along each dimension. A tile line is one line of tiles; tile_lines counts those of all
+  // images.
   int64_t tile_rows, tile_columns, tile_lines;
   // True for few tiles: the patches of all tiles are then transformed once and shared by the threads, and each thread
   // transforms the windows of a panel just before it uses them. Storing and reloading transformed windows would cost as

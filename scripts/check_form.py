@@ -25,11 +25,7 @@ MOST_LINES, MOST_PARAMETERS = 100, 8
 # be measured on a GPU before and after.
 LARGER = {
     "cpp/batch_norm/batch_norm.cpp": {"batch_norm_forward_training", "batch_norm_forward_inference"},
-    "cpp/conv/conv.cpp": {"forward"},
-    "cpp/conv/cpu/grouped_nhwc.cpp": {"compute_lines"},
-    "cpp/conv/cpu/winograd_isa.cpp": {"multiply"},
     "cpp/layer_norm/cpu/contiguous_rows_isa.cpp": {"backward", "forward_planes", "backward_planes"},
-    "cpp/simd/gemm_microkernel_isa.cpp": {"multiply", "finish"},
     "cuda/conv/depthwise/nchw/nchw.cu": {"conv_nchw"},
     "cuda/conv/depthwise/nchw/nchw_filter.cu": {"conv_nchw_filter"},
     "cuda/conv/depthwise/nhwc/nhwc.cu": {"load_pixels", "conv_nhwc", "conv_nhwc_filter"},

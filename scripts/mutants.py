@@ -35,32 +35,32 @@ class Mutant(NamedTuple):
 # fmt: off
 AUDIT = [
     Mutant(
-        "A01", "conv/cpu/implicit_gemm.cpp", "std::min(end, (row / plane + 1) * plane)", "end",
+        "A01", "conv/cpu/implicit_gemm/implicit_gemm.cpp", "std::min(end, (row / plane + 1) * plane)", "end",
         "a block that spans two images reads pixels past the end of a plane",
     ),
     Mutant(
-        "A02", "conv/cpu/direct_nchw.cpp",
+        "A02", "conv/cpu/depthwise/direct_nchw.cpp",
         "pixel = at.at[3] * b.line_chunk, pixels = «std::min(b.line_chunk, b.count[2] - pixel)»", "b.line_chunk",
         "filter gradient: the last segment of a long line is not shortened",
     ),
     Mutant(
-        "A03", "conv/cpu/grouped_nhwc.cpp", "std::min(all, (chunk + 1) * lines_of_chunk)", "(chunk + 1) * lines_of_chunk",
+        "A03", "conv/cpu/depthwise/grouped_nhwc.cpp", "std::min(all, (chunk + 1) * lines_of_chunk)", "(chunk + 1) * lines_of_chunk",
         "filter gradient: the last part of the lines is not shortened",
     ),
     Mutant(
-        "A04", "conv/cpu/implicit_gemm_filter.cpp", "(pixel + begin - span.begin) * kernel.rows",
+        "A04", "conv/cpu/implicit_gemm/implicit_gemm_filter.cpp", "(pixel + begin - span.begin) * kernel.rows",
         "(pixel + begin) * kernel.rows", "where the second segment of a line starts in the packed slice",
     ),
     Mutant(
-        "A05", "conv/cpu/winograd.cpp", "patches + «first * width * pitch»",
-        "piece * ceil_div(lines_of_all, pieces) * width * pitch", "where an uneven share of the lines starts",
+        "A05", "conv/cpu/winograd/winograd.cpp", "patches + «first * chunk_tiles * pitch»",
+        "chunk * ceil_div(tile_lines, chunks) * chunk_tiles * pitch", "where a chunk of uneven length starts",
     ),
     Mutant(
         "A06", "conv/im2col.cpp", "first * «g.residual.image» * out_size", "g.y.image",
         "the second chunk of images reads its residual at y's image stride",
     ),
     Mutant(
-        "A07", "matmul/cpu/packed.cpp", "size_t(std::min<int64_t>(d.sm_count, «k.count»))", "s.batch * k.down",
+        "A07", "matmul/cpu/packed_tiling.cpp", "size_t(std::min<int64_t>(d.sm_count, «blocks»))", "s.batch * blocks_down",
         "scratch memory for fewer threads than take blocks",
     ),
     Mutant(
@@ -103,15 +103,15 @@ AUDIT = [
         "a thread that starts inside a line starts at the first column",
     ),
     Mutant(
-        "A18", "conv/cpu/small_channel_filter.cpp", "line + pixel > 0", "line > 0",
+        "A18", "conv/cpu/implicit_gemm/small_channel_filter.cpp", "line + pixel > 0", "line > 0",
         "the second slice of the first line overwrites the sums of the first",
     ),
     Mutant(
-        "A19", "conv/cpu/implicit_gemm.cpp", "some.size() > 1 || panel == block.panel", "panel == block.panel",
+        "A19", "conv/cpu/implicit_gemm/implicit_gemm.cpp", "some.size() > 1 || panel == block.panel", "panel == block.panel",
         "strided backward_data by panels: the next panel uses the rows of the last phase",
     ),
     Mutant(
-        "A20", "conv/cpu/direct_nchw.cpp", "std::min(units, (at.at[0] + 1) * bands_of_chunk)",
+        "A20", "conv/cpu/depthwise/direct_nchw.cpp", "std::min(units, (at.at[0] + 1) * bands_of_chunk)",
         "(at.at[0] + 1) * bands_of_chunk", "filter gradient: the last part of the bands is not shortened",
     ),
     Mutant(
@@ -314,11 +314,11 @@ LATER = [
     # The first A26 let the last block of panels extend past the last panel. That mutant is equivalent: a panel past the
     # last one has no columns, so none of its results are stored.
     Mutant(
-        "A26", "conv/cpu/implicit_gemm.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
+        "A26", "conv/cpu/implicit_gemm/implicit_gemm.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
         "block.rows", "the last block of rows is not shortened",
     ),
     Mutant(
-        "A27", "conv/cpu/grouped_nhwc.cpp", "end - first == rows ? rows : 1", "rows",
+        "A27", "conv/cpu/depthwise/grouped_nhwc.cpp", "end - first == rows ? rows : 1", "rows",
         "the last lines are computed as a whole group of lines",
     ),
     Mutant(

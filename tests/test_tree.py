@@ -42,7 +42,7 @@ def test_a_family_has_the_same_stem_everywhere(family: str) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_an_engine_is_in_the_file_of_its_name(family: str) -> None:
-    """cpu.F.X is in cpp/F/cpu/X.cpp, cuda.F.X in a file X.cpp of cuda/F. Both are lines of a file engines.cpp."""
+    """cpu.F.X is in a file X.cpp of cpp/F/cpu, cuda.F.X in one of cuda/F. Both are lines of a file engines.cpp."""
     for device, folder in (("cpu", ROOT / "cpp" / family), ("cuda", ROOT / "cuda" / family)):
         listed = re.findall(r"\bstruct (\w+)", (folder / "engines.cpp").read_text())
         for engine in dnn.engines(family, device):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Per-channel sums over all other dimensions, computed by plans of the reduce family. These are the bases of engines of
-// both devices:
+// Per-channel sums over all other dimensions, computed by plans of the reduce family. This file has the bases of
+// engines of both devices:
 //   {cpu,cuda}.conv.bias_reduction      db, the sums of dy
 //   {cpu,cuda}.conv.unfused_statistics  statistics of y: any forward convolution writes y, then y is read again
 #pragma once

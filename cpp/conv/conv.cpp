@@ -36,7 +36,7 @@ TensorDesc default_out(const ConvProblem& p, const char* what) {
   return dense(out_dtype(p), shape_of(out_desc(p)), layout, what);
 }
 
-// A problem with only its attributes set, after checking them.
+// Checks the attributes. Returns a problem with these attributes and no tensors.
 ConvProblem problem(const char* call, ConvDirection direction, const ConvAttributes& from, int64_t rank) {
   ConvProblem p;
   p.direction = direction;
@@ -73,7 +73,8 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
-    int64_t last = 0, reach = 0, least = 0, most = 0;  // where the last window starts, how far it reaches
+    // last: where the last window starts; reach: distance of its first and last element; least, most: sizes of x.
+    int64_t last = 0, reach = 0, least = 0, most = 0;
     bool fits = dy[2 + i] > 0 && !__builtin_mul_overflow(dy[2 + i] - 1, s.stride[i], &last) &&
                 !__builtin_mul_overflow(s.dilation[i], w[2 + i] - 1, &reach) &&
                 !__builtin_add_overflow(last, reach + 1 - s.before[i] - s.after[i], &least) &&
@@ -114,16 +115,23 @@ std::string conv_text(const ConvProblem& p, const char* word) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
-// A checked forward convolution and its y. `what` names it in error messages.
+// A forward convolution that has been checked, and its y.
 struct Forward {
   Handle& handle;
   ConvProblem problem;
   ConvArgs args;
   Tensor y;
 };
-Forward forward(const char* me, const char* what, const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
-                const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
-                const Call& call) {
+// The arguments of a forward convolution.
+struct ForwardInputs {
+  const Tensor &x, &w;
+  const std::optional<Tensor>&bias, &residual;
+  const ConvAttributes& attributes;
+  Activation activation;
+};
+// `what` is the name of y in error messages.
+Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
+  const auto& [x, w, bias, residual, attributes, activation] = inputs;
   const Tensor& b = bias ? *bias : w;  // without a bias, w is checked a second time
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
@@ -189,7 +197,7 @@ bool conv_flips(const std::string& mode, const char* call) {
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes& attributes, Activation activation,
                     const Call& call) {
-  Forward f = forward("conv_forward", "conv_forward: y", x, w, bias, residual, attributes, activation, call);
+  Forward f = forward("conv_forward", "conv_forward: y", {x, w, bias, residual, attributes, activation}, call);
   if (f.y.desc.numel()) run(f.handle, f.problem, f.args, call.algo);
   return std::move(f.y);
 }
@@ -198,7 +206,7 @@ ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const s
                                        const std::optional<Tensor>& residual, const ConvAttributes& attributes,
                                        Activation activation, const Call& call) {
   const char* me = "conv_forward_statistics";
-  Forward f = forward(me, "conv_forward_statistics: y", x, w, bias, residual, attributes, activation, call);
+  Forward f = forward(me, "conv_forward_statistics: y", {x, w, bias, residual, attributes, activation}, call);
   Tensor sums = empty(sums_desc(f.problem), f.handle.place(), f.handle.stream(), me, "sums");
   if (f.y.desc.numel()) {
     run(f.handle, ConvStatisticsProblem{f.problem}, ConvStatisticsArgs{f.args, sums.data}, call.algo);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution forward and its three gradients: the public functions, their checks and their problem.
-// Arithmetic of the direct engines: conv_math.h. As a matrix product of im2col columns: im2col.h.
+// Convolution forward and its three gradients: the public functions, their checks and their problem. conv_math.h has
+// the arithmetic of the direct engines, and im2col.h computes a convolution as a matrix product.
 #pragma once
 #include "cpp/activation/activation.h"
 #include "cpp/conv/conv_math.h"
@@ -28,7 +28,7 @@ template <> struct Family<ConvStatisticsProblem> {
 };
 
 struct ConvAttributes {
-  // one value for all spatial dimensions, or one per dimension; padding likewise
+  // Each has one value for all spatial dimensions, or one value per dimension.
   std::vector<int64_t> stride{1}, dilation{1};
   std::vector<Sides> padding{{0, 0}};
   int64_t groups = 1;
@@ -55,8 +55,7 @@ Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_sh
 // Returns db [K]: the sum of dy over all dimensions but the channels.
 Tensor conv_backward_bias(const Tensor& dy, const Call&);
 
-// For engines. operand_dtype(): of all that is read, including the bias. out_dtype(): of what is written and of y's
-// residual.
+// For engines: the dtype of all that is read, including the bias, and the dtype of the result and of the residual.
 DType operand_dtype(const ConvProblem&);
 DType out_dtype(const ConvProblem&);
 // Calls f(Type<T>, Type<Y>), T the operand dtype and Y the output dtype.

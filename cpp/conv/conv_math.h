@@ -44,12 +44,12 @@ struct ConvArgs {
 // A forward convolution that also returns the sums of y (as stored) and of y^2.
 struct ConvStatisticsProblem : ConvProblem {};
 struct ConvStatisticsArgs : ConvArgs {
-  void* sums = nullptr;  // [2, K], contiguous: float32, or float64 where y is
+  void* sums = nullptr;  // [2, K], contiguous: float64 if y is float64, else float32
 };
 
 // x or y with its three spatial dimensions; strides in elements.
 struct ConvTensorView {
-  int64_t channels = 1;  // of one group
+  int64_t channels = 1;  // number of channels of one group
   int64_t size[kMaxSpatial]{1, 1, 1};
   int64_t image = 0, channel = 0, space[kMaxSpatial]{};
 };
@@ -61,8 +61,8 @@ struct ConvGeometry {
   int64_t window[kMaxSpatial]{1, 1, 1};
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};  // a flipped window has negative strides
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // The taps that contribute to one x element are tap_period apart, and the y elements they belong to are y_period
-  // apart.
+  // In backward_data, the taps that read or write the same element of x have a distance of tap_period = stride /
+  // gcd(stride, dilation), and their elements of y one of y_period = dilation / gcd(stride, dilation).
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -107,8 +107,8 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
     g.window[j] = p.w.shape[2 + i];
     g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
     if (p.flip) g.w_origin += (g.window[j] - 1) * p.w.stride[2 + i];
-    // With one output the stride has no effect, with one window element the dilation has none: 1 makes the arithmetic
-    // below cheaper.
+    // The stride has no effect if y has one element, and the dilation has none if the window has one element. They are
+    // then 1, which makes the arithmetic below cheaper.
     g.stride[j] = g.y.size[j] == 1 ? 1 : p.spatial.stride[i];
     g.dilation[j] = g.window[j] == 1 ? 1 : p.spatial.dilation[i];
     g.pad[j] = p.spatial.before[i];
@@ -223,7 +223,7 @@ struct ConvPoint {
   }
 };
 
-// The taps of a point. A move recomputes them only in the dimensions that have changed.
+// The taps of a point. move_to() computes them again only in dimensions in which the point has moved.
 struct ConvWindow {
   ConvTaps taps[kMaxSpatial];
   int64_t at[kMaxSpatial]{-1, -1, -1};
@@ -237,7 +237,7 @@ struct ConvWindow {
   }
 };
 
-// The tensor that is written, x in backward_data and y forward, and its number of elements.
+// The tensor that is written (x in backward_data, y forward), and its number of elements.
 MINIDNN_HD const ConvTensorView& conv_out(const ConvGeometry& g) { return g.backward_data ? g.x : g.y; }
 MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
   const ConvTensorView& s = conv_out(g);
@@ -275,8 +275,8 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
   return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
 }
 
-// A team computes one element of dw: the sum over images and positions of dy times the x element that this weight
-// multiplied there.
+// A team computes one element of dw: the sum over images and positions of the products of dy and the element of x that
+// this weight multiplied at the position.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;

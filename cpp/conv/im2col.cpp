@@ -3,257 +3,44 @@
 
 #include <charconv>
 
+#include "cpp/conv/im2col_product.h"
 #include "cpp/core/work_size.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
 namespace {
 
-// The one stride with which these dimensions (the last is fastest) can be traversed as one; empty if there is none.
-std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
-  std::optional<int64_t> stride;
-  int64_t next = 0;
-  for (auto it = std::rbegin(sizes_and_strides); it != std::rend(sizes_and_strides); ++it) {
-    auto [size, step] = *it;
-    if (size == 1) continue;
-    if (!stride) stride = step;
-    else if (step != next) return std::nullopt;
-    next = step * size;
-  }
-  return stride ? stride : 1;
-}
-
-// Strides of a matrix, for each group and image. A "row" is a position; for w and dw it is a filter.
-struct Matrix4 {
-  int64_t group = 0, image = 0, row = 0, column = 0;
-  Matrix4 transposed() const { return {group, image, column, row}; }
-};
-
-// Whether the rows of all images have one common stride: the product then takes them as one long matrix.
-bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
-  return images == 1 || rows == 1 || m.image == m.row * rows;
-}
-
-// x or y as [groups, images, positions, channels], with positions `step` apart; empty if the positions do not have one
-// common stride.
-std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
-  const int64_t* size = g.y.size;
-  auto row =
-      collapsed({{size[0], s.space[0] * step[0]}, {size[1], s.space[1] * step[1]}, {size[2], s.space[2] * step[2]}});
-  if (!row) return std::nullopt;
-  return Matrix4{s.channels * s.channel, s.image, *row, s.channel};
-}
-constexpr int64_t kUnitSteps[] = {1, 1, 1};
-
-// x (or dx) itself as the column matrix of a pointwise convolution; empty unless the window is one element and falls on
-// data at every position.
-std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
-  for (int j = 0; j < kMaxSpatial; ++j) {
-    bool meets = g.pad[j] == 0 && (g.y.size[j] - 1) * g.stride[j] < g.x.size[j];
-    // every element of dx must be written
-    bool all = !g.backward_data || (g.stride[j] == 1 && g.y.size[j] == g.x.size[j]);
-    if (g.window[j] != 1 || !meets || !all) return std::nullopt;
-  }
-  return pixels(g, g.x, g.stride);
-}
-
-// w or dw as [groups, filters, channels x taps]. `taps_last`: taps are fastest; otherwise channels are.
-struct Filters {
-  Matrix4 matrix;
-  bool taps_last;
-};
-std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
-  int64_t tap[kMaxSpatial]{};
-  for (int i = 2, j = kMaxSpatial + 2 - int(p.w.rank); i < p.w.rank; ++i, ++j) tap[j] = p.w.stride[i];
-  auto taps_last =
-      collapsed({{g.x.channels, g.w_channel}, {g.window[0], tap[0]}, {g.window[1], tap[1]}, {g.window[2], tap[2]}});
-  auto channels_last =
-      collapsed({{g.window[0], tap[0]}, {g.window[1], tap[1]}, {g.window[2], tap[2]}, {g.x.channels, g.w_channel}});
-  if (!taps_last && !channels_last) return std::nullopt;
-  bool prefer_channels = channels_last && (!taps_last || g.x.channel == 1);
-  return Filters{{g.y.channels * g.w_filter, 0, g.w_filter, prefer_channels ? *channels_last : *taps_last},
-                 !prefer_channels};
-}
-
-int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
-
-// The columns of x in the order of x's own layout, and their strides as a matrix of the product. The larger stride is a
-// multiple of 8: rows of 16-bit elements then start at multiples of 16 bytes, as wide loads require.
-struct Columns {
-  ConvColumns to;
-  Matrix4 matrix;
-};
-Columns columns_of(const ConvGeometry& g, bool taps_last, bool flip) {
-  ConvColumns m;
-  m.g = g;
-  m.channels_last = g.x.channel == 1;
-  int64_t taps = volume(g.window), elements = g.groups * g.x.channels * taps, rows = g.images * volume(g.y.size);
-  int64_t element_step = m.channels_last ? 1 : ceil_div<int64_t>(rows, 8) * 8;
-  int64_t row_step = m.channels_last ? ceil_div<int64_t>(elements, 8) * 8 : 1;
-  m.position[2] = row_step;
-  m.position[1] = m.position[2] * g.y.size[2];
-  m.position[0] = m.position[1] * g.y.size[1];
-  m.image = m.position[0] * g.y.size[0];
-  m.tap[2] = element_step * (taps_last ? 1 : g.x.channels);
-  m.tap[1] = m.tap[2] * g.window[2];
-  m.tap[0] = m.tap[1] * g.window[1];
-  m.channel = element_step * (taps_last ? taps : 1);
-  m.group = element_step * g.x.channels * taps;
-  if (flip)
-    for (int j = 0; j < kMaxSpatial; ++j) {
-      m.origin += (g.window[j] - 1) * m.tap[j];
-      m.tap[j] = -m.tap[j];
-    }
-  return {m, {m.group, m.image, row_step, element_step}};
-}
-double columns_elements(const ConvGeometry& g) {
-  double elements = double(g.groups * g.x.channels) * double(volume(g.window));
-  double rows = double(g.images) * double(volume(g.y.size));
-  return g.x.channel == 1 ? rows * (elements + 7) : elements * (rows + 7);
-}
-
-TensorDesc matrices(DType dtype, const Matrix4& m, int64_t groups, int64_t images, int64_t rows, int64_t columns) {
-  TensorDesc d{dtype};
-  auto add = [&](int64_t size, int64_t stride) {
-    d.shape[d.rank] = size;
-    d.stride[d.rank++] = stride;
-  };
-  if (groups > 1) add(groups, m.group);
-  if (images > 1) add(images, m.image);
-  add(rows, m.row);
-  add(columns, m.column);
-  return d;
-}
-
-DType sum_dtype(DType t) { return t == DType::float64 ? t : DType::float32; }
-
-// The operations for one chunk of images.
-struct Chunk {
-  ConvColumns x, dy;  // how x and dy are gathered into columns, or how x's columns are summed into dx
-  bool gathers_x = false, gathers_dy = false, sums_dx = false;
-  MatmulProblem product;
+struct Chunk : Im2colChunk {
   SelectedPlan<MatmulProblem> choice;
 };
 
-// `accumulates`: the product adds to [groups, filters, channels x taps] in the workspace instead of writing dw.
-Chunk lower(const ConvProblem& p, int64_t images, bool accumulates) {
-  ConvGeometry g = conv_geometry(p);
-  g.images = images;
-  DType t = operand_dtype(p), to = out_dtype(p), sum = sum_dtype(t);
-  int64_t positions = volume(g.y.size), channels = g.x.channels * volume(g.window), k = g.y.channels;
-  std::optional<Filters> f = filters(p, g);
-  std::optional<Matrix4> x = x_as_columns(g), y = pixels(g, g.y, kUnitSteps), residual;
-  if (g.has_residual) residual = pixels(g, g.residual, kUnitSteps);
-  bool filter = p.direction == ConvDirection::backward_filter;
-  if (filter) {  // images and positions are summed over, so they must be one dimension
-    if (x && !rows_join(*x, images, positions)) x = {};
-    if (y && !rows_join(*y, images, positions)) y = {};
-  }
-
-  Chunk c;
-  if (!x) {
-    Columns columns = columns_of(g, !f || f->taps_last, p.flip);
-    c.x = columns.to;
-    x = columns.matrix;
-    c.sums_dx = g.backward_data;
-    c.gathers_x = !g.backward_data;
-  }
-  if (!y) {  // pack dy: its columns for a window of one element
-    ConvGeometry pack;
-    pack.images = images;
-    pack.groups = g.groups;
-    pack.x = g.y;
-    pack.y = g.y;
-    Columns columns = columns_of(pack, true, false);
-    c.dy = columns.to;
-    y = columns.matrix;
-    c.gathers_dy = true;
-  }
-  // If all operands allow it, images and positions form one dimension; otherwise images are a batch dimension.
-  bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions) &&
-                         (!residual || rows_join(*residual, images, positions)));
-  int64_t batch = join ? 1 : images, rows = join ? images * positions : positions;
-  if (join && positions == 1) {
-    x->row = x->image;
-    y->row = y->image;
-    if (residual) residual->row = residual->image;
-  }
-
-  MatmulProblem& m = c.product;
-  m.ieee = p.ieee;
-  // A chunk may begin at any image, so the image strides limit the alignment. A bias may begin at any element.
-  int64_t bits = p.alignment | g.x.image * int64_t(itemsize(t)) | g.y.image * int64_t(itemsize(p.y.dtype));
-  bits |= c.sums_dx ? 0 : g.x.image * int64_t(itemsize(to));
-  if (p.has_bias && g.groups > 1) bits |= int64_t(itemsize(t));
-  m.alignment = bits & -bits;
-  if (p.direction == ConvDirection::forward) {
-    m.a = matrices(t, *x, g.groups, batch, rows, channels);
-    m.b = matrices(t, f->matrix.transposed(), g.groups, batch, channels, k);
-    m.y = matrices(to, *y, g.groups, batch, rows, k);
-    if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
-    m.activation = p.activation;
-    // The product's own bias is shared by all its matrices. A bias that differs between groups is passed as c, repeated
-    // over the rows.
-    if (p.has_bias && g.groups > 1)
-      m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
-    else if (p.has_bias) {
-      m.has_bias = 1;
-      m.bias_stride = p.bias_stride;
-    }
-  } else if (p.direction == ConvDirection::backward_data) {
-    m.a = matrices(t, *y, g.groups, batch, rows, k);
-    m.b = matrices(t, f->matrix, g.groups, batch, k, channels);
-    m.y = matrices(c.sums_dx ? sum : to, *x, g.groups, batch, rows, channels);
-  } else {
-    m.a = matrices(t, y->transposed(), g.groups, 1, k, rows);
-    m.b = matrices(t, *x, g.groups, 1, rows, channels);
-    Matrix4 packed{k * channels, 0, channels, 1};
-    m.y = matrices(accumulates ? sum : to, accumulates ? packed : f->matrix, g.groups, 1, k, channels);
-    if (accumulates) m.c = m.y;
-  }
-  return c;
-}
-
-// The sums of a chunked filter gradient as a tensor of dw's shape.
-TensorDesc sums_desc(const ConvProblem& p) {
-  ConvGeometry g = conv_geometry(p);
-  std::optional<Filters> f = filters(p, g);
-  bool taps_last = !f || f->taps_last;
-  TensorDesc d = p.w;
-  d.dtype = sum_dtype(p.w.dtype);
-  d.stride[0] = g.x.channels * volume(g.window);
-  d.stride[1] = taps_last ? volume(g.window) : 1;
-  int64_t step = taps_last ? 1 : g.x.channels;
-  for (int64_t i = d.rank - 1; i > 1; step *= d.shape[i--]) d.stride[i] = step;
-  return d;
-}
-
-// All chunks of one config, and the layout of the workspace.
-struct Lowering {
-  int64_t images;  // of a whole chunk
+// The chunks of one config, and the plans that compute them: the batch has some whole chunks and perhaps a shorter one.
+struct Im2colTiling {
+  int64_t images;  // images of a whole chunk
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;  // inner: of the product and the transform
+  // The layout of the workspace. The workspaces of the product and of the transform share inner_at.
+  size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
-  Lowering(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
+  Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
     ConvGeometry g = conv_geometry(p);
     DType t = operand_dtype(p);
-    accumulates = p.direction == ConvDirection::backward_filter && (images < g.images || !filters(p, g));
+    accumulates = p.direction == ConvDirection::backward_filter && (images < g.images || !has_filter_matrix(p));
     size_t inner = 0;
     auto choose = [&](const auto& problem, auto& choice) {
       choice = choose_on(d, problem);
       inner = std::max(inner, choice.workspace_bytes);
     };
-    whole = lower(p, images, accumulates);
+    whole = {im2col_chunk(p, images, accumulates), {}};
     choose(whole.product, whole.choice);
     if (g.images % images) {
-      rest = lower(p, g.images % images, accumulates);
+      rest = {im2col_chunk(p, g.images % images, accumulates), {}};
       choose(rest.product, rest.choice);
     }
     if (accumulates) {
-      to_dw = {sums_desc(p), p.w};
+      to_dw = {im2col_sums(p), p.w};
       choose(to_dw, to_dw_choice);
     }
     auto reserve = [&](bool needed, double elements, DType dtype) {
@@ -284,27 +71,27 @@ int64_t images_of(const Config& config) {
   return images;
 }
 
-struct LoweredPlan final : Plan<ConvProblem> {
+struct Im2colPlan final : Plan<ConvProblem> {
   ConvProblem p;
   ConvGeometry g;
-  Lowering low;
+  Im2colTiling tiling;
   std::shared_ptr<const ColumnsMover> mover;
 
-  LoweredPlan(const ConvProblem& problem, const Device& d, int64_t images, std::shared_ptr<const ColumnsMover> m)
-      : p(problem), g(conv_geometry(problem)), low(problem, d, images), mover(std::move(m)) {
+  Im2colPlan(const ConvProblem& problem, const Device& d, int64_t images, std::shared_ptr<const ColumnsMover> m)
+      : p(problem), g(conv_geometry(problem)), tiling(problem, d, images), mover(std::move(m)) {
     auto build = [&](const auto& what, auto& choice) {
       if (choice.engine) choice.plan = choice.engine->build(what, d, choice.config);
     };
-    build(low.whole.product, low.whole.choice);
-    build(low.rest.product, low.rest.choice);
-    build(low.to_dw, low.to_dw_choice);
+    build(tiling.whole.product, tiling.whole.choice);
+    build(tiling.rest.product, tiling.rest.choice);
+    build(tiling.to_dw, tiling.to_dw_choice);
   }
 
   void run(const ConvArgs& args, void* workspace, Stream stream) const override {
-    auto room = [&](size_t at) { return static_cast<char*>(workspace) + at; };
+    auto scratch = [&](size_t at) { return static_cast<char*>(workspace) + at; };
     int64_t size = int64_t(itemsize(operand_dtype(p))), out_size = int64_t(itemsize(out_dtype(p)));
-    for (int64_t first = 0; first < g.images; first += low.images) {
-      const Chunk& c = first + low.images <= g.images ? low.whole : low.rest;
+    for (int64_t first = 0; first < g.images; first += tiling.images) {
+      const Chunk& c = first + tiling.images <= g.images ? tiling.whole : tiling.rest;
       auto in = [&](const void* base, const ConvTensorView& s) {
         return static_cast<const char*>(base) + first * s.image * size;
       };
@@ -313,12 +100,12 @@ struct LoweredPlan final : Plan<ConvProblem> {
       if (!g.backward_data) x = in(args.x, g.x);
       if (p.direction != ConvDirection::forward) dy = in(args.dy, g.y);
       if (c.gathers_x) {
-        mover->gather(c.x, x, room(low.columns_at), stream);
-        x = room(low.columns_at);
+        mover->gather(c.x, x, scratch(tiling.columns_at), stream);
+        x = scratch(tiling.columns_at);
       }
       if (c.gathers_dy) {
-        mover->gather(c.dy, dy, room(low.dy_at), stream);
-        dy = room(low.dy_at);
+        mover->gather(c.dy, dy, scratch(tiling.dy_at), stream);
+        dy = scratch(tiling.dy_at);
       }
       MatmulArgs m;
       if (p.direction == ConvDirection::forward) {
@@ -338,20 +125,21 @@ struct LoweredPlan final : Plan<ConvProblem> {
       } else if (p.direction == ConvDirection::backward_data) {
         m.a = dy;
         m.b = args.w;
-        m.y = c.sums_dx ? room(low.columns_at) : out(g.x);
+        m.y = c.sums_dx ? scratch(tiling.columns_at) : out(g.x);
       } else {
         m.a = dy;
         m.b = x;
-        m.y = low.accumulates ? room(low.sums_at) : args.out;
-        if (low.accumulates) {
+        m.y = tiling.accumulates ? scratch(tiling.sums_at) : args.out;
+        if (tiling.accumulates) {
           m.c = m.y;
           m.beta = first ? 1 : 0;
         }
       }
-      c.choice.plan->run(m, room(low.inner_at), stream);
-      if (c.sums_dx) mover->sum(c.x, room(low.columns_at), out(g.x), stream);
+      c.choice.plan->run(m, scratch(tiling.inner_at), stream);
+      if (c.sums_dx) mover->sum(c.x, scratch(tiling.columns_at), out(g.x), stream);
     }
-    if (low.accumulates) low.to_dw_choice.plan->run({room(low.sums_at), args.out}, room(low.inner_at), stream);
+    if (tiling.accumulates)
+      tiling.to_dw_choice.plan->run({scratch(tiling.sums_at), args.out}, scratch(tiling.inner_at), stream);
   }
 };
 
@@ -360,15 +148,8 @@ struct LoweredPlan final : Plan<ConvProblem> {
 std::string Im2colEngine::why_not(const ConvProblem& p, const Device& d) const {
   if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
   if (p.y.numel() == 0 || p.w.numel() == 0) return "w or y is empty";
+  if (std::string why = im2col_why_not(p); !why.empty()) return why;
   ConvGeometry g = conv_geometry(p);
-  if (p.direction == ConvDirection::forward && !pixels(g, g.y, kUnitSteps))
-    return "needs y with a single stride over all spatial positions";
-  if (g.has_residual && !pixels(g, g.residual, kUnitSteps))
-    return "needs a residual with a single stride over all spatial positions";
-  if (g.groups > 1 && p.has_bias && (g.has_residual || out_dtype(p) != operand_dtype(p)))
-    return "a bias with groups > 1 is supported only without a residual and with y in the dtype of x";
-  if (p.direction != ConvDirection::backward_filter && !filters(p, g))
-    return "needs w with a single stride over its channels and window, in either order";
   g.images = 1;
   double bytes = columns_elements(g) * double(itemsize(sum_dtype(operand_dtype(p))));
   if (bytes > double(d.memory_bytes))
@@ -378,21 +159,21 @@ std::string Im2colEngine::why_not(const ConvProblem& p, const Device& d) const {
 }
 
 double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
-  Lowering low(p, d, images_of(configs(p, d).front()));
-  double chunks = double(ceil_div(p.y.shape[0], low.images));
-  // Fraction of the copy rate. On a GPU the loops move one element at a time, strided on both sides (0.03 to 0.4
-  // measured).
+  const Im2colTiling tiling(p, d, images_of(configs(p, d).front()));
+  double chunks = double(ceil_div(p.y.shape[0], tiling.images));
+  // The rate of the loops as a fraction of the copy rate. On a GPU they move one element at a time, strided on both
+  // sides; 0.03 to 0.4 were measured.
   const double rate = d.place.is_cuda ? 0.1 : 0.5;
-  double moving = low.moves() ? roofline_us(0, low.moved_bytes(operand_dtype(p)), d, rate) : 0;
-  return chunks * (low.whole.choice.estimate_us + moving) + low.to_dw_choice.estimate_us;
+  double moving = tiling.moves() ? roofline_us(0, tiling.moved_bytes(operand_dtype(p)), d, rate) : 0;
+  return chunks * (tiling.whole.choice.estimate_us + moving) + tiling.to_dw_choice.estimate_us;
 }
 
 std::vector<Config> Im2colEngine::configs(const ConvProblem& p, const Device& d) const {
-  // Bytes of columns beyond which larger chunks gain nothing: enough rows for any product, and on the CPU few enough to
-  // stay in its caches.
+  // Larger chunks are not faster than those with this many bytes of columns, which have enough rows for any product. On
+  // the CPU, the columns must also fit its caches.
   double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
-  Chunk one = lower(p, 1, false);
+  const Im2colChunk one = im2col_chunk(p, 1, false);
   if (one.gathers_x || one.gathers_dy || one.sums_dx)
     images = std::clamp(int64_t(enough / (columns_elements(one.x.g) * double(itemsize(operand_dtype(p))))), int64_t(1),
                         images);
@@ -402,12 +183,12 @@ std::vector<Config> Im2colEngine::configs(const ConvProblem& p, const Device& d)
 }
 
 size_t Im2colEngine::workspace_bytes(const ConvProblem& p, const Device& d, const Config& config) const {
-  return Lowering(p, d, images_of(config)).bytes;
+  return Im2colTiling(p, d, images_of(config)).bytes;
 }
 
 std::unique_ptr<Plan<ConvProblem>> Im2colEngine::build(const ConvProblem& p, const Device& d,
                                                        const Config& config) const {
-  return std::make_unique<LoweredPlan>(p, d, images_of(config), mover(operand_dtype(p), out_dtype(p), d));
+  return std::make_unique<Im2colPlan>(p, d, images_of(config), mover(operand_dtype(p), out_dtype(p), d));
 }
 
 }  // namespace minidnn

@@ -8,14 +8,14 @@
 namespace minidnn {
 
 struct ConvColumns {
-  ConvGeometry g;                              // of the current images; only x, the window and y's sizes are used
+  ConvGeometry g;                              // of the images of the chunk; only x, window and y.size are used
   int64_t channels_last = 0;                   // 1: the elements of a row are contiguous; 0: the rows of an element are
   int64_t image = 0, position[kMaxSpatial]{};  // strides of the rows
   int64_t group = 0, channel = 0, tap[kMaxSpatial]{};  // strides of the elements in a row
   int64_t origin = 0;  // offset of tap 0: the taps of a flipped window are stored backwards
 };
 
-// im2col iterates over points (y's positions times x's channels) and writes all taps of each point.
+// im2col iterates over points, that is pairs of a position of y and a channel of x, and writes all taps of each point.
 MINIDNN_HD int64_t columns_points(const ConvColumns& m) {
   return m.g.images * m.g.groups * m.g.x.channels * m.g.y.size[0] * m.g.y.size[1] * m.g.y.size[2];
 }

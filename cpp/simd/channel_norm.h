@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.batch_norm.vectorized and cpu.layer_norm.strided_axis over a block of a tensor: sums, and the pass
-// that writes. Compiled once per instruction
-// set.
+// The loops of cpu.batch_norm.vectorized and cpu.layer_norm.strided_axis over a block of a tensor, compiled once per
+// instruction set: the sums over the block, and the pass that writes the result.
 #pragma once
 #include "cpp/core/hd.h"
 #include "cpp/core/isa.h"
@@ -14,8 +13,8 @@ constexpr int64_t kNormColumns = 4096;  // the largest number of columns of a bl
 // MB of cache (2026-11-21).
 constexpr int64_t kNormSummedBytes = 12 << 20;
 
-// A block of x, dy and out: [rows][columns][space]. `space` is contiguous; if it is 1, the columns are contiguous.
-// Parameters and sums have one entry per column.
+// A block of x, dy and out: [rows][columns][space]. Elements of `space` are contiguous; if `space` is 1, the columns
+// are contiguous. Parameters and sums have one entry per column.
 struct NormBlock {
   const void* x;
   const void* dy;  // forward: the residual
@@ -42,7 +41,7 @@ struct ChannelNormKernels {
     void (*backward)(const NormBlock&, const NormLines&, bool non_temporal);
     // out = dy slope[c] + (x - mean[c]) factor[c] + offset[c]
     void (*blend)(const NormBlock&, const NormLines&, bool non_temporal);
-    // out = dy; gate[1] (relu) writes zero where y <= 0. y is passed as x. Only the mean of the lines is required.
+    // out = dy; gate[1] (relu) writes zero where y <= 0. The caller passes y as x, and of NormLines only the mean.
     void (*gate[2])(const NormBlock&, const NormLines&, bool non_temporal);
   } f32, bf16, f16;
   // Joins the moments of a column, which cover n members, to those of its channel, which cover `joined` members. The

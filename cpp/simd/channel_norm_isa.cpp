@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two loops serve all problems: one over contiguous spans, where all lanes belong to one column, and one over rows of
-// columns, where each lane belongs to its own column. Each lane sums in float32 for a limited number of additions,
-// whose rounding error does not exceed that of the reference.
+// Two loops compute all problems: one over contiguous spans, where all lanes belong to one column, and one over rows of
+// columns, where each lane has its own column. Each lane adds a limited number of elements in float32, so that its
+// rounding error does not exceed that of the reference.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -54,7 +54,7 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // additions before a partial sum joins its total
+constexpr int kSumLength = 128;  // number of additions before a partial sum is added to its total
 constexpr int kTileSpans = 64;   // spans whose totals are kept at the same time
 
 // Adds the sums of one span to `total`.
@@ -62,7 +62,7 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
                                                         Sums& total) {
   int64_t i = 0;
   while (i + 2 * kPair <= n) {
-    Sums s[4]{};  // independent, so that additions do not wait for each other
+    Sums s[4]{};  // independent sums: their additions do not wait for each other
     const int64_t end = min_of<int64_t>(n, i + kSumLength * 2 * kPair);
     for (; i + 2 * kPair <= end; i += 2 * kPair)
 #pragma GCC unroll 2
@@ -79,8 +79,8 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // The remaining elements are the last lanes of a vector, which begins earlier in the span, or in a zero-padded
-    // copy.
+    // The remaining elements are the last lanes of a vector. The vector begins earlier in the span, or, if the span is
+    // shorter than a vector, in a copy that is padded with zeros.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -316,8 +316,8 @@ template <class Map, class T> void map_block(const NormBlock& p, const NormLines
   for (int64_t row = 0; row < p.rows; ++row) {
     to.move_to(out + row * p.out_step.row);
     for (int64_t c = 0; c < lines; ++c)
-      for (int64_t begin = 0; begin < length; begin += to.kRoom) {
-        const int64_t n = min_of<int64_t>(to.kRoom, length - begin);
+      for (int64_t begin = 0; begin < length; begin += to.kCapacity) {
+        const int64_t n = min_of<int64_t>(to.kCapacity, length - begin);
         line(row, c, begin, n, to.next());
         to.advance(n);
       }

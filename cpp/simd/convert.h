@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loops over spans of contiguous elements, for X_isa.cpp files: read and write any floating dtype as float, and store
-// past the caches. The bits are those of core/half.h, except payloads of float16 NaNs.
+// Loops over spans of contiguous elements, for X_isa.cpp files. They read and write any floating dtype as float, and
+// can bypass the caches when they store. The bits are those of core/half.h, except payloads of float16 NaNs.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 
-// Loops process a multiple of kStep elements and have no remainder loop: the end of a span is first copied to a padded
-// local buffer.
+// The loops process kStep elements at a time and have no remainder loop. The last elements of a span are first copied
+// to a padded local buffer.
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // The number of elements converted at a time: that many floats stay in the first-level cache.
-constexpr int64_t kRun = 256;
-static_assert(kRun % kStep == 0);  // a buffer for kRun elements also holds the last, padded step
+constexpr int64_t kSpan = 256;
+static_assert(kSpan % kStep == 0);  // a buffer for kSpan elements also holds the last, padded step
 
-// The order of floats in a buffer, after widen() and before narrow(). memory: the order of the elements in memory.
-// lanes: the cheapest order; for bfloat16 each step holds its even elements, then its odd ones, which needs no vector
-// shuffles. Code that treats all elements equally can use lanes.
+// The order of floats in a buffer, after widen() and before narrow().
+//   memory  the order of the elements in memory
+//   lanes   the cheapest order: for bfloat16, the even elements of each step and then the odd ones, which needs no
+//           vector shuffles. Code that treats all elements equally can use it.
 enum class Order { memory, lanes };
 
 // All functions are in an unnamed namespace, as in every file that is compiled per instruction set (cpp/core/isa.h).
@@ -98,7 +99,8 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 }
 #endif
 
-// Copies whole cache lines past the caches, which does not read the lines of `to` first. `to` is aligned to 64 bytes.
+// Copies whole cache lines by stores that bypass the caches: the lines of `to` are not read first. `to` is aligned to
+// 64 bytes.
 [[maybe_unused]] void store_nontemporal(const void* from, void* to, int64_t bytes) {
   typedef float Line __attribute__((vector_size(16)));
   for (int64_t i = 0; i < bytes; i += 64)
@@ -113,7 +115,7 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 #endif
     }
 }
-[[maybe_unused]] void store_fence() {  // to be called before another thread reads what stream() wrote
+[[maybe_unused]] void store_fence() {  // to be called before another thread reads what store_nontemporal() wrote
 #ifdef __SSE__
   __builtin_ia32_sfence();
 #endif
@@ -122,7 +124,7 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 template <class T> int64_t until_line(const T* to) {
   return int64_t(-reinterpret_cast<uintptr_t>(to) & 63) / int64_t(sizeof(T));
 }
-template <class T> void copy_run(const T* from, T* to, int64_t n, bool non_temporal) {
+template <class T> void copy_span(const T* from, T* to, int64_t n, bool non_temporal) {
   if (non_temporal) {
     constexpr int64_t kLine = 64 / sizeof(T);
     const int64_t head = min_of(until_line(to), n), lines = (n - head) & -kLine;
@@ -135,63 +137,64 @@ template <class T> void copy_run(const T* from, T* to, int64_t n, bool non_tempo
   __builtin_memcpy(to, from, size_t(n) * sizeof(T));
 }
 
-// Reads n <= kRun elements as floats and pads them with `beyond` to a whole number of steps. Returns `from` itself if
-// it needs no conversion and no padding, else `room`.
-template <Order order, class T> const float* read_run(const T* from, float* room, int64_t n, float beyond = 0) {
+// Reads n <= kSpan elements as floats and pads them with `beyond` to a whole number of steps. Returns `from` itself if
+// it needs no conversion and no padding, else `scratch`.
+template <Order order, class T> const float* read_span(const T* from, float* scratch, int64_t n, float beyond = 0) {
   const int64_t whole = n & -kStep;
   if constexpr (sizeof(T) == 4) {
     if (n == whole) return from;
-    for (int64_t i = 0; i < kStep; ++i) room[whole + i] = beyond;
-    __builtin_memcpy(room, from, size_t(n) * sizeof(float));
+    for (int64_t i = 0; i < kStep; ++i) scratch[whole + i] = beyond;
+    __builtin_memcpy(scratch, from, size_t(n) * sizeof(float));
   } else {
-    widen<order>(from, room, whole);
+    widen<order>(from, scratch, whole);
     if (whole < n) {
       T rest[kStep];
       for (T& v : rest) v = T(beyond);
       __builtin_memcpy(rest, from + whole, size_t(n - whole) * sizeof(T));
-      widen<order>(rest, room + whole, kStep);
+      widen<order>(rest, scratch + whole, kStep);
     }
   }
-  return room;
+  return scratch;
 }
-// The inverse of read_run(): rounds n floats to T and stores them.
-template <Order order, class T> void write_run(const float* from, T* to, int64_t n, bool non_temporal) {
+// The inverse of read_span(): rounds n floats to T and stores them.
+template <Order order, class T> void write_span(const float* from, T* to, int64_t n, bool non_temporal) {
   if constexpr (sizeof(T) == 4) {
-    copy_run(from, to, n, non_temporal);
+    copy_span(from, to, n, non_temporal);
   } else {
-    alignas(64) T rounded[kRun];
+    alignas(64) T rounded[kSpan];
     const int64_t whole = non_temporal ? 0 : n & -kStep;
     narrow<order>(from, to, whole);
     narrow<order>(from + whole, rounded, whole_steps(n - whole));
-    copy_run(rounded, to + whole, n - whole, non_temporal);
+    copy_span(rounded, to + whole, n - whole, non_temporal);
   }
 }
 
-// Writes n elements to `to` in spans of at most kRun: make(i, run, floats) computes the `run` elements from index i on,
-// padded to a whole number of steps.
+// Writes n elements to `to` in spans of at most kSpan elements. make(i, count, floats) computes the `count` elements
+// from index i on, padded to a whole number of steps.
 template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
-  constexpr int64_t kStage = 4 * kRun;  // long, so that few cache lines are written in two parts, at the ends of stages
-  alignas(64) float results[kRun];
+  // A long stage: only the cache lines at its two ends are written in two stores.
+  constexpr int64_t kStage = 4 * kSpan;
+  alignas(64) float results[kSpan];
   alignas(64) T stage[kStage];
-  for (int64_t i = 0, run; i < n; i += run) {
-    run = min_of(kRun, n - i);
+  for (int64_t i = 0, count; i < n; i += count) {
+    count = min_of(kSpan, n - i);
     const int64_t at = i % kStage;
-    const bool straight = !non_temporal && run % kStep == 0;
-    T* const there = straight ? to + i : stage + at;
+    const bool direct_store = !non_temporal && count % kStep == 0;
+    T* const destination = direct_store ? to + i : stage + at;
     if constexpr (sizeof(T) == 4) {
-      make(i, run, there);
+      make(i, count, destination);
     } else {
-      make(i, run, results);
-      narrow<order>(results, there, whole_steps(run));
+      make(i, count, results);
+      narrow<order>(results, destination, whole_steps(count));
     }
-    if (straight) continue;
-    if (!non_temporal) __builtin_memcpy(to + i, there, size_t(run) * sizeof(T));
-    else if (at + run == kStage || i + run == n) copy_run(stage, to + i - at, at + run, true);
+    if (direct_store) continue;
+    if (!non_temporal) __builtin_memcpy(to + i, destination, size_t(count) * sizeof(T));
+    else if (at + count == kStage || i + count == n) copy_span(stage, to + i - at, at + count, true);
   }
 }
 
-// out[i] = f(a[i], b[i]) for a whole number of steps. `out` may be a or b. If f ignores b, pass a for it.
+// out[i] = f(a[i], b[i]) for a whole number of steps. `out` may be a or b. If f ignores b, the caller passes a as b.
 template <class F>
 inline __attribute__((always_inline)) void each(const float* a, const float* b, float* out, int64_t n, F f) {
   n &= -kStep;
@@ -215,22 +218,22 @@ inline __attribute__((always_inline)) void each(const bfloat16* a, const bfloat1
 }
 template <class F>
 inline __attribute__((always_inline)) void each(const float16* a, const float16* b, float16* out, int64_t n, F f) {
-  alignas(64) float as[kRun], bs[kRun];
-  for (int64_t i = 0; i < n; i += kRun) {
-    const int64_t run = min_of(kRun, n - i);
-    widen<Order::lanes>(a + i, as, run);
-    if (b != a) widen<Order::lanes>(b + i, bs, run);
-    each(as, b != a ? bs : as, as, run, f);
-    narrow<Order::lanes>(as, out + i, run);
+  alignas(64) float as[kSpan], bs[kSpan];
+  for (int64_t i = 0; i < n; i += kSpan) {
+    const int64_t count = min_of(kSpan, n - i);
+    widen<Order::lanes>(a + i, as, count);
+    if (b != a) widen<Order::lanes>(b + i, bs, count);
+    each(as, b != a ? bs : as, as, count, f);
+    narrow<Order::lanes>(as, out + i, count);
   }
 }
 
-// Applies loop(a, b, out, n), which accepts whole steps only, to any n.
+// Computes n elements, for any n, by calls of loop(a, b, out, count), whose counts are multiples of kStep.
 template <class T, class Loop>
 inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
                                                    Loop loop) {
-  alignas(64) T results[kRun];
-  auto few = [&](int64_t i, int64_t count) {  // count <= kStep elements, padded with zeros
+  alignas(64) T results[kSpan];
+  auto padded_step = [&](int64_t i, int64_t count) {  // count <= kStep elements, padded with zeros
     T as[kStep] = {}, bs[kStep] = {};
     __builtin_memcpy(as, a + i, size_t(count) * sizeof(T));
     __builtin_memcpy(bs, b + i, size_t(count) * sizeof(T));
@@ -241,21 +244,21 @@ inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* ou
   if (non_temporal) {
     for (const int64_t head = min_of(until_line(out), n); i < head;) {
       const int64_t count = min_of(kStep, head - i);
-      few(i, count);
+      padded_step(i, count);
       i += count;
     }
-    for (; i + kRun <= n; i += kRun) {
-      loop(a + i, b + i, results, kRun);
-      store_nontemporal(results, out + i, kRun * int64_t(sizeof(T)));
+    for (; i + kSpan <= n; i += kSpan) {
+      loop(a + i, b + i, results, kSpan);
+      store_nontemporal(results, out + i, kSpan * int64_t(sizeof(T)));
     }
     const int64_t lines = (n - i) * int64_t(sizeof(T)) & -64, count = lines / int64_t(sizeof(T)) & -kStep;
     loop(a + i, b + i, results, count);
-    copy_run(results, out + i, count, true);
+    copy_span(results, out + i, count, true);
     i += count;
   }
   const int64_t whole = (n - i) & -kStep;
   loop(a + i, b + i, out + i, whole);
-  if (i + whole < n) few(i + whole, n - i - whole);
+  if (i + whole < n) padded_step(i + whole, n - i - whole);
 }
 
 }  // namespace

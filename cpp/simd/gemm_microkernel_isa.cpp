@@ -13,16 +13,16 @@ template <class T> const T* at_byte(const T* p, int64_t bytes) {
 
 // Keeps kRows x kVectors vectors of sums in registers; each step loads kVectors vectors of b and broadcasts kRows
 // elements of a.
-template <class T, int kRows, int kVectors>
-void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T* a, int64_t a_step, const T* b,
-              int64_t b_step, T* to, int64_t pitch, bool add) {
+template <class T, int kRows, int kVectors> void multiply(const GemmTile<T>& t) {
   Vector<T> tile[kRows][kVectors] = {};
-  for (; segments > 0; --segments, ++segment) {
-    const T *row[kRows], *column = at_byte(b, segment->b);
+  const int64_t steps = t.steps, a_step = t.a_step, b_step = t.b_step;
+  const GemmSegment* segment = t.segments;
+  for (int64_t segments = t.count; segments > 0; --segments, ++segment) {
+    const T *row[kRows], *column = at_byte(t.b, segment->b);
 #pragma GCC unroll 16
-    for (int i = 0; i < kRows; ++i) row[i] = at_byte(a, segment->a[i]);
+    for (int i = 0; i < kRows; ++i) row[i] = at_byte(t.a, segment->a[i]);
 #pragma GCC unroll 4
-    for (int64_t k = run, at = 0; k > 0; --k, at += a_step, column += b_step) {
+    for (int64_t k = steps, at = 0; k > 0; --k, at += a_step, column += b_step) {
       Vector<T> v[kVectors];
 #pragma GCC unroll 32
       for (int j = 0; j < kVectors; ++j) v[j] = load(column + j * kLanes<T>);
@@ -32,6 +32,9 @@ void multiply(const GemmSegment* segment, int64_t segments, int64_t run, const T
         for (int j = 0; j < kVectors; ++j) tile[i][j] += row[i][at] * v[j];
     }
   }
+  T* const to = t.to;
+  const int64_t pitch = t.pitch;
+  const bool add = t.add;
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i)
 #pragma GCC unroll 32
@@ -63,12 +66,12 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
-// Processes a few columns over all rows, then the next few, so that writes to `to` are consecutive. The last block of a
-// row or column may overlap the one before it.
+// Transposes blocks of n x n elements: those of the first n columns from top to bottom, then those of the next n
+// columns, so that writes to `to` are consecutive. The last block of a row or column may overlap the block before it.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  // Fewer columns than a block: load_first() fills the rest with zeros.
+  // A block has more columns than the matrix: load_first() fills the others with zeros.
   const bool narrow = sizeof(T) == 4 && columns < n;
   if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
@@ -127,9 +130,8 @@ void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t 
     for (int i = 0; i < kRows; ++i) to[k * kRows + i] = i < count ? from[i * row + k * step] : T(0);
 }
 
-template <class T, class Y>
-void finish(const Epilogue& f, float* sums, int64_t pitch, int64_t rows, int64_t columns, void* y,
-            const int64_t* y_rows, const void* c, const int64_t* c_rows, const void* bias) {
+template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& block) {
+  const auto [sums, pitch, rows, columns, y, y_rows, c, c_rows, bias] = block;
   for (int64_t i = 0; i < rows; ++i) {
     float* v = sums + i * pitch;
     if (f.alpha != 1)
@@ -151,7 +153,8 @@ void finish(const Epilogue& f, float* sums, int64_t pitch, int64_t rows, int64_t
         for (int64_t j = 0; j < columns; ++j) v[j] += float(from[j * f.bias_column]);
     }
   }
-  if (f.activation.loop) {  // one call for all rows if they are contiguous: the cost of a call is that of many elements
+  if (f.activation.loop) {
+    // Contiguous rows are processed in one call, because a call costs as much as many elements.
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
@@ -194,10 +197,11 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 }
 
 int64_t fma(int64_t n, float* sink) {
-  constexpr int kChains = 12;  // more than the number of units times their latency
+  constexpr int kChains = 12;  // more than the number of multiply-add units times their latency in cycles
   const Vector<float> a = load(sink), b = a + 1.0f;
   Vector<float> sums[kChains];
-  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);  // all different, or the compiler would merge them into one
+  // The sums begin with different values, or the compiler would merge them into one.
+  for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);
   for (int64_t i = 0; i < n; ++i)
 #pragma GCC unroll 16
     for (int j = 0; j < kChains; ++j) sums[j] = sums[j] * a + b;
@@ -210,8 +214,8 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// Nearly all registers hold sums. The others: 2 for a row of b, 1 for an element of a (none if the multiply instruction
-// broadcasts it from memory), and 1 for each product without fused multiply-add.
+// Nearly all registers hold sums. Of the others, two hold a row of b, one holds an element of a (none does if the
+// multiply instruction broadcasts it from memory), and without fused multiply-add each product takes one more.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

@@ -43,7 +43,7 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
-// Keeps v in a register: for a value in memory, GCC emits a separate load for each use.
+// Keeps v in a register. Without this, GCC emits a separate load for each use of a value in memory.
 template <class V> inline __attribute__((always_inline)) V keep_in_register(V v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
@@ -214,7 +214,7 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// Convert between 2 kFloats floats in memory order and the lane order of a pair of T.
+// Convert 2 kFloats floats between the order of memory and the order of lanes of a pair of T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -268,26 +268,26 @@ MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
 }
 #endif
 
-// Writes long contiguous spans front to back, past the caches, which saves reading their cache lines first. For results
-// that no cache would hold. Elements are collected in a staging buffer with the alignment of the destination and stored
-// by whole vectors.
+// Writes long contiguous spans from front to back by stores that bypass the caches, for results that no cache can hold:
+// their cache lines are not read first. Elements are collected in a staging buffer that has the alignment of the
+// destination, and are stored by whole vectors.
 template <class T> class Streamer {
  public:
-  static constexpr int64_t kRoom = 2048 / int64_t(sizeof(T));
+  static constexpr int64_t kCapacity = 2048 / int64_t(sizeof(T));
 
   MINIDNN_HD explicit Streamer(T* to) { begin(to); }
-  // Continues at `to`; free if `to` is the next element anyway.
+  // Continues at `to`. This costs nothing if `to` is the next element.
   MINIDNN_HD void move_to(T* to) {
-    if (to == run_ + end_) return;
+    if (to == span_ + end_) return;
     drain();
     begin(to);
   }
-  // The address in the staging buffer for the next elements, at most kRoom. Call advance() with their number
-  // afterwards.
+  // The address in the staging buffer for the next elements, at most kCapacity. The caller then passes their number to
+  // advance().
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;
-    if (end_ >= kRoom) flush();
+    if (end_ >= kCapacity) flush();
   }
   MINIDNN_HD void finish() {
     drain();
@@ -301,24 +301,24 @@ template <class T> class Streamer {
 
   MINIDNN_HD void begin(T* to) {
     begin_ = end_ = int64_t(reinterpret_cast<uintptr_t>(to) % kVectorBytes / sizeof(T));
-    run_ = to - begin_;
+    span_ = to - begin_;
   }
   MINIDNN_HD void flush() {
     int64_t at = 0;
     if (begin_ > 0) {
-      for (; begin_ < kWhole && begin_ < end_; ++begin_) run_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // then there is no whole vector behind it either
+      for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
+      if (begin_ < kWhole) return;  // the buffer ends before the first whole vector
       at = kWhole;
     }
-    for (; at + kWhole <= end_; at += kWhole) stream(run_ + at, stage_ + at);
+    for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);
     begin_ = 0;
-    run_ += at;
+    span_ += at;
     end_ -= at;
     for (int64_t i = 0; i < end_; ++i) stage_[i] = stage_[at + i];
   }
   MINIDNN_HD void drain() {
     flush();
-    for (; begin_ < end_; ++begin_) run_[begin_] = stage_[begin_];
+    for (; begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
   }
   MINIDNN_HD static void stream(T* to, const T* from) {
     typedef long long Whole __attribute__((vector_size(kVectorBytes)));
@@ -335,8 +335,8 @@ template <class T> class Streamer {
 #endif
   }
 
-  alignas(kVectorBytes) T stage_[2 * kRoom + kWhole];
-  T* run_;               // stage_[i] is stored to run_[i]
+  alignas(kVectorBytes) T stage_[2 * kCapacity + kWhole];
+  T* span_;              // stage_[i] is stored to span_[i]
   int64_t begin_, end_;  // the range of stage_ that is not stored yet
 };
 

@@ -18,7 +18,7 @@ static int failures(const GemmKernel<T>& kernel, const char* isa) {
     for (size_t i = 0; i < b.size(); ++i) b[i] = T(int(i * 5 % 13) - 6);
     GemmSegment packed{};
     for (int64_t i = 0; i < rows; ++i) packed.a[i] = i * int64_t(sizeof(T));
-    kernel.multiply(&packed, 1, k, a.data(), rows, b.data(), columns, sums.data(), pitch, true);
+    kernel.multiply({&packed, 1, k, a.data(), rows, b.data(), columns, sums.data(), pitch, true});
     for (int64_t i = 0; i < rows; ++i)
       for (int64_t j = 0; j < pitch; ++j) {
         T want = 2;

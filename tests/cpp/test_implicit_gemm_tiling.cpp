@@ -1,36 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tiling of cpu.conv.implicit_gemm for layers of ResNet-50: blocks cover each row and panel once, and no part of
 // the workspace overlaps another.
-#include <iostream>
 #include <map>
 
-#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
+#include "tests/cpp/conv_problem.h"
 
 using namespace minidnn;
 using cpu::conv::ImplicitGemmTiling;
-
-static int failures = 0;
-
-static void expect(bool right, const ConvProblem& p, const char* what) {
-  if (right) return;
-  ++failures;
-  std::cout << Family<ConvProblem>::text(p) << ": " << what << std::endl;
-}
-
-static ConvProblem conv(ConvDirection direction, int64_t images, int64_t c, int64_t h, int64_t k, int64_t r,
-                        int64_t stride, Layout layout = Layout::channels_last) {
-  ConvProblem p;
-  p.direction = direction;
-  const int64_t out = (h + r / 2 * 2 - r) / stride + 1;
-  p.x = dense(DType::float32, Shape{images, c, h, h}, layout, "test");
-  p.w = dense(DType::float32, Shape{k, c, r, r}, layout, "test");
-  p.y = dense(DType::float32, Shape{images, k, out, out}, layout, "test");
-  for (int j = 0; j < 2; ++j) {
-    p.spatial.stride[j] = stride;
-    p.spatial.before[j] = p.spatial.after[j] = r / 2;
-  }
-  return p;
-}
 
 static void check_blocks(const ConvProblem& p, const ImplicitGemmTiling& t) {
   std::map<int64_t, int64_t> products;  // rows x panels of each phase
@@ -47,30 +24,27 @@ static void check_blocks(const ConvProblem& p, const ImplicitGemmTiling& t) {
            "the blocks do not cover each row and panel once");
 }
 
-static void check(const ConvProblem& p, size_t phases, int64_t merged, bool local) {
-  Device d;
-  d.sm_count = 8;
-  const ImplicitGemmTiling t(p, d);
+static void check(const ConvProblem& p, size_t phases, int64_t merged, bool transposes_pixels) {
+  const ImplicitGemmTiling t(p, cpu_with_threads(8));
   check_blocks(p, t);
   expect(t.phases.size() == phases, p, "wrong number of phases");
   expect(t.merged == merged, p, "wrong number of taps in a segment");
-  expect(t.local == local, p, "wrong choice of where pixels are transposed");
-  expect(t.weights_at <= t.copy_at && t.copy_at + t.input_.bytes() <= t.zeros_at, p,
-         "the copy of x overlaps the zeros");
+  expect(t.transposes_pixels == transposes_pixels, p, "wrong choice of where pixels are transposed");
+  expect(t.weights_at <= t.copy_at && t.copy_at + t.input.bytes() <= t.zeros_at, p, "the copy of x overlaps the zeros");
   expect(t.zeros_at + size_t(t.channels * t.merged) * 4 <= t.scratch_at, p, "the zeros overlap the scratch");
   expect(t.bytes >= t.scratch_at + t.scratch_bytes * 8, p, "the scratch of 8 threads is longer than the workspace");
-  expect(t.panel_at <= t.scratch_bytes && t.sums_at < t.lines_at, p, "wrong layout of the scratch of a thread");
+  expect(t.panel_at <= t.scratch_bytes && t.sums_at < t.transposed_at, p, "wrong layout of the scratch of a thread");
 }
 
 int main() {
   using enum ConvDirection;
-  check(conv(forward, 32, 3, 224, 64, 7, 2), 1, 7, false);  // one segment of k covers a line of the window
-  check(conv(forward, 32, 64, 56, 64, 3, 1), 1, 1, false);
-  check(conv(forward, 1, 512, 7, 512, 3, 1), 1, 1, false);
-  check(conv(forward, 32, 256, 56, 64, 1, 1), 1, 1, false);
-  check(conv(forward, 32, 256, 56, 64, 1, 1, Layout::channels_first), 1, 1, true);
-  check(conv(backward_data, 32, 128, 56, 128, 3, 2), 4, 1, false);  // a phase for each remainder of the stride
-  check(conv(backward_data, 32, 64, 56, 64, 3, 1), 1, 1, false);
+  check(square_conv(forward, 32, 3, 224, 64, 7, 2), 1, 7, false);  // one segment of k covers a line of the window
+  check(square_conv(forward, 32, 64, 56, 64, 3, 1), 1, 1, false);
+  check(square_conv(forward, 1, 512, 7, 512, 3, 1), 1, 1, false);
+  check(square_conv(forward, 32, 256, 56, 64, 1, 1), 1, 1, false);
+  check(square_conv(forward, 32, 256, 56, 64, 1, 1, Layout::channels_first), 1, 1, true);
+  check(square_conv(backward_data, 32, 128, 56, 128, 3, 2), 4, 1, false);  // a phase for each remainder of the stride
+  check(square_conv(backward_data, 32, 64, 56, 64, 3, 1), 1, 1, false);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;
 }

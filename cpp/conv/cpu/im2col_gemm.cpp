@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.im2col_gemm: im2col.h with these two loops. Data is copied a line at a time if x and the columns have
-// common lines, otherwise point by point.
+// cpu.conv.im2col_gemm: the engine of im2col.h on the CPU, with the two loops that move data to and from columns. They
+// copy lines of elements that are contiguous both in x and in the columns; other data is copied element by element.
 #include "cpp/conv/im2col.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"

@@ -24,14 +24,14 @@ std::vector<ConvPhase> conv_phases(const ConvGeometry& g) {
     NdIterator<3> r(g.window, 0);
     for (int64_t n = 0; n < volume(g.window); ++n, r.advance()) {
       ConvTap tap{g.w_origin, {}};
-      bool meets = true;
+      bool reads_input = true;
       for (int j = 0; j < kMaxSpatial; ++j) {
         const int64_t reach = r.at[j] * g.dilation[j] - g.pad[j];
-        meets = meets && (!backward || (at.at[j] - reach) % g.stride[j] == 0);
+        reads_input = reads_input && (!backward || (at.at[j] - reach) % g.stride[j] == 0);
         tap.shift[j] = backward ? (at.at[j] - reach) / g.stride[j] : reach;
         tap.w += r.at[j] * g.w_space[j];
       }
-      if (meets) phase.taps.push_back(tap);
+      if (reads_input) phase.taps.push_back(tap);
     }
     phases.push_back(std::move(phase));
   }

@@ -13,17 +13,17 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // fewest elements that are worth waking a thread for
 
-// If the lines are contiguous in the tensor and in the copy, an image is copied as one line, in chunks that suit
-// vectors.
+// Copies images whose lines are contiguous both in the tensor and in the copy: each image is one line, which is divided
+// into chunks.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
-  const int64_t pixels = m.source.size[0] * m.source.size[1] * m.source.size[2], parts = ceil_div(pixels, chunk);
-  cpu::parallel_for(m.images * parts, cpu::work_size(kGrain) / (chunk * all) + 1, [&](int64_t begin, int64_t end) {
+  const int64_t pixels = m.source.size[0] * m.source.size[1] * m.source.size[2], chunks = ceil_div(pixels, chunk);
+  cpu::parallel_for(m.images * chunks, cpu::work_size(kGrain) / (chunk * all) + 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t first = i % parts * chunk, count = std::min(chunk, pixels - first);
-      const T* from = x + i / parts * m.source.image + first * step;
-      float* at = to + (i / parts * pixels + first) * all;
+      const int64_t first = i % chunks * chunk, count = std::min(chunk, pixels - first);
+      const T* from = x + i / chunks * m.source.image + first * step;
+      float* at = to + (i / chunks * pixels + first) * all;
       if constexpr (sizeof(T) == 4) gemm_kernels().transpose(from, m.source.channel, all, count, at, all);
       else
         for (int64_t c = 0; c < all; ++c)
@@ -32,7 +32,7 @@ template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to
   });
 }
 
-// A work item is one line of pixels.
+// Copies any other tensor. A work item is one line of pixels.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t* size = m.source.size;
   const int64_t* space = m.source.space;
@@ -95,14 +95,14 @@ ChannelsLast::ChannelsLast(const ConvTensorView& tensor, DType t, int64_t n, int
   side.image = side.space[0] * side.size[0];
 }
 
-const float* ChannelsLast::read(const void* tensor, void* room) const {
+const float* ChannelsLast::read(const void* tensor, void* scratch) const {
   if (!copied) return static_cast<const float*>(tensor);
   with_floating(dtype, [&](auto type) {
     using T = typename decltype(type)::type;
     if constexpr (sizeof(T) != 8)
-      if (side.image > 0) copy(*this, static_cast<const T*>(tensor), static_cast<float*>(room));
+      if (side.image > 0) copy(*this, static_cast<const T*>(tensor), static_cast<float*>(scratch));
   });
-  return static_cast<const float*>(room);
+  return static_cast<const float*>(scratch);
 }
 
 }  // namespace minidnn

@@ -152,7 +152,7 @@ template <class T, class Map>
 MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
   constexpr int64_t kPair = 2 * kFloats;
   for (int64_t begin = 0, some; begin < n; begin += some) {
-    some = to ? min_of(Streamer<T>::kRoom, n - begin) : n;
+    some = to ? min_of(Streamer<T>::kCapacity, n - begin) : n;
     T* const out = to ? to->next() : y;
     int64_t i = 0;
     for (; i + kPair <= some; i += kPair) {

@@ -16,11 +16,11 @@ inline __attribute__((always_inline)) float total(V v) {
 
 // May skip a NaN: it reappears in the sum.
 template <class T> float largest_of(const T* x, int64_t cols) {
-  alignas(64) float widened[kRun];
+  alignas(64) float widened[kSpan];
   V most = V{} - INFINITY;
-  for (int64_t i = 0; i < cols; i += kRun) {
-    const int64_t count = min_of(kRun, cols - i), whole = whole_steps(count);
-    const float* v = read_run<Order::lanes>(x + i, widened, count, -INFINITY);
+  for (int64_t i = 0; i < cols; i += kSpan) {
+    const int64_t count = min_of(kSpan, cols - i), whole = whole_steps(count);
+    const float* v = read_span<Order::lanes>(x + i, widened, count, -INFINITY);
     for (int64_t j = 0; j < whole; j += kLane) {
       const V here = load(v + j);
       most = most > here ? most : here;
@@ -34,14 +34,14 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - less);
 }
-// Adds each span of kRun terms plainly, and its sum to a compensated sum.
+// Adds each span of kSpan terms plainly, and its sum to a compensated sum.
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
-  alignas(64) float widened[kRun], terms[kRun];
+  alignas(64) float widened[kSpan], terms[kSpan];
   CompensatedSum<float> sum;
-  for (int64_t i = 0; i < cols; i += kRun) {
-    const int64_t count = min_of(kRun, cols - i), whole = whole_steps(count);
-    const float* v = make(read_run<Order::lanes>(x + i, widened, count, beyond), terms, whole);
+  for (int64_t i = 0; i < cols; i += kSpan) {
+    const int64_t count = min_of(kSpan, cols - i), whole = whole_steps(count);
+    const float* v = make(read_span<Order::lanes>(x + i, widened, count, beyond), terms, whole);
     V few{};
     for (int64_t j = 0; j < whole; j += kLane) few += load(v + j);
     sum.add(total(few));
@@ -89,7 +89,7 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
               int64_t end) {
   const int64_t cols = p.cols();
   const float smoothing = float(a.smoothing), each = smoothing / float(cols);
-  alignas(64) float widened[kRun];
+  alignas(64) float widened[kSpan];
   for (int64_t row = begin; row < end; ++row) {
     const T* x = static_cast<const T*>(a.x) + row * cols;
     T* dx = static_cast<T*>(a.dx) + row * cols;
@@ -103,7 +103,7 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     float g = gradient[p.reduction == LossReduction::none ? row : 0];
     if (!known) g = INFINITY - INFINITY;
     write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t count, float* out) {
-      const float* v = read_run<Order::lanes>(x + i, widened, count);
+      const float* v = read_span<Order::lanes>(x + i, widened, count);
       // The target's element is computed with the others: storing it later would reload a cache line that was just
       // written past the caches.
       const int64_t lane = known && i <= target && target < i + count ? lane_of<T>(target - i) : -1;

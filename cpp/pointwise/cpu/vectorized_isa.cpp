@@ -48,7 +48,7 @@ template <class T> void write(const void* from, int64_t n, void* to, bool non_te
     narrow<Order::memory>(x, out, i);
   }
   for (; i < n; ++i) write_element<T>(out, i, x[i]);
-  if (non_temporal) copy_run(narrowed, static_cast<T*>(to), n, true);
+  if (non_temporal) copy_span(narrowed, static_cast<T*>(to), n, true);
 }
 template <class T> void write_strided(const void* from, int64_t n, void* to, int64_t stride) {
   for (int64_t i = 0; i < n; ++i) write_element<T>(to, i * stride, static_cast<const PointwiseType<T>*>(from)[i]);

@@ -117,10 +117,10 @@ template <class T, int window, int step> class Slice {
         continue;
       }
       to.move_to(row);
-      const int64_t some = to.kRoom / (right * kFloats) * (right * kFloats);
+      const int64_t some = to.kCapacity / (right * kFloats) * (right * kFloats);
       for (int64_t w = 0; w < W; w += some) {
         const int64_t n = min_of(some, W - w);
-        write(to.next(), to.next() + to.kRoom, w, n, at, remainders);
+        write(to.next(), to.next() + to.kCapacity, w, n, at, remainders);
         to.advance(n);
       }
     }

@@ -198,8 +198,8 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
     Streamer<T> stream(out);
     each_position([&](T* to, const float* from) {
       stream.move_to(to);
-      for (int64_t c = 0; c < channels; c += stream.kRoom) {
-        const int64_t n = min_of(stream.kRoom, channels - c);
+      for (int64_t c = 0; c < channels; c += stream.kCapacity) {
+        const int64_t n = min_of(stream.kCapacity, channels - c);
         write(from + c, n, stream.next());
         stream.advance(n);
       }

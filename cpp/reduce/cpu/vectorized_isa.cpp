@@ -154,11 +154,11 @@ template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
 // passes over the sums.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
-  alignas(64) float widened[rows][kRun];
+  alignas(64) float widened[rows][kSpan];
   const float* row[rows];
   for (int r = 0; r < rows; ++r) {
     prefetch_row(x + r * step, rows * step, r < to_prefetch ? count : 0);
-    row[r] = read_run<Order::memory>(x + r * step, widened[r], count, kElement<mode>);
+    row[r] = read_span<Order::memory>(x + r * step, widened[r], count, kElement<mode>);
   }
   for (int64_t j = 0, whole = whole_steps(count); j < whole; j += kFloats) {
     Floats v = map<mode>(load(row[0] + j));
@@ -197,9 +197,9 @@ template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
     for (int64_t i = begin; i < end && narrow < p.outputs;) {
       const bool several = i + kRows <= end;
       const int64_t rows = several ? kRows : 1, to_prefetch = p.n - i - rows;
-      for (int64_t first = narrow; first < p.outputs; first += kRun) {
+      for (int64_t first = narrow; first < p.outputs; first += kSpan) {
         const T* from = x + i * p.step + first;
-        const int64_t count = min_of(kRun, p.outputs - first);
+        const int64_t count = min_of(kSpan, p.outputs - first);
         if (several) add_rows<kRows, T, mode>(from, p.step, count, to_prefetch, sums + first);
         else add_rows<1, T, mode>(from, p.step, count, to_prefetch, sums + first);
       }
@@ -272,7 +272,7 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
 }
 
 template <class T, ReduceMode mode> void arg_across_outputs(const ReduceChunk& p) {
-  alignas(64) float widened[kRun], values[kReduceOutputs];
+  alignas(64) float widened[kSpan], values[kReduceOutputs];
   alignas(64) int32_t indices[kReduceOutputs];
   for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
     for (int64_t j = 0; j < whole_steps(p.outputs); ++j) {
@@ -280,11 +280,11 @@ template <class T, ReduceMode mode> void arg_across_outputs(const ReduceChunk& p
       indices[j] = 0;
     }
     for (int64_t i = 0, end = min_of(p.n - begin, kIndexBlock); i < end; ++i)
-      for (int64_t first = 0; first < p.outputs; first += kRun) {
-        const int64_t count = min_of(kRun, p.outputs - first), whole = whole_steps(count);
+      for (int64_t first = 0; first < p.outputs; first += kSpan) {
+        const int64_t count = min_of(kSpan, p.outputs - first), whole = whole_steps(count);
         const T* from = static_cast<const T*>(p.x) + (begin + i) * p.step + first;
         prefetch_row(from, p.step, i + 1 < end ? count : 0);
-        const float* row = read_run<Order::memory>(from, widened, count);
+        const float* row = read_span<Order::memory>(from, widened, count);
         float* const value = values + first;
         int32_t* const index = indices + first;
         for (int64_t j = 0; j < whole; ++j) {

@@ -62,7 +62,7 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
   for (int64_t row = 0; row < rows; row += kGroup) {
     const int64_t count = min_of(kGroup, rows - row);
     f(row, count, direct_store ? out + row * cols : stage);
-    if (!direct_store) copy_run(stage, out + row * cols, count * cols, non_temporal);
+    if (!direct_store) copy_span(stage, out + row * cols, count * cols, non_temporal);
   }
 }
 // The last vector of a row, with `fill` in the lanes behind the row's end.
@@ -171,14 +171,15 @@ __attribute__((noinline)) void from_strip(const float* strip, const Block& b, in
 template <class T> void read_block(const T* from, const Block& b, int64_t pitch, float* strip, float* stage) {
   if constexpr (sizeof(T) == 4) return to_strip(from, b, pitch, strip);
   const int64_t n = b.elements();
-  for (int64_t i = 0; i < n; i += kRun) read_run<Order::memory>(from + i, stage + i, min_of(kRun, n - i));
+  for (int64_t i = 0; i < n; i += kSpan) read_span<Order::memory>(from + i, stage + i, min_of(kSpan, n - i));
   to_strip(stage, b, pitch, strip);
 }
 template <class T>
 void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float* stage, bool non_temporal) {
   const int64_t n = b.elements();
   from_strip(strip, b, pitch, stage);
-  for (int64_t i = 0; i < n; i += kRun) write_run<Order::memory>(stage + i, to + i, min_of(kRun, n - i), non_temporal);
+  for (int64_t i = 0; i < n; i += kSpan)
+    write_span<Order::memory>(stage + i, to + i, min_of(kSpan, n - i), non_temporal);
 }
 
 struct BlockItem {

@@ -67,24 +67,24 @@ template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
   // Whether `scratch` holds the row as floats. Of a float32 row, it holds only the end at first.
-  const bool kept = tiling.scratch_floats > kRun;
+  const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
   // The fill value of the last span: it becomes -inf when it is scaled. With scale 0, no value does; then the fill is
   // 0, and each lane beyond the row adds 1 to the sum.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {
-    return masked ? scratch + i : read_run<order>(x + i, kept ? scratch + i : scratch, count, fill);
+    return masked ? scratch + i : read_span<order>(x + i, kept ? scratch + i : scratch, count, fill);
   };
   float largest = -INFINITY;
-  for (int64_t i = 0; i < cols; i += kRun) {
-    int64_t count = min_of(kRun, cols - i);
+  for (int64_t i = 0; i < cols; i += kSpan) {
+    int64_t count = min_of(kSpan, cols - i);
     largest = largest_of(read(i, count), whole_steps(count), scale, largest);
   }
   Sum sum;
-  for (int64_t i = 0; i < cols; i += kRun) {
-    int64_t count = min_of(kRun, cols - i), whole = whole_steps(count);
-    alignas(64) float span[kRun];
+  for (int64_t i = 0; i < cols; i += kSpan) {
+    int64_t count = min_of(kSpan, cols - i), whole = whole_steps(count);
+    alignas(64) float span[kSpan];
     float* e = kept && !tiling.log ? scratch + i : span;
     exponentials(copied ? scratch + i : read(i, count), e, whole, scale, largest);
     add_all(sum, whole, [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
@@ -108,13 +108,13 @@ void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, flo
 // Computes a row times `scale`, with its mask, as floats in memory order.
 template <class T>
 void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& tiling, float scale, float* scratch) {
-  for (int64_t i = 0; i < tiling.cols; i += kRun) {
-    const int64_t count = min_of(kRun, tiling.cols - i), whole = whole_steps(count);
-    alignas(64) float values[kRun], added[kRun];
-    const float* v = read_run<Order::memory>(x + i, values, count, -INFINITY);
+  for (int64_t i = 0; i < tiling.cols; i += kSpan) {
+    const int64_t count = min_of(kSpan, tiling.cols - i), whole = whole_steps(count);
+    alignas(64) float values[kSpan], added[kSpan];
+    const float* v = read_span<Order::memory>(x + i, values, count, -INFINITY);
     float* const to = scratch + i;
     if (tiling.masked == SoftmaxMask::add) {
-      const float* add = read_run<Order::memory>(static_cast<const T*>(mask) + at + i, added, count);
+      const float* add = read_span<Order::memory>(static_cast<const T*>(mask) + at + i, added, count);
       for (int64_t j = 0; j < count; ++j) to[j] = v[j] * scale + add[j];
     } else {
       const uint8_t* keep = static_cast<const uint8_t*>(mask) + at + i;
@@ -148,9 +148,9 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
   for (; i < n; i += kPair) sum.add(term(i));
 }
 template <> [[maybe_unused]] void add_terms(Sum& sum, const float16* y, const float16* dy, int64_t n, bool log) {
-  alignas(64) float ys[kRun], dys[kRun];
+  alignas(64) float ys[kSpan], dys[kSpan];
   for (int64_t i = 0, count; i < n; i += count) {
-    count = min_of(kRun, n - i);
+    count = min_of(kSpan, n - i);
     widen<Order::lanes>(y + i, ys, count);
     widen<Order::lanes>(dy + i, dys, count);
     add_terms<float>(sum, ys, dys, count, log);

@@ -18,7 +18,7 @@ constexpr int kPlainRows = 8;  // rows whose plain sum is added to the compensat
 // One value per column. If T is bfloat16, the values of even columns precede those of odd columns, because a word holds
 // two columns.
 struct PerColumn {
-  alignas(64) float at[kRun];
+  alignas(64) float at[kSpan];
 };
 
 // values[j] = f(values[j], a[j], b[j])
@@ -149,7 +149,7 @@ template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;
   const T* end;
-  T copy[kRun] = {};
+  T copy[kSpan] = {};
 
   const T* row(int64_t c) {
     const T* at = first + c * pitch;
@@ -162,9 +162,9 @@ template <class T> struct Strip {
 template <class T, class Make>
 inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
   if (width % kStep == 0 && !non_temporal) return make(to);
-  alignas(64) T results[kRun];
+  alignas(64) T results[kSpan];
   make(results);
-  copy_run(results, to, width, non_temporal);
+  copy_span(results, to, width, non_temporal);
 }
 
 // `scratch` holds the exponentials.

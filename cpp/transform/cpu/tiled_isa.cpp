@@ -19,7 +19,7 @@ template <class T> void copy(const TransformSpans& r, const TransformScale&) {
     return;
   }
   for (int64_t i = 0; i < r.rows; ++i)
-    copy_run(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
+    copy_span(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
 }
 
 // n is a whole number of steps.
@@ -29,9 +29,9 @@ template <class From, class To> void convert(const From* from, To* to, int64_t n
   } else if constexpr (sizeof(From) == 4) {
     narrow<Order::memory>(from, to, n);
   } else {
-    alignas(64) float floats[kRun];
-    for (int64_t i = 0; i < n; i += kRun) {
-      const int64_t count = min_of(kRun, n - i);
+    alignas(64) float floats[kSpan];
+    for (int64_t i = 0; i < n; i += kSpan) {
+      const int64_t count = min_of(kSpan, n - i);
       widen<Order::memory>(from + i, floats, count);
       narrow<Order::memory>(floats, to + i, count);
     }
@@ -45,7 +45,7 @@ template <class From, class To> void cast_span(const From* from, To* to, int64_t
     for (int64_t i = 0, count; i < whole; i += count) {
       count = min_of(kStage, whole - i);
       convert(from + i, stage, count);
-      copy_run(stage, to + i, count, true);
+      copy_span(stage, to + i, count, true);
     }
   else convert(from, to, whole);
   if (whole < n) {
@@ -63,11 +63,11 @@ template <class From, class To> void cast(const TransformSpans& r, const Transfo
 
 template <class From, class To>
 void scale_span(const From* from, To* to, int64_t n, const TransformScale& s, bool non_temporal) {
-  alignas(64) float xs[kRun], ys[kRun];
+  alignas(64) float xs[kSpan], ys[kSpan];
   write_all<Order::memory>(to, n, non_temporal,
                            [&](int64_t i, int64_t count, float* out) __attribute__((always_inline)) {
-                             const float *x = read_run<Order::memory>(from + i, xs, count),
-                                         *y = s.reads_y ? read_run<Order::memory>(to + i, ys, count) : nullptr;
+                             const float *x = read_span<Order::memory>(from + i, xs, count),
+                                         *y = s.reads_y ? read_span<Order::memory>(to + i, ys, count) : nullptr;
                              const int64_t whole = whole_steps(count);
                              if (y)
 #pragma GCC ivdep  // `out` is identical to what is read or does not overlap it

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns
-// are the input channels under one tap, and a run of k follows a line of pixels, where x is read in place. A tap that
-// falls on padding uses only a part of the line. The pixels are split into slices; a slice stays in the caches while
-// all tiles that read it are computed.
+// are the input channels under one tap, and a segment of k follows a line of pixels, where x is read in place. A tap
+// that falls on padding uses only some of the line's pixels. The pixels are split into slices; a slice stays in the
+// caches while all tiles that read it are computed.
 #include <algorithm>
 #include <array>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/implicit_gemm_filter_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_filter_tiling.h"
+#include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -22,7 +23,7 @@ struct Work {
   int64_t group, tile, tiles;
   const float* filters;  // dy, if it is read in place
   float *packed, *columns;
-  GemmSegment *segments, *last;  // last: the segments of a partly filled tile
+  GemmSegment *segments, *last;  // `last` has the segments of a partly filled tile
 };
 
 struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTiling {
@@ -48,7 +49,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
       std::vector<bool> begun(size_t(taps), false);  // whether a tap already has sums
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
-        if (!lines) pack_filters(dy, work, s);
+        if (!unit_stride_pixels) pack_filters(dy, work, s);
         for (int64_t tap = 0; tap < taps; ++tap) multiply_tap(from, work, s, tap, to, begun);
       }
       for (int64_t tap = 0; tap < taps; ++tap)
@@ -58,7 +59,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
   }
 
   // Offset of the sums of filter k of a group under one tap.
-  int64_t place(int64_t group, int64_t k, int64_t tap) const {
+  int64_t offset_of_sums(int64_t group, int64_t k, int64_t tap) const {
     if (!direct_store) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
     for (int j = kMaxSpatial - 1; j >= 0; tap /= g.window[j--]) at += tap % g.window[j] * g.w_space[j];
@@ -95,10 +96,10 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     // The range of a line's pixels for which this tap falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    int64_t pixel = 0, count = 0, run = 0;  // pixel index in the slice; segments so far; the length of their runs
+    int64_t pixel = 0, count = 0, steps = 0;  // index of a pixel in the slice; number of segments; pixels of each
     auto flush = [&] {
       if (count) {
-        multiply_runs(from, work, tap, count, run, to, begun[size_t(tap)]);
+        multiply_segments(from, work, tap, count, steps, to, begun[size_t(tap)]);
         begun[size_t(tap)] = true;
       }
       count = 0;
@@ -108,11 +109,11 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       const int64_t a = span.line[0] * g.stride[0] + shift[0], b = span.line[1] * g.stride[1] + shift[1];
       const int64_t begin = std::max(span.begin, low), length = std::min(span.end, high) - begin;
       if (length <= 0 || uint64_t(a) >= uint64_t(x.side.size[0]) || uint64_t(b) >= uint64_t(x.side.size[1])) continue;
-      if (length != run) flush();
-      run = length;
+      if (length != steps) flush();
+      steps = length;
       GemmSegment& now = work.segments[count++];
       int64_t first = (pixel + begin - span.begin) * kernel.rows, filter = 1;
-      if (lines) {
+      if (unit_stride_pixels) {
         first = span.image * g.y.image + span.line[0] * g.y.space[0] + span.line[1] * g.y.space[1] + begin;
         filter = g.y.channel;
       }
@@ -124,19 +125,20 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     flush();
   }
 
-  // Multiplies one slice under one tap. A panel of channels stays in the first-level cache while the tiles of filters
-  // are computed.
-  void multiply_runs(const float* from, const Work& work, int64_t tap, int64_t count, int64_t run, float* to,
-                     bool add) const {
+  // Multiplies `count` segments of one slice, of `steps` pixels each, under one tap. A panel of channels stays in the
+  // first-level cache while the tiles of filters are computed.
+  void multiply_segments(const float* from, const Work& work, int64_t tap, int64_t count, int64_t steps, float* to,
+                         bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    std::array<int64_t, kSlicePixels> places;
+    std::array<int64_t, kSlicePixels> in_x;  // byte offsets of the segments in x, if they are copied
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
-      places[size_t(s)] = work.segments[s].b;
-      work.segments[s].b = s * run * kernel.columns * int64_t(sizeof(float));
+      in_x[size_t(s)] = work.segments[s].b;
+      work.segments[s].b = s * steps * kernel.columns * int64_t(sizeof(float));
     }
     const int64_t rest = g.y.channels % kernel.rows;
-    for (int64_t s = 0; lines && rest && s < count; ++s) {  // rows after the last filter read the first one again
+    for (int64_t s = 0; unit_stride_pixels && rest && s < count;
+         ++s) {  // rows after the last filter read the first one again
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
     }
@@ -144,22 +146,22 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
       const float* b = from + work.group * g.x.channels + panel * kernel.columns;
       if (cache_set_conflict) {
         for (int64_t s = 0; s < count; ++s)
-          kernel.pack(reinterpret_cast<const float*>(reinterpret_cast<const char*>(b) + places[size_t(s)]), 1,
-                      pixel_step, kernel.columns, run, work.columns + s * run * kernel.columns);
+          kernel.pack(reinterpret_cast<const float*>(reinterpret_cast<const char*>(b) + in_x[size_t(s)]), 1, pixel_step,
+                      kernel.columns, steps, work.columns + s * steps * kernel.columns);
         b = work.columns;
       }
       for (int64_t t = 0; t < work.tiles; ++t) {
         const int64_t k = (work.tile + t) * kernel.rows, used = std::min(kernel.rows, g.y.channels - k);
-        const float* a = lines ? work.filters + (work.group * g.y.channels + k) * g.y.channel
-                               : work.packed + t * kSlicePixels * kernel.rows;
-        const GemmSegment* segments = lines && used < kernel.rows ? work.last : work.segments;
-        const int64_t a_step = lines ? 1 : kernel.rows;
-        float* sums = to + place(work.group, k, tap) + panel * kernel.columns;
+        const float* a = unit_stride_pixels ? work.filters + (work.group * g.y.channels + k) * g.y.channel
+                                            : work.packed + t * kSlicePixels * kernel.rows;
+        const GemmSegment* segments = unit_stride_pixels && used < kernel.rows ? work.last : work.segments;
+        const int64_t a_step = unit_stride_pixels ? 1 : kernel.rows;
+        float* sums = to + offset_of_sums(work.group, k, tap) + panel * kernel.columns;
         if (used == kernel.rows || !direct_store) {
-          kernel.multiply(segments, count, run, a, a_step, b, step, sums, pitch(), add);
+          kernel.multiply({segments, count, steps, a, a_step, b, step, sums, pitch(), add});
           continue;
         }
-        kernel.multiply(segments, count, run, a, a_step, b, step, spare, kernel.columns, false);
+        kernel.multiply({segments, count, steps, a, a_step, b, step, spare, kernel.columns, false});
         for (int64_t i = 0; i < used; ++i)
           for (int64_t j = 0; j < kernel.columns; ++j)
             sums[i * pitch() + j] = spare[i * kernel.columns + j] + (add ? sums[i * pitch() + j] : 0);
@@ -169,7 +171,8 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
 
   void clear_tap(const Work& work, int64_t tap, float* to) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
-    for (int64_t k = first; k < end; ++k) std::fill_n(to + place(work.group, k, tap), panels * kernel.columns, 0.0f);
+    for (int64_t k = first; k < end; ++k)
+      std::fill_n(to + offset_of_sums(work.group, k, tap), panels * kernel.columns, 0.0f);
   }
 
   bool taps_are_neighbours() const {
@@ -186,12 +189,12 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     if constexpr (sizeof(Y) == 4) {
       if (taps == 1 && g.w_filter == 1) {  // x and y are exchanged
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
-        kernels.transpose(sums + place(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
+        kernels.transpose(sums + offset_of_sums(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
         return;
       }
       if (taps > 1 && taps_are_neighbours()) {
         for (int64_t k = first; k < end; ++k)
-          kernels.transpose(sums + place(work.group, k, 0), panels * kernel.columns, taps, channels,
+          kernels.transpose(sums + offset_of_sums(work.group, k, 0), panels * kernel.columns, taps, channels,
                             dw + (work.group * g.y.channels + k) * g.w_filter, g.w_channel);
         return;
       }
@@ -199,7 +202,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     for (int64_t k = first; k < end; ++k) {
       Y* filter = dw + g.w_origin + (work.group * g.y.channels + k) * g.w_filter;
       for (int64_t tap = 0; tap < taps; ++tap) {
-        const float* from = sums + place(work.group, k, tap);
+        const float* from = sums + offset_of_sums(work.group, k, tap);
         int64_t rest = tap, at = 0;
         for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at += rest % g.window[j] * g.w_space[j];
         for (int64_t c = 0; c < channels; ++c) filter[at + c * g.w_channel] = Y(from[c]);
@@ -218,7 +221,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
 
 }  // namespace
 
-struct ImplicitGemmFilter final : Engine<ConvProblem> {
+struct ImplicitGemmFilter final : PlanEngine<ImplicitGemmFilterTiling, ImplicitGemmFilterPlan> {
   std::string name() const override { return "cpu.conv.implicit_gemm_filter"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction != ConvDirection::backward_filter) return "supports backward_filter only";
@@ -231,12 +234,6 @@ struct ImplicitGemmFilter final : Engine<ConvProblem> {
     const ConvGeometry g = conv_geometry(p);
     const double waste = wasted(g.y.channels, kernel.rows) * wasted(g.x.channels, kernel.columns);
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92);
-  }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return ImplicitGemmFilterTiling(p, d).bytes;
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<ImplicitGemmFilterPlan>(p, d);
   }
 };
 

@@ -45,7 +45,7 @@ struct DirectNchwFilterSums {
 
 struct DirectNchwKernels {
   int64_t lanes;
-  int64_t skips;  // from this window height on, lines outside the input are not read
+  int64_t skips;  // for windows of this height or more, lines outside the input are not read
   // y[j, r, c] = sum over t < taps, i < height of x[at[t] + (r + i) * x_row + c] * w[(t * height + i) * filters + j]
   // for r < rows, c < columns, j < filters. `filters` is 1, 2, 4 or 8, and 1 if height > 1. x is read in whole vectors.
   // If height >= `skips`, only the lines r + i from `first` to `end` are read.

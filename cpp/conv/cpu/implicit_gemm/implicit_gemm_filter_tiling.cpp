@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/implicit_gemm_filter_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_filter_tiling.h"
 
 #include <algorithm>
 
@@ -17,7 +17,7 @@ ConvGeometry swapped(ConvGeometry g) {
   return g;
 }
 
-// For a pointwise convolution of dense images, joins all pixels of an image into one line.
+// A pointwise convolution of dense images, with all pixels of an image joined into one line.
 ConvGeometry joined(ConvGeometry g) {
   for (int j = 0; j < kMaxSpatial; ++j)
     if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
@@ -41,15 +41,15 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
     : p(problem),
       swap(swaps(problem, without_gaps(conv_geometry(problem)))),
       g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
-      // The kernel reads whole panels, also where the last columns do not exist. After the last pixel, only a copy
-      // has space for them: so x is copied if its last panel is not full.
+      // The kernel reads whole panels of columns. If the last panel of x is not full, the kernel would read beyond the
+      // last pixel, so x is copied to memory that has space for a whole panel.
       x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
       threads(d.sm_count),
       taps(volume(g.window)) {
   panels = ceil_div(g.x.channels, kernel.columns);
   tiles = ceil_div(g.y.channels, kernel.rows);
-  item_tiles = even_share();
-  lines = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
+  item_tiles = tiles_of_item();
+  unit_stride_pixels = operand_dtype(p) == DType::float32 && g.y.space[2] == 1 && g.y.channel != 1;
   const int64_t pixel_step = x.side.space[2] * g.stride[2];
   cache_set_conflict = pixel_step % 1024 == 0 || (pixel_step % 512 == 0 && item_tiles >= 4);
   direct_store = out_dtype(p) == DType::float32 && g.w_channel == 1 && g.x.channels % kernel.columns == 0;
@@ -66,7 +66,7 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
   scratch_at = reserve(scratch_bytes * size_t(threads));
 }
 
-int64_t ImplicitGemmFilterTiling::even_share() const {
+int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
   int64_t best = 1;
   auto time = [&](int64_t some) {
     return double(ceil_div(g.groups * ceil_div(tiles, some), threads)) * (double(some) + 1.0 / 3);
@@ -78,10 +78,10 @@ int64_t ImplicitGemmFilterTiling::even_share() const {
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {
   if (!is_pointwise(g)) return false;
-  // Compares the packing that is saved with the weights, which are then written twice.
+  // An exchange saves packing some elements, but the weights are then written twice.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
-  const bool lines = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
-  const int64_t saved = (g.y.channels - g.x.channels) * (lines ? -1 : 1);
+  const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
+  const int64_t saved = (g.y.channels - g.x.channels) * (in_place ? -1 : 1);
   return g.groups == 1 && g.x.channels >= gemm_kernels().f32.rows && pixels * saved > 2 * g.y.channels * g.x.channels;
 }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/direct_nchw_kernel.h"
+#include "cpp/conv/cpu/depthwise/direct_nchw_kernel.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -7,10 +7,10 @@ namespace {
 
 constexpr int kSums = kVectorRegisters / 2;  // vector registers for sums; the other half holds factors
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kDirectNchwRows ? kSums / kFilters : kDirectNchwRows;
-// result lines at a time with columns of taps, for one filter
+// Number of result lines that are computed at a time if taps form columns. There is one filter.
 constexpr int kColumnRows = kSums == 16 ? 2 * kDirectNchwRows : kDirectNchwRows;
-// From this height of a column of taps on, it pays to keep weights in registers and to skip lines outside the input
-// (Zen 5).
+// Columns of this many taps or more are computed faster if weights are kept in registers and lines outside the input
+// are skipped (measured on Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
 // Computes kRows lines of one column of vectors. Each vector of x is loaded once for all taps of a window's column.
@@ -152,7 +152,7 @@ template <class T> void copy(const PaddedLines& lines, const void* from, int64_t
   };
   zeros(to, lines.above * length);
   to += lines.above * length;
-  // each line is stored as two vectors
+  // Each line is stored as two vectors.
   if (sizeof(T) == 4 && step == 1 && n <= kFloats && lines.before + lines.after <= kFloats) {
     const T* x = static_cast<const T*>(from);
     store(to, Floats{});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/grouped_nhwc_tiling.h"
+#include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
 
 #include <algorithm>
 #include <tuple>
@@ -11,7 +11,7 @@ namespace cpu::conv {
 namespace {
 
 constexpr int64_t kSumBytes = 16 << 10;  // bytes of filter-gradient sums: fits a first-level cache
-// filter gradient: number of work items to reach, and the fewest products of each
+// For a filter gradient: the number of work items to reach, and the fewest products of an item.
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {
@@ -28,7 +28,7 @@ GroupedNhwcTiling::GroupedNhwcTiling(const ConvProblem& problem, const Device& d
       out(conv_out(g)),
       backward(g.backward_data),
       filter(p.direction == ConvDirection::backward_filter),
-      last(out.channel == 1),
+      nhwc_output(out.channel == 1),
       size(g.x.channels),
       channels(g.groups * size),
       threads(d.sm_count) {
@@ -65,7 +65,7 @@ GroupedNhwcTiling::GroupedNhwcTiling(const ConvProblem& problem, const Device& d
     return;
   }
   weights_at = reserve(size_t(taps * size * channels) * sizeof(float));
-  scratch_bytes = size_t(longest * channels * (kGroupedNhwcRows + (last ? 0 : 1))) * sizeof(float) +
+  scratch_bytes = size_t(longest * channels * (kGroupedNhwcRows + (nhwc_output ? 0 : 1))) * sizeof(float) +
                   2 * size_t(std::max(longest, channels)) * sizeof(int64_t);
   scratch_bytes = ceil_div<size_t>(scratch_bytes, 4096) * 4096;
   scratch_at = reserve(scratch_bytes * size_t(threads));

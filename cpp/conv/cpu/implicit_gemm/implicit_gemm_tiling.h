@@ -9,7 +9,8 @@
 namespace minidnn {
 namespace cpu::conv {
 
-// tiles per block: their input stays in the first cache levels while the kernel loops over the weights
+// The most tiles of a block. The input of so many tiles stays in the first cache levels while the kernel loops over the
+// weights.
 constexpr int64_t kBlockTiles = 16;
 
 struct ImplicitGemmTiling {
@@ -26,27 +27,31 @@ struct ImplicitGemmTiling {
 
   ConvProblem p;
   ConvGeometry g;
-  bool backward;
-  int64_t threads, merged = 1;  // number of taps that form one segment of k
-  ChannelsLast input_;
-  ConvTensorView in, out;             // the input as the kernel reads it (perhaps a copy), and the result
-  bool last = false;                  // the result is channels-last
-  int64_t channels, columns, panels;  // per group: input channels, output channels, panels of output channels
-  // weight strides by input and output channel; step between a phase's pixels in the result
-  int64_t w_in, w_out, step[kMaxSpatial];
-  int64_t in_step[kMaxSpatial];  // step between these pixels in the input
-  bool lines = false;            // the taps of a filter are contiguous in memory and begin at lowest_tap
-  int64_t lowest_tap = 0;
-  std::vector<Phase> phases;
-  std::vector<Block> blocks;
-  size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
-  bool local = false;      // each block transposes its pixels into its thread's scratch
-  bool by_panels = false;  // each block packs the weights that it reads
-  int64_t block_rows;
-  // byte offsets in a thread's scratch, after the segments
-  size_t sums_at = 0, lines_at = 0, local_at = 0, panel_at = 0;
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
+  bool backward;
+  int64_t threads, merged = 1;  // merged: number of taps that form one segment of k
+
+  ChannelsLast input;                 // the input: in place, or the copy of it that the kernel reads
+  ConvTensorView in, out;             // the input as the kernel reads it, and the result
+  bool nhwc_output = false;           // the result is channels-last
+  bool transposes_pixels = false;     // each block transposes the pixels that it reads into its thread's scratch
+  int64_t channels, columns, panels;  // per group: input channels, output channels, panels of output channels
+  // Step from one pixel of a phase to the next: in the result, and in the input.
+  int64_t step[kMaxSpatial], in_step[kMaxSpatial];
+
+  int64_t w_in, w_out;        // strides of the weights by input and by output channel
+  bool dense_taps = false;    // the taps of a filter are contiguous in memory and begin at lowest_tap
+  int64_t lowest_tap = 0;     // the least offset of a tap
+  bool packs_panels = false;  // each block packs the panels that it reads, instead of all being packed in advance
+
+  std::vector<Phase> phases;
+  int64_t block_rows;  // the most rows of a block
+  std::vector<Block> blocks;
+
+  size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
+  // Offsets in the scratch of a thread, in bytes. Offset 0 has the segments.
+  size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);
   // True for a pointwise convolution of float32 channels-first planes: each block then transposes its own pixels.
@@ -56,9 +61,12 @@ struct ImplicitGemmTiling {
   static bool merges(const ConvGeometry&);
 
  private:
-  static ChannelsLast input(const ConvProblem&, const ConvGeometry&);
+  static ChannelsLast input_of(const ConvProblem&, const ConvGeometry&);
+  void find_taps();
   void find_segments(Phase&) const;
   void make_blocks();
+  void lay_out_workspace();
+  int64_t floats_of_panel() const;  // the weights of one panel, of all phases
 };
 
 }  // namespace cpu::conv

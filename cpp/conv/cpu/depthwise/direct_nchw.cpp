@@ -8,7 +8,8 @@
 #include <bit>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/direct_nchw_tiling.h"
+#include "cpp/conv/cpu/depthwise/direct_nchw_tiling.h"
+#include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -18,7 +19,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostChannels = 16;  // input channels of a group, at most
+constexpr int64_t kMostChannels = 16;  // the most input channels of a group
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
 
@@ -142,7 +143,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       return image * s.image + channel * s.channel + (b.first[0] + depth * step[0]) * s.space[0] +
              (b.first[1] + row * step[1]) * s.space[1] + (b.first[2] + pixel * step[2]) * s.space[2];
     };
-    const bool straight = sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
+    const bool direct_store = sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     const int64_t y_row = out.space[1] * step[1];
     const auto [above, end] = existing(b, row);
     for (int64_t first = 0, filters; first < out.channels; first += filters) {
@@ -154,7 +155,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
                      {b.at.data(), int64_t(b.at.size()), lines, in_step[1] * b.length, above, end,
                       weights + b.weights_at + channel * int64_t(b.w.size()), to, filter, line, rows, columns});
       };
-      if (straight) {
+      if (direct_store) {
         sum(reinterpret_cast<float*>(y), out.channel, y_row, pixels);
         continue;
       }
@@ -167,13 +168,13 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       for (int64_t j = 0; j < filters; ++j) {
         const Y* c = args.residual ? static_cast<const Y*>(args.residual) + start(g.residual, channel + j) : nullptr;
         const T* bias = g.has_bias ? static_cast<const T*>(args.bias) + (channel + j) * g.bias_stride : nullptr;
-        gemm_finish<T, Y>()(finish, sums + j * filter_floats(b), b.pitch, rows, pixels, y + j * out.channel, y_rows, c,
-                            c_rows, bias);
+        gemm_finish<T, Y>()(
+            finish, {sums + j * filter_floats(b), b.pitch, rows, pixels, y + j * out.channel, y_rows, c, c_rows, bias});
       }
     }
   }
 
-  // A work item is some filters of a group, over all bands of one part.
+  // A work item computes some filters of a group, over all bands of one chunk.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -205,8 +206,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
                         for (int64_t channel = begin; channel < end; ++channel)
                           for (int64_t t = 0; t < taps; ++t) {
                             float sum = 0;
-                            for (int64_t part = 0; part < chunks; ++part)
-                              sum += partial[part * w_numel() + channel * taps + t];
+                            for (int64_t chunk = 0; chunk < chunks; ++chunk)
+                              sum += partial[chunk * w_numel() + channel * taps + t];
                             dw[b.w[size_t(t)] + channel * w_out] = Y(sum);
                           }
                       });
@@ -241,7 +242,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
 
 }  // namespace
 
-struct DirectNchw final : Engine<ConvProblem> {
+struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
   std::string name() const override { return "cpu.conv.direct_nchw"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
@@ -257,7 +258,7 @@ struct DirectNchw final : Engine<ConvProblem> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // The fewer filters use each loaded vector, the larger is the share of time spent in loads.
+    // The fewer filters use each loaded vector, the larger is the fraction of the time that loads take.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));
@@ -267,12 +268,6 @@ struct DirectNchw final : Engine<ConvProblem> {
     for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95) + roofline_us(0, 16 * moved, d, 1);
-  }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return DirectNchwTiling(p, d).bytes;
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<DirectNchwPlan>(p, d);
   }
 };
 

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/winograd_kernel.h"
+#include "cpp/conv/cpu/winograd/winograd_kernel.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
-constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;  // as in gemm_kernel_isa.cpp
+constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;  // as in gemm_microkernel_isa.cpp
 
-// y = B^T x. The rows share partial sums: 14 operations, while the matrix has 26 elements.
+// y = B^T x. The rows share partial sums: they take 14 operations, while B has 26 elements that are not zero.
 MINIDNN_HD void transform_patch(const Floats (&x)[6], Floats (&y)[6]) {
   const Floats a = x[4] - x[2], b = x[3] - x[1], even = a + 1.5f * x[3], odd = b + 1.5f * x[2];
   y[0] = x[0] - x[2] + a + 1.5f * b;
@@ -40,53 +40,54 @@ MINIDNN_HD void transform_result(const Floats (&m)[6], Floats (&y)[4]) {
 // Transforms a square of vectors along its columns, then along its rows. Calls out(i, j, v) for each of the kOut x kOut
 // results.
 template <int kIn, int kOut, class In, class Out>
-MINIDNN_HD void both_ways(void (*transform)(const Floats (&)[kIn], Floats (&)[kOut]), In in, Out out) {
+MINIDNN_HD void transform_both_sides(void (*transform)(const Floats (&)[kIn], Floats (&)[kOut]), In in, Out out) {
   Floats half[kOut][kIn];
 #pragma GCC unroll 6
   for (int j = 0; j < kIn; ++j) {
-    Floats column[kIn], made[kOut];
+    Floats column[kIn], transformed[kOut];
 #pragma GCC unroll 6
     for (int i = 0; i < kIn; ++i) column[i] = in(i, j);
-    transform(column, made);
+    transform(column, transformed);
 #pragma GCC unroll 6
-    for (int i = 0; i < kOut; ++i) half[i][j] = made[i];
+    for (int i = 0; i < kOut; ++i) half[i][j] = transformed[i];
   }
 #pragma GCC unroll 6
   for (int i = 0; i < kOut; ++i) {
-    Floats made[kOut];
-    transform(half[i], made);
+    Floats transformed[kOut];
+    transform(half[i], transformed);
 #pragma GCC unroll 6
-    for (int j = 0; j < kOut; ++j) out(i, j, made[j]);
+    for (int j = 0; j < kOut; ++j) out(i, j, transformed[j]);
   }
 }
 
 void windows(const float* w, const int64_t (&at)[9], int64_t channels, float* to, int64_t plane) {
   for (int64_t n = 0; n < channels; ++n, w += 9 * kColumns, to += kColumns)
     for (int64_t v = 0; v < kColumns; v += kFloats)
-      both_ways<3, 6>(
+      transform_both_sides<3, 6>(
           transform_window, [&](int i, int j) { return load(w + at[3 * i + j] * kColumns + v); },
           [&](int i, int j, Floats out) { store(to + (6 * i + j) * plane + v, out); });
 }
 
-void patches(const float* const (&rows)[kWinogradSpan], int64_t pixel, int64_t channels, int64_t tiles, float* to,
+void patches(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t channels, int64_t tiles, float* to,
              int64_t pitch, int64_t plane) {
   for (int64_t t = 0; t < tiles; ++t)
     for (int64_t c = 0; c < channels; c += kFloats) {
-      const int64_t at = kWinogradSide * t * pixel + c;
+      const int64_t at = kWinogradTile * t * pixel + c;
       float* const out_at = to + t * pitch + c;
-      both_ways<6, 6>(
+      transform_both_sides<6, 6>(
           transform_patch, [&](int i, int j) { return load(rows[i] + at + j * pixel); },
           [&](int i, int j, Floats out) { store(out_at + (6 * i + j) * plane, out); });
     }
 }
 
-template <int kRows> void block(int64_t run, const float* a, int64_t pitch, const float* b, float* to, bool add) {
+// Computes `kRows` tiles of a panel at one point, over `channels` channels. The tiles of `a` are `pitch` apart.
+template <int kRows> void block(int64_t channels, const float* a, int64_t pitch, const float* b, float* to, bool add) {
   Floats tile[kRows][kVectors] = {};
   const float* row[kRows];
 #pragma GCC unroll 16
   for (int i = 0; i < kRows; ++i) row[i] = a + i * pitch;
 #pragma GCC unroll 4
-  for (int64_t k = 0; k < run; ++k, b += kColumns) {
+  for (int64_t k = 0; k < channels; ++k, b += kColumns) {
     Floats v[kVectors];
 #pragma GCC unroll 2
     for (int j = 0; j < kVectors; ++j) v[j] = load(b + j * kFloats);
@@ -103,24 +104,27 @@ template <int kRows> void block(int64_t run, const float* a, int64_t pitch, cons
       store(out, add ? load(out) + tile[i][j] : tile[i][j]);
     }
 }
-void multiply(int64_t tiles, int64_t run, const float* a, int64_t pitch, int64_t a_plane, const float* b,
-              int64_t b_plane, float* to, int64_t to_plane, bool add) {
-  for (int point = 0; point < kWinogradPlanes; ++point, a += a_plane, b += b_plane, to += to_plane)
-    for (int64_t k = 0; k < run; k += kWinogradRun)
+void multiply(const WinogradProduct& product) {
+  const WinogradProduct p = product;  // a local copy, which the compiler can keep in registers
+  for (int64_t point = 0; point < kWinogradPlanes; ++point) {
+    const float *a = p.patches + point * p.patch_plane, *b = p.windows + point * p.window_plane;
+    float* to = p.products + point * p.product_plane;
+    for (int64_t k = 0; k < p.channels; k += kWinogradChannels)
       // Blocks of nearly equal size: with few tiles at a time, additions would wait for each other.
-      for_balanced_chunks<kMostRows>(tiles, [&](int64_t t, auto rows) {
-        block<rows.value>(min_of(kWinogradRun, run - k), a + t * pitch + k, pitch, b + k * kColumns, to + t * kColumns,
-                          add || k > 0);
+      for_balanced_chunks<kMostRows>(p.tiles, [&](int64_t t, auto rows) {
+        block<rows.value>(min_of(kWinogradChannels, p.channels - k), a + t * p.patch_pitch + k, p.patch_pitch,
+                          b + k * kColumns, to + t * kColumns, p.add || k > 0);
       });
+  }
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
-  // backwards: the first tile of a line then overwrites the excess of the previous line
+  // From the last tile to the first: the first tile of a line then overwrites the excess pixels of the previous line.
   for (int64_t t = tiles - 1; t >= 0; --t)
     for (int64_t v = 0; v < kColumns; v += kFloats)
-      both_ways<6, 4>(
+      transform_both_sides<6, 4>(
           transform_result, [&](int i, int j) { return load(from + (6 * i + j) * plane + t * kColumns + v); },
-          [&](int i, int j, Floats out) { store(to + (i * width + kWinogradSide * t + j) * kColumns + v, out); });
+          [&](int i, int j, Floats out) { store(to + (i * width + kWinogradTile * t + j) * kColumns + v, out); });
 }
 
 }  // namespace

@@ -13,11 +13,24 @@
 
 namespace minidnn {
 
-// side of a tile; side of its patch; points of a patch
-constexpr int kWinogradSide = 4, kWinogradSpan = 6, kWinogradPlanes = 36;
+// The side of a tile of results and of the patch of inputs that a tile reads, in pixels; the number of points of a
+// patch.
+constexpr int kWinogradTile = 4, kWinogradPatch = 6, kWinogradPlanes = 36;
 
 // Channels per partial sum: adding partial sums rounds less than one long sum.
-constexpr int64_t kWinogradRun = 64;
+constexpr int64_t kWinogradChannels = 64;
+
+// The products of `tiles` transformed patches and the transformed windows of a panel of filters, at all 36 points.
+struct WinogradProduct {
+  int64_t tiles, channels;
+  const float* patches;  // [point, tile, channel]; the tiles are patch_pitch apart
+  int64_t patch_pitch, patch_plane;
+  const float* windows;  // [point, channel, filter]
+  int64_t window_plane;
+  float* products;  // [point, tile, filter]
+  int64_t product_plane;
+  bool add;  // whether the sums are added to `products` or replace its elements
+};
 
 struct WinogradKernels {
   int64_t lanes, columns;  // floats of a vector; filters of a panel
@@ -26,12 +39,10 @@ struct WinogradKernels {
   void (*windows)(const float* w, const int64_t (&at)[9], int64_t channels, float* to, int64_t plane);
   // Computes to[point, t * pitch + c] = B^T x B for the patches that begin at rows[i] + 4 t * pixel, in whole vectors
   // of channels.
-  void (*patches)(const float* const (&rows)[kWinogradSpan], int64_t pixel, int64_t channels, int64_t tiles, float* to,
+  void (*patches)(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t channels, int64_t tiles, float* to,
                   int64_t pitch, int64_t plane);
-  // Computes to[point, t, j] = sum over k < run of a[point, t * pitch + k] * b[point, k, j] for a panel. With `add`,
-  // adds the sum to `to` instead.
-  void (*multiply)(int64_t tiles, int64_t run, const float* a, int64_t pitch, int64_t a_plane, const float* b,
-                   int64_t b_plane, float* to, int64_t to_plane, bool add);
+  // Computes products[point, t, j] = sum over channels k of patches[point, t * patch_pitch + k] * windows[point, k, j].
+  void (*multiply)(const WinogradProduct&);
   // Computes to[i * width + 4 t + j] = A^T m A of neighbouring tiles, one panel each, for 4 lines of `width` pixels.
   // The last tile's pixels beyond the width are overwritten by the next line, or end up after the last line.
   void (*results)(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width);

@@ -9,11 +9,13 @@
 
 namespace minidnn {
 
-constexpr int64_t kGroupedNhwcRows = 7;  // lines at a time: 7 divides the 7, 14, 28, 56 and 112 lines of most images
+// Result lines that are computed together: 7 divides the 7, 14, 28, 56 and 112 lines of most images.
+constexpr int64_t kGroupedNhwcRows = 7;
 
-// A result of `pixels` pixels of a line, or of kGroupedNhwcRows lines. Offsets and steps are in elements.
+// The operands of `pixels` pixels of one result line, or of each of kGroupedNhwcRows lines. Offsets and steps are in
+// elements.
 struct GroupedNhwcSums {
-  const int64_t *at, *w_at;  // of each tap: the offset in x of its first element, and in w of its first weight
+  const int64_t *at, *w_at;  // for each tap: the offset in x of its first element, and in w of its first weight
   int64_t taps;
   const float* x;
   int64_t x_step, x_row;
@@ -22,12 +24,12 @@ struct GroupedNhwcSums {
   float* y;
   int64_t y_step, y_row;
   int64_t pixels, channels;                // channels: a multiple of the lanes of a vector
-  int64_t height = 1, first = 0, end = 0;  // for lines()
+  int64_t height = 1, first = 0, end = 0;  // only used by lines()
 };
 
 // Sums of a filter gradient over `rows` x `pixels` elements of dy.
 struct GroupedNhwcFilterSums {
-  const int64_t *at, *slot;  // of each tap: the offset in x of its first element, and the index of its sums
+  const int64_t *at, *slot;  // for each tap: the offset in x of its first element, and the index of its sums
   int64_t taps;
   const float* x;
   int64_t x_row, x_step;

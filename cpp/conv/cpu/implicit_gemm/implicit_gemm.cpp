@@ -10,7 +10,8 @@
 #include <span>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -20,7 +21,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows that a block computes in one of its phases.
+// The rows that a block computes in one phase.
 struct Rows {
   int64_t count, tiles;
   GemmSegment* segments;  // for each tile, where its rows read
@@ -37,12 +38,12 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
-    const int64_t parts = by_panel ? panels : ceil_div(channels, some);
-    const int64_t grain = cpu::work_size(32768) * parts / (taps * channels * panels * kernel.columns) + 1;
-    cpu::parallel_for(g.groups * parts, grain, [&](int64_t begin, int64_t end) {
+    const int64_t chunks = by_panel ? panels : ceil_div(channels, some);
+    const int64_t grain = cpu::work_size(32768) * chunks / (taps * channels * panels * kernel.columns) + 1;
+    cpu::parallel_for(g.groups * chunks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) {
-        const int64_t group = i / parts, part = i % parts, k = by_panel ? 0 : part * some;
-        for (int64_t panel = by_panel ? part : 0; panel < (by_panel ? part + 1 : panels); ++panel)
+        const int64_t group = i / chunks, chunk = i % chunks, k = by_panel ? 0 : chunk * some;
+        for (int64_t panel = by_panel ? chunk : 0; panel < (by_panel ? chunk + 1 : panels); ++panel)
           pack_panel(w, phases, group, panel, k, std::min(k + some, channels),
                      [&](const Phase& phase) { return packed_panel(phase, group, panel, to); });
       }
@@ -57,13 +58,13 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
-    const int64_t several = lines ? std::max<int64_t>(1, 256 / volume(g.window)) : channels;
+    const int64_t several = dense_taps ? std::max<int64_t>(1, 256 / volume(g.window)) : channels;
     const T* from = w + group * g.y.channels * g.w_filter + first * w_out;
     for (int64_t n = k; n < end; n += several)
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // The usual size is a constant: the compiler then emits no call of memcpy.
+  // If the size is a constant, the compiler emits no call of memcpy. So the usual size has its own branch.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -75,8 +76,9 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     const int64_t taps = volume(g.window), width = kernel.columns;
     // If the taps are contiguous in memory, whole lines of weights are transposed, and each row is then copied to its
     // tap.
-    const bool together = w_in == taps, by_lines = sizeof(T) == 4 && lines && length * taps * width <= kMost;
-    // Prefetch distance in lines: the lines are far apart, and the hardware does not predict them.
+    const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
+    // The distance of prefetches, in lines of weights. The hardware prefetcher does not predict these lines, because
+    // they are far apart.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
       const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
@@ -102,8 +104,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     float* weights = reinterpret_cast<float*>(workspace + weights_at);
     float* zeros = reinterpret_cast<float*>(workspace + zeros_at);
     std::fill_n(zeros, channels * merged, 0.0f);
-    if (!by_panels) pack_weights(static_cast<const T*>(args.w), weights);
-    const float* x = input_.read(backward ? args.dy : args.x, workspace + copy_at);
+    if (!packs_panels) pack_weights(static_cast<const T*>(args.w), weights);
+    const float* x = input.read(backward ? args.dy : args.x, workspace + copy_at);
     cpu::parallel_items(int64_t(blocks.size()), [&](int64_t i, int64_t thread) {
       compute_block<T, Y>(blocks[size_t(i)], args, x, weights, zeros,
                           workspace + scratch_at + size_t(thread) * scratch_bytes);
@@ -113,9 +115,9 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   // Computes where each row reads and writes. Values common to a line of pixels are computed once per line.
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t segments = int64_t(phase.segments.size()), size = int64_t(sizeof(float)), length = phase.count[2];
-    const int64_t run = channels * merged * kernel.columns * size;
+    const int64_t segment_bytes = channels * merged * kernel.columns * size;
     for (int64_t t = 0; t < rows.tiles; ++t)
-      for (int64_t s = 0; s < segments; ++s) rows.segments[t * segments + s].b = s * run;
+      for (int64_t s = 0; s < segments; ++s) rows.segments[t * segments + s].b = s * segment_bytes;
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]};
     NdIterator<3> line(lines, row_of_block / length);
     GemmSegment* tile = rows.segments;
@@ -141,7 +143,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       for (int64_t i = 0; i < n; ++i, next()) {
         rows.y[row + i] = y + i * step[2] * out.space[2];
         rows.c[row + i] = c + i * step[2] * g.residual.space[2];
-        if (local) {
+        if (transposes_pixels) {
           tile->a[lane] = (row + i) * channels * size;
           continue;
         }
@@ -166,18 +168,18 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     float* own = reinterpret_cast<float*>(scratch + panel_at);
     Rows rows;
     rows.segments = reinterpret_cast<GemmSegment*>(scratch);
-    if (local) x = transpose_pixels(block, x, reinterpret_cast<float*>(scratch + local_at));
+    if (transposes_pixels) x = transpose_pixels(block, x, reinterpret_cast<float*>(scratch + pixels_at));
     else x += block.group * channels;
     for (int64_t panel = block.panel; panel < block.panel + block.panels; ++panel) {
       auto packed = [&](const Phase& phase) { return own + phase.weights_at / (g.groups * panels); };
-      if (by_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
+      if (packs_panels) pack_panel(static_cast<const T*>(args.w), some, block.group, panel, 0, channels, packed);
       for (const Phase& phase : some) {
         if (some.size() > 1 || panel == block.panel) {
           rows.count = std::min(block.rows, g.images * volume(phase.count) - block.row);
           rows.tiles = ceil_div(rows.count, kernel.rows);
           locate_rows(phase, block.row, (zeros - x) * int64_t(sizeof(float)), rows);
         }
-        const float* b = by_panels ? packed(phase) : packed_panel(phase, block.group, panel, weights);
+        const float* b = packs_panels ? packed(phase) : packed_panel(phase, block.group, panel, weights);
         multiply_panel<T, Y>(rows, int64_t(phase.segments.size()), block.group, panel, args, x, b, scratch);
       }
     }
@@ -187,8 +189,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
                                                   const ConvArgs& args, const float* x, const float* b,
                                                   char* scratch) const {
     float* sums = reinterpret_cast<float*>(scratch + sums_at);
-    float* transposed = reinterpret_cast<float*>(scratch + lines_at);
-    const int64_t run = channels * merged, size = int64_t(sizeof(Y));
+    float* transposed = reinterpret_cast<float*>(scratch + transposed_at);
+    const int64_t steps = channels * merged, size = int64_t(sizeof(Y));
     Epilogue finish;
     finish.activation = activation_on_floats(g.activation);
     finish.activation_alpha = float(args.activation_alpha);
@@ -200,7 +202,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         args.residual ? static_cast<const char*>(args.residual) + channel * g.residual.channel * size : nullptr;
     const char* bias =
         g.has_bias ? static_cast<const char*>(args.bias) + channel * g.bias_stride * int64_t(sizeof(T)) : nullptr;
-    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = last && plain;
+    const bool plain = sizeof(Y) == 4 && !bias && !c && finish.plain(), direct_store = nhwc_output && plain;
     for (int64_t t = 0; t < rows.tiles; ++t) {
       const int64_t row = t * kernel.rows;
       float* to = sums + row * kernel.columns;
@@ -210,19 +212,19 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         to = reinterpret_cast<float*>(y) + rows.y[row];
         pitch = rows.y[row + 1] - rows.y[row];
       }
-      kernel.multiply(rows.segments + t * segments, segments, run, x, 1, b, kernel.columns, to, pitch, false);
+      kernel.multiply({rows.segments + t * segments, segments, steps, x, 1, b, kernel.columns, to, pitch, false});
       if (direct_store && to == sums + row * kernel.columns)
-        gemm_finish<T, Y>()(finish, to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
-                            rows.c + row, bias);
+        gemm_finish<T, Y>()(finish, {to, pitch, std::min(kernel.rows, rows.count - row), count, y, rows.y + row, c,
+                                     rows.c + row, bias});
     }
-    if (last && !direct_store) {
+    if (nhwc_output && !direct_store) {
       finish.c_column = g.residual.channel;
       finish.bias_column = g.bias_stride;
-      gemm_finish<T, Y>()(finish, sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias);
+      gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
-    if (last) return;
-    // Transpose: pixels become columns. Pixels at a constant step in the result, and in the residual, are written
-    // together.
+    if (nhwc_output) return;
+    // The sums are transposed, so that pixels become columns. Pixels that have a constant step in the result and in the
+    // residual are written together.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);
@@ -244,7 +246,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         y_channels[j] = rows.y[row] + j * out.channel;
         c_channels[j] = rows.c[row] + j * g.residual.channel;
       }
-      gemm_finish<T, Y>()(finish, transposed + row, line, count, end - row, y, y_channels, c, c_channels, bias);
+      gemm_finish<T, Y>()(finish, {transposed + row, line, count, end - row, y, y_channels, c, c_channels, bias});
     }
   }
 
@@ -277,7 +279,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
 
 }  // namespace
 
-struct ImplicitGemm final : Engine<ConvProblem> {
+struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
   std::string name() const override { return "cpu.conv.implicit_gemm"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (operand_dtype(p) == DType::float64) return "float64 is not supported";
@@ -292,17 +294,11 @@ struct ImplicitGemm final : Engine<ConvProblem> {
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
     // A partly filled panel costs as much as a full one, and a segment of few channels as much as a longer one.
     const int64_t width = gemm_kernels().f32.columns,
-                  run = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
-    const double transposing =
-        ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;  // cost of transposing pixels and results
-    const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(run));
+                  steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
+    // Transposing pixels and results takes a quarter of the time of the products.
+    const double transposing = ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
+    const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(steps));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);
-  }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return ImplicitGemmTiling(p, d).bytes;
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<ImplicitGemmPlan>(p, d);
   }
 };
 

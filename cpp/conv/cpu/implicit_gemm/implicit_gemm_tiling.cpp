@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/implicit_gemm_tiling.h"
+#include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
 
 #include <algorithm>
 
@@ -21,65 +21,73 @@ ImplicitGemmTiling::ImplicitGemmTiling(const ConvProblem& problem, const Device&
       g(without_gaps(conv_geometry(problem))),
       backward(g.backward_data),
       threads(d.sm_count),
-      input_(input(p, g)) {
-  in = input_.side;
-  out = conv_out(g);
-  channels = in.channels;
-  columns = out.channels;
-  panels = ceil_div(columns, kernel.columns);
-  w_in = backward ? g.w_filter : g.w_channel;
-  w_out = backward ? g.w_channel : g.w_filter;
-  lowest_tap = g.w_origin;
-  int64_t dense = 1;
-  lines = volume(g.window) > 1 && volume(g.window) <= 256 && kernel.columns <= 32;
-  for (int j = kMaxSpatial - 1; j >= 0; --j) {
-    if (g.window[j] == 1) continue;
-    lines = lines && std::abs(g.w_space[j]) == dense;
-    lowest_tap += std::min<int64_t>(0, g.w_space[j] * (g.window[j] - 1));
-    dense *= g.window[j];
-  }
-  last = out.channel == 1 || columns * g.groups == 1;
-  for (ConvPhase& phase : conv_phases(g)) phases.push_back({std::move(phase)});
+      input(input_of(p, g)),
+      in(input.side),
+      out(conv_out(g)),
+      transposes_pixels(!merges(g) && transposes(p, g)),
+      channels(in.channels),
+      columns(out.channels),
+      panels(ceil_div(columns, kernel.columns)),
+      w_in(backward ? g.w_filter : g.w_channel),
+      w_out(backward ? g.w_channel : g.w_filter) {
+  nhwc_output = out.channel == 1 || columns * g.groups == 1;
   for (int j = 0; j < kMaxSpatial; ++j) {
     step[j] = backward ? g.stride[j] : 1;
     in_step[j] = backward ? 1 : g.stride[j];
   }
+  find_taps();
+  make_blocks();
+  lay_out_workspace();
+}
+
+void ImplicitGemmTiling::find_taps() {
+  lowest_tap = g.w_origin;
+  int64_t dense = 1;
+  dense_taps = volume(g.window) > 1 && volume(g.window) <= 256 && kernel.columns <= 32;
+  for (int j = kMaxSpatial - 1; j >= 0; --j) {
+    if (g.window[j] == 1) continue;
+    dense_taps = dense_taps && std::abs(g.w_space[j]) == dense;
+    lowest_tap += std::min<int64_t>(0, g.w_space[j] * (g.window[j] - 1));
+    dense *= g.window[j];
+  }
+  for (ConvPhase& phase : conv_phases(g)) phases.push_back({std::move(phase)});
   if (merges(g)) {
     merged = g.window[2];
     for (ConvTap& tap : phases[0].taps)
-      for (int j = 0; j < kMaxSpatial; ++j) tap.shift[j] += input_.border[j];
+      for (int j = 0; j < kMaxSpatial; ++j) tap.shift[j] += input.border[j];
   }
-  for (Phase& phase : phases) find_segments(phase);
-  local = !merges(g) && transposes(p, g);
-  // The transposed pixels of a block take at most half of a second-level cache.
-  const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
-  block_rows = kernel.rows * (local ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
+  int64_t taps = 0;
+  for (Phase& phase : phases) {
+    find_segments(phase);
+    phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
+    taps += int64_t(phase.taps.size());
+  }
+}
+
+int64_t ImplicitGemmTiling::floats_of_panel() const {
+  size_t taps = 0;
+  for (const Phase& phase : phases) taps += phase.taps.size();
+  return int64_t(taps) * channels * kernel.columns;
+}
+
+void ImplicitGemmTiling::lay_out_workspace() {
   auto reserve = [&](size_t size) {
-    size_t at = bytes;
+    const size_t at = bytes;
     bytes += ceil_div<size_t>(size, 4096) * 4096;
     return at;
   };
-  int64_t taps = 0;
-  for (Phase& phase : phases) {
-    phase.weights_at = taps * channels * g.groups * panels * kernel.columns;
-    taps += int64_t(phase.taps.size());
-    by_panels = by_panels || g.images * volume(phase.count) > block_rows;
-  }
-  const int64_t packed = taps * channels * g.groups * panels * kernel.columns * int64_t(sizeof(float));
-  const int64_t panel_bytes = taps * channels * kernel.columns * int64_t(sizeof(float));
-  by_panels = !by_panels && packed > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
-  if (!by_panels) weights_at = reserve(size_t(packed));
-  make_blocks();
-  copy_at = reserve(input_.bytes());
-  zeros_at = reserve(size_t(channels * merged) * 4);
+  const size_t panel_bytes = size_t(floats_of_panel()) * sizeof(float);
+  if (!packs_panels) weights_at = reserve(panel_bytes * size_t(g.groups * panels));
+  copy_at = reserve(input.bytes());
+  zeros_at = reserve(size_t(channels * merged) * sizeof(float));
   size_t segments = 0;
   for (const Phase& phase : phases) segments = std::max(segments, phase.segments.size());
-  const int64_t rows = block_rows;
+  const size_t tile_bytes = size_t(block_rows * kernel.columns) * sizeof(float);
   sums_at = ceil_div<size_t>(segments * kBlockTiles * sizeof(GemmSegment), 64) * 64;
-  lines_at = sums_at + size_t(rows * kernel.columns) * 4;
-  local_at = lines_at + (last ? 0 : size_t(rows * kernel.columns) * 4);
-  panel_at = local_at + (local ? size_t(rows * channels) * 4 : 0);
-  scratch_bytes = panel_at + (by_panels ? size_t(panel_bytes) : 0);
+  transposed_at = sums_at + tile_bytes;
+  pixels_at = transposed_at + (nhwc_output ? 0 : tile_bytes);
+  panel_at = pixels_at + (transposes_pixels ? size_t(block_rows * channels) * sizeof(float) : 0);
+  scratch_bytes = panel_at + (packs_panels ? panel_bytes : 0);
   scratch_at = reserve(scratch_bytes * size_t(threads));
 }
 
@@ -96,13 +104,13 @@ void ImplicitGemmTiling::find_segments(Phase& phase) const {
   }
 }
 
-ChannelsLast ImplicitGemmTiling::input(const ConvProblem& p, const ConvGeometry& g) {
+ChannelsLast ImplicitGemmTiling::input_of(const ConvProblem& p, const ConvGeometry& g) {
   int64_t border[kMaxSpatial]{};
-  const bool few = merges(g);
-  if (few) reach(g, border);
+  const bool with_border = merges(g);
+  if (with_border) reach(g, border);
   const ConvTensorView& side = g.backward_data ? g.y : g.x;
   if (transposes(p, g)) return {side, g.images};
-  return {side, operand_dtype(p), g.images, g.groups, few, border};
+  return {side, operand_dtype(p), g.images, g.groups, with_border, border};
 }
 bool ImplicitGemmTiling::transposes(const ConvProblem& p, const ConvGeometry& g) {
   const ConvTensorView& in = g.backward_data ? g.y : g.x;
@@ -122,21 +130,31 @@ bool ImplicitGemmTiling::merges(const ConvGeometry& g) {
 }
 
 void ImplicitGemmTiling::make_blocks() {
-  const int64_t most = block_rows, together = by_panels ? int64_t(phases.size()) : 1;  // phases per item
+  // The transposed pixels of a block take at most half of a second-level cache.
+  const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
+  block_rows = kernel.rows * (transposes_pixels ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
+  // If every phase fits one block, a panel is read by one block only.
+  packs_panels =
+      std::ranges::all_of(phases, [&](const Phase& phase) { return g.images * volume(phase.count) <= block_rows; });
+  const int64_t panel_bytes = floats_of_panel() * int64_t(sizeof(float));
+  packs_panels =
+      packs_panels && panel_bytes * g.groups * panels > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
+
+  const int64_t most = block_rows, together = packs_panels ? int64_t(phases.size()) : 1;  // phases of an item
   int64_t all = 0;
   for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
   // About four items per thread balance the load.
-  int64_t share = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
-  share = std::min(share, panels);
+  int64_t block_panels = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
+  block_panels = std::min(block_panels, panels);
   for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
-    const int64_t rows = by_panels ? most : g.images * volume(phases[size_t(i)].count);
+    const int64_t rows = packs_panels ? most : g.images * volume(phases[size_t(i)].count);
     if (rows == 0) continue;
     // All blocks have the same length (only the last may be shorter). This avoids a remainder of a single tile.
     const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
     for (int64_t group = 0; group < g.groups; ++group)
       for (int64_t row = 0; row < rows; row += length)
-        for (int64_t panel = 0; panel < panels; panel += share)
-          blocks.push_back({i, together, group, row, length, panel, std::min(share, panels - panel)});
+        for (int64_t panel = 0; panel < panels; panel += block_panels)
+          blocks.push_back({i, together, group, row, length, panel, std::min(block_panels, panels - panel)});
   }
 }
 

@@ -3,24 +3,24 @@
 // workspace.
 #pragma once
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/direct_nchw_kernel.h"
+#include "cpp/conv/cpu/depthwise/direct_nchw_kernel.h"
 #include "cpp/conv/cpu/phases.h"
 
 namespace minidnn {
 namespace cpu::conv {
 
 struct DirectNchwTiling {
-  static constexpr int64_t kFilters = 8;  // filters at a time, at most
+  static constexpr int64_t kFilters = 8;  // the most filters that are computed at a time
 
-  // The input lines that pixels with the same taps read: for a band of the result's lines, or for a chunk of long
-  // lines.
+  // A band: neighbouring lines of the result, in one phase, whose input lines fit a cache. Long lines are divided into
+  // chunks. All bands of a phase have the same sizes, which are these.
   struct Band : ConvPhase {
     std::vector<int64_t> depths;   // distinct shifts in the first dimension
     std::vector<int64_t> columns;  // first pixels: from each of them, every stride-th pixel of a line is copied
-    int64_t weights_at = 0;        // offset in elements; order [group, filters at a time, tap, filter]
-    int64_t height = 1;            // taps per column of taps; `taps` is sorted by column
-    std::vector<int64_t> at;       // offset of each column of taps, for all channels
-    std::vector<int64_t> w;        // offset of each tap's weight, for all channels
+    int64_t weights_at = 0;        // offset of the phase's packed weights, in floats
+    int64_t height = 1;            // number of taps of each column of taps; `taps` is sorted by column
+    std::vector<int64_t> at;       // offset in the band of each column of taps, for all channels
+    std::vector<int64_t> w;        // offset of the weight of each tap, for all channels
     int64_t top = 0, lines = 0;    // smallest shift in the second dimension; input lines of a band
     int64_t rows = 0, bands = 0;   // result lines per band; number of bands
     int64_t line_chunk = 0, line_chunks = 0;  // pixels per chunk of a line; number of chunks
@@ -31,12 +31,12 @@ struct DirectNchwTiling {
   ConvProblem p;
   ConvGeometry g;
   const DirectNchwKernels& kernels = direct_nchw_kernels();
-  ConvTensorView in, out;  // out: dy of a filter gradient
+  ConvTensorView in, out;  // for a filter gradient, `out` is dy
   bool backward, filter;
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Band> phases;
-  // filter gradient: bands of all images; bands per chunk; number of chunks
+  // For a filter gradient: bands of all images, bands of a chunk, number of chunks.
   int64_t units = 0, bands_of_chunk = 0, chunks = 1;
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
   int64_t band_floats = 0, line_floats = 0;  // floats of a band, and of its lines of the result or of dy

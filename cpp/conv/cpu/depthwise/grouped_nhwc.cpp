@@ -6,7 +6,8 @@
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
-#include "cpp/conv/cpu/grouped_nhwc_tiling.h"
+#include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
+#include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -28,8 +29,9 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     };
     std::vector<Span> spans;
   };
-  // Fills `used` with the taps of a line, and the offset that each reads for its zone's first pixel. With `tops`
-  // (several lines at a time), lists only the first tap of each column, whose line of x may be outside the input.
+  // Fills `used` with the taps of a line, and for each tap the offset of the element of x that the first pixel of the
+  // zone reads. With `tops`, for several lines at a time, `used` has only the first tap of each column of taps. The
+  // line of x which that tap reads may be outside the input.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();
@@ -48,8 +50,8 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
       used.spans.push_back({&zone, begin, used.taps.size()});
     }
   }
-  // Prefetches the line of x that the next result line is the first to read: these are more lines than the hardware
-  // prefetcher follows.
+  // Prefetches the line of x that the next result line reads and that this one does not. The hardware prefetcher
+  // follows fewer lines than a convolution reads.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -81,113 +83,125 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
     for (const Phase& phase : phases) {
       const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      // Neighbouring lines, which read the same lines of x, are computed by one thread.
+      // One thread computes neighbouring lines, because they read the same lines of x.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
         NdIterator<3> at(lines, item * grain);
         LineTaps used;
-        char* memory = workspace + scratch_at + size_t(thread) * scratch_bytes;
+        float* scratch = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         for (int64_t i = item * grain; i < std::min(all, (item + 1) * grain); ++i, at.advance()) {
           const int64_t first = at.at[2] * rows, end = std::min(first + rows, phase.count[1]);
           const int64_t some = end - first == rows ? rows : 1;
-          for (int64_t b = first; b < end; b += some)
-            compute_lines<T, Y>(phase, at.at[0], at.at[1], b, some, args, x, weights + phase.weights_at, memory, used);
+          for (int64_t row = first; row < end; row += some)
+            compute_lines<T, Y>({phase, at.at[0], at.at[1], row, some}, args, x, weights, scratch, used);
         }
       });
     }
   }
 
-  template <class T, class Y> void compute_lines(const Phase& phase, int64_t image, int64_t a, int64_t b, int64_t rows,
-                                                 const ConvArgs& args, const float* x, const float* weights,
-                                                 char* scratch, LineTaps& used) const {
-    const int64_t pixels = phase.count[2];
-    auto start = [&](const ConvTensorView& s) {
-      return image * s.image + (phase.first[0] + a * step[0]) * s.space[0] +
-             (phase.first[1] + b * step[1]) * s.space[1] + phase.first[2] * s.space[2];
-    };
+  // Some neighbouring result lines of one phase: `rows` lines of an image, from [depth, row] on.
+  struct Lines {
+    const Phase& phase;
+    int64_t image, depth, row, rows;
+  };
+  // Where the sums of lines are stored: in scratch, or in the result itself.
+  struct Sums {
+    float* to;
+    int64_t pixel, row;  // distance of two pixels, and of two lines, in floats
+  };
+  // Offset of the first pixel of the lines in a tensor of the result's shape.
+  int64_t offset_of(const ConvTensorView& side, const Lines& l) const {
+    return l.image * side.image + (l.phase.first[0] + l.depth * step[0]) * side.space[0] +
+           (l.phase.first[1] + l.row * step[1]) * side.space[1] + l.phase.first[2] * side.space[2];
+  }
+
+  template <class T, class Y> void compute_lines(const Lines& l, const ConvArgs& args, const float* x,
+                                                 const float* weights, float* scratch, LineTaps& used) const {
     Epilogue finish;
     finish.activation = activation_on_floats(g.activation);
     finish.activation_alpha = float(args.activation_alpha);
     finish.beta = 1;
-    const bool direct_store = last && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
-    const int64_t y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
-    float* sums = reinterpret_cast<float*>(scratch);
-    int64_t pitch = channels, row = longest * channels;
+    const bool direct_store = nhwc_output && sizeof(Y) == 4 && !g.has_bias && !args.residual && finish.plain();
     if (direct_store) {
-      sums = static_cast<float*>(args.out) + start(out);
-      pitch = y_pixel;
-      row = out.space[1] * step[1];
+      float* y = static_cast<float*>(args.out) + offset_of(out, l);
+      return sum_lines(l, x, weights, {y, out.space[2] * step[2], out.space[1] * step[1]}, used);
     }
-    find_taps(phase, image, a, b, rows > 1, used);
+    sum_lines(l, x, weights, {scratch, channels, longest * channels}, used);
+    for (int64_t r = 0; r < l.rows; ++r) write_line<T, Y>(l, r, args, finish, scratch);
+  }
+
+  void sum_lines(const Lines& l, const float* x, const float* weights, const Sums& sums, LineTaps& used) const {
+    const Phase& phase = l.phase;
+    find_taps(phase, l.image, l.depth, l.row, l.rows > 1, used);
     for (int64_t& t : used.taps) t *= size * channels;
-    if (rows == 1) prefetch_next(phase, image, a, b, x);
-    // The weights of some channels stay in the first-level cache for the whole line.
+    if (l.rows == 1) prefetch_next(phase, l.image, l.depth, l.row, x);
+    // All pixels of a line are computed for some channels before the next channels: the weights of these channels
+    // remain in the first-level cache.
     constexpr int64_t kWeights = 4096, kFewest = 64;
     const int64_t some =
         std::max<int64_t>(cpu::work_size(kWeights) / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
-    const int64_t x_step = in_step[2] * in.side.space[2], above = b + phase.top;
+    const int64_t above = l.row + phase.top;
+    GroupedNhwcSums o;
+    o.x_step = in_step[2] * in.side.space[2];
+    o.x_row = in.side.space[1];
+    o.w_step = l.rows > 1 ? phase.next * channels : channels;
+    o.y_step = sums.pixel;
+    o.y_row = sums.row;
+    o.height = phase.height;
+    o.first = -above;
+    o.end = in.side.size[1] - above;
     for (int64_t c = 0; c < channels; c += some)
       for (const LineTaps::Span& span : used.spans) {
-        const int64_t *at = used.at.data() + span.begin, *w_at = used.taps.data() + span.begin,
-                      taps = int64_t(span.end - span.begin), n = span.zone->end - span.zone->begin;
-        float* to = sums + span.zone->begin * pitch + c;
-        GroupedNhwcSums o{at,
-                          w_at,
-                          taps,
-                          x + c,
-                          x_step,
-                          in.side.space[1],
-                          weights + c,
-                          channels,
-                          to,
-                          pitch,
-                          row,
-                          n,
-                          std::min(some, channels - c)};
-        if (rows > 1) {
-          o.w_step = phase.next * channels;
-          o.height = phase.height;
-          o.first = -above;
-          o.end = in.side.size[1] - above;
-          kernels.lines(o);
-        } else {
-          kernels.pixels(size, o);
-        }
+        o.at = used.at.data() + span.begin;
+        o.w_at = used.taps.data() + span.begin;
+        o.taps = int64_t(span.end - span.begin);
+        o.x = x + c;
+        o.w = weights + phase.weights_at + c;
+        o.y = sums.to + span.zone->begin * sums.pixel + c;
+        o.pixels = span.zone->end - span.zone->begin;
+        o.channels = std::min(some, channels - c);
+        if (l.rows > 1) kernels.lines(o);
+        else kernels.pixels(size, o);
       }
-    for (int64_t r = 0; r < rows && !direct_store; ++r) {
-      float* line = sums + r * row;
-      Y* y = static_cast<Y*>(args.out) + start(out) + r * out.space[1] * step[1];
-      const Y* c = args.residual
-                       ? static_cast<const Y*>(args.residual) + start(g.residual) + r * g.residual.space[1] * step[1]
-                       : nullptr;
-      const void* bias = g.has_bias ? args.bias : nullptr;
-      int64_t* y_rows = reinterpret_cast<int64_t*>(sums + longest * channels * (kGroupedNhwcRows + (last ? 0 : 1)));
-      int64_t* c_rows = y_rows + std::max(longest, channels);
-      if (last) {
-        for (int64_t i = 0; i < pixels; ++i) {
-          y_rows[i] = i * y_pixel;
-          c_rows[i] = i * c_pixel;
-        }
-        finish.c_column = g.residual.channel;
-        finish.bias_column = g.bias_stride;
-        gemm_finish<T, Y>()(finish, line, channels, pixels, channels, y, y_rows, c, c_rows, bias);
-      } else {
-        float* transposed = sums + longest * channels * kGroupedNhwcRows;
-        gemm_kernels().transpose(line, channels, pixels, channels, transposed, pixels);
-        for (int64_t i = 0; i < channels; ++i) {
-          y_rows[i] = i * out.channel;
-          c_rows[i] = i * g.residual.channel;
-        }
-        finish.y_column = y_pixel;
-        finish.c_column = c_pixel;
-        finish.bias_row = g.bias_stride;
-        gemm_finish<T, Y>()(finish, transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias);
-      }
-    }
   }
 
-  // A work item is some vectors of channels over one chunk of the lines.
+  // Applies the epilogue to the sums of line r, and stores it.
+  template <class T, class Y> void write_line(const Lines& l, int64_t r, const ConvArgs& args, Epilogue finish,
+                                              float* scratch) const {
+    const int64_t pixels = l.phase.count[2], y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
+    float* line = scratch + r * longest * channels;
+    Y* y = static_cast<Y*>(args.out) + offset_of(out, l) + r * out.space[1] * step[1];
+    const Y* c = nullptr;
+    if (args.residual)
+      c = static_cast<const Y*>(args.residual) + offset_of(g.residual, l) + r * g.residual.space[1] * step[1];
+    const void* bias = g.has_bias ? args.bias : nullptr;
+    int64_t* y_rows =
+        reinterpret_cast<int64_t*>(scratch + longest * channels * (kGroupedNhwcRows + (nhwc_output ? 0 : 1)));
+    int64_t* c_rows = y_rows + std::max(longest, channels);
+    if (nhwc_output) {
+      for (int64_t i = 0; i < pixels; ++i) {
+        y_rows[i] = i * y_pixel;
+        c_rows[i] = i * c_pixel;
+      }
+      finish.c_column = g.residual.channel;
+      finish.bias_column = g.bias_stride;
+      gemm_finish<T, Y>()(finish, {line, channels, pixels, channels, y, y_rows, c, c_rows, bias});
+      return;
+    }
+    float* transposed = scratch + longest * channels * kGroupedNhwcRows;
+    gemm_kernels().transpose(line, channels, pixels, channels, transposed, pixels);
+    for (int64_t i = 0; i < channels; ++i) {
+      y_rows[i] = i * out.channel;
+      c_rows[i] = i * g.residual.channel;
+    }
+    finish.y_column = y_pixel;
+    finish.c_column = c_pixel;
+    finish.bias_row = g.bias_stride;
+    gemm_finish<T, Y>()(finish, {transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias});
+  }
+
+  // A work item computes some vectors of channels, over one chunk of the lines.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();
@@ -244,7 +258,7 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
 
 }  // namespace
 
-struct GroupedNhwc final : Engine<ConvProblem> {
+struct GroupedNhwc final : PlanEngine<GroupedNhwcTiling, GroupedNhwcPlan> {
   std::string name() const override { return "cpu.conv.grouped_nhwc"; }
   std::string why_not(const ConvProblem& p, const Device&) const override {
     if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
@@ -263,12 +277,6 @@ struct GroupedNhwc final : Engine<ConvProblem> {
     const bool copied = g.x.channel != 1 || g.y.channel != 1;
     const double loads = p.direction == ConvDirection::backward_filter ? 1 + 2 / double(g.x.channels) : 1;
     return roofline_us(conv_flop(p) * loads / 5, conv_bytes(p) * (copied ? 2.5 : 1), d, 0.8);
-  }
-  size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return GroupedNhwcTiling(p, d).bytes;
-  }
-  std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
-    return std::make_unique<GroupedNhwcPlan>(p, d);
   }
 };
 

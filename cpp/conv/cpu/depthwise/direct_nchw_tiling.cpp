@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/direct_nchw_tiling.h"
+#include "cpp/conv/cpu/depthwise/direct_nchw_tiling.h"
 
 #include <algorithm>
 #include <tuple>
@@ -10,11 +10,11 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostPixels = 1024;     // pixels of a line at a time, at most
+constexpr int64_t kMostPixels = 1024;     // the most pixels of a chunk of a line
 constexpr int64_t kBandBytes = 64 << 10;  // bytes of a band's input lines: fits a second-level cache
 // bytes of a band's lines of dy, which all taps read: fits a first-level cache
 constexpr int64_t kGradientBytes = 32 << 10;
-// filter gradient: number of work items to reach, and the fewest products of each
+// For a filter gradient: the number of work items to reach, and the fewest products of an item.
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }

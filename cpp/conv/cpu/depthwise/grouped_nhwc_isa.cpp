@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "cpp/conv/cpu/grouped_nhwc_kernel.h"
+#include "cpp/conv/cpu/depthwise/grouped_nhwc_kernel.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {

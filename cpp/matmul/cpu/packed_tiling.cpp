@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "cpp/matmul/cpu/packed_tiling.h"
+
+#include <algorithm>
+
+#include "cpp/core/work_size.h"
+#include "cpp/simd/gemm_microkernel.h"
+
+namespace minidnn {
+namespace cpu::matmul {
+namespace {
+
+// The length of a slice of k, a multiple of kSegment, and the number of panels of b in a block: a packed slice of b has
+// 200 KB. If a must be packed too, slices are shorter and blocks are wider; each packing then serves more columns.
+constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
+constexpr int64_t kFewTiles = 2;  // b is not packed for this many tiles of rows or fewer
+
+bool has_contiguous_columns(const MatmulProblem& p) {
+  const int64_t last = p.y.rank - 1;
+  return p.a.dtype != DType::float64 && p.y.stride[last] != 1 && p.y.stride[last - 1] == 1 && p.y.shape[last] > 1 &&
+         p.y.shape[last - 1] > 1;
+}
+MatmulProblem transpose(MatmulProblem p) {
+  std::swap(p.a, p.b);
+  for (TensorDesc* d : {&p.a, &p.b, &p.c, &p.y}) {
+    if (!d->rank) continue;
+    std::swap(d->shape[d->rank - 2], d->shape[d->rank - 1]);
+    std::swap(d->stride[d->rank - 2], d->stride[d->rank - 1]);
+  }
+  return p;
+}
+
+bool is_summed_in_its_dtype(const MatmulProblem& p) { return itemsize(p.a.dtype) >= 4; }
+PackedTiling::Row row_of(const MatmulProblem& p, const MatmulSizes& s) {
+  using enum PackedTiling::Row;
+  if (!is_summed_in_its_dtype(p) || s.m != 1 || s.k < 2 || s.n < 2) return no;
+  if (p.b.stride[p.b.rank - 1] == 1) return wide;
+  return p.b.stride[p.b.rank - 2] == 1 && p.a.stride[p.a.rank - 1] == 1 ? dots : no;
+}
+
+}  // namespace
+
+PackedTiling::PackedTiling(const MatmulProblem& problem, const Device& d)
+    : transposed(has_contiguous_columns(problem)),
+      p(transposed ? transpose(problem) : problem),
+      s(sizes_of(p)),
+      row(row_of(p, s)) {
+  const GemmKernels& kernels = gemm_kernels();
+  auto set_tile = [&](const auto& kernel, const auto& row_kernels) {
+    tile_rows = row == Row::wide ? row_kernels.wide.rows : kernel.rows;
+    tile_columns = row == Row::wide ? row_kernels.wide.columns : kernel.columns;
+  };
+  if (p.a.dtype == DType::float64) set_tile(kernels.f64, kernels.row_f64);
+  else set_tile(kernels.f32, kernels.row_f32);
+  divide(d);
+
+  const size_t size = p.a.dtype == DType::float64 ? sizeof(double) : sizeof(float);
+  size_t reserved = 0;
+  auto reserve = [&](int64_t elements) {
+    const size_t at = reserved;
+    reserved += ceil_div<size_t>(size_t(elements) * size, 64) * 64;
+    return at;
+  };
+  if (!a_in_place) reserve(block_tiles * tile_rows * slice);
+  b_at = reserve(block_panels * tile_columns * slice);
+  sums_at = reserve(block_tiles * tile_rows * block_panels * tile_columns);
+  scratch_bytes = reserved;
+  bytes = scratch_bytes * size_t(std::min<int64_t>(d.sm_count, blocks));
+}
+
+void PackedTiling::divide(const Device& d) {
+  const bool same = is_summed_in_its_dtype(p);
+  tiles = ceil_div(s.m, tile_rows);
+  panels = ceil_div(s.n, tile_columns);
+  a_in_place = same && p.a.stride[p.a.rank - 1] == 1 && s.k > 1;
+  slice = std::min(cpu::work_size(a_in_place ? kSlice : kPackedSlice, kSegment), s.k);
+  block_tiles = std::min(cpu::work_size(kBlockTiles), tiles);
+  block_panels = std::min(cpu::work_size(a_in_place ? kBlockPanels : kPackedPanels), panels);
+  auto count_blocks = [&] {
+    blocks_down = ceil_div(tiles, block_tiles);
+    blocks_across = ceil_div(panels, block_panels);
+    return blocks = s.batch * blocks_down * blocks_across;
+  };
+  // Halve the blocks until there are two for each thread.
+  while (count_blocks() < 2 * d.sm_count && d.sm_count > 1 && (block_tiles > 4 || block_panels > 1))
+    if (block_tiles > 4) block_tiles = ceil_div<int64_t>(block_tiles, 2);
+    else block_panels = ceil_div<int64_t>(block_panels, 2);
+  // Blocks of nearly equal size.
+  block_tiles = ceil_div(tiles, blocks_down);
+  block_panels = ceil_div(panels, blocks_across);
+  count_blocks();
+  b_in_place = same && p.b.stride[p.b.rank - 1] == 1 && s.n > 1 && block_tiles <= kFewTiles;
+}
+
+}  // namespace cpu::matmul
+}  // namespace minidnn

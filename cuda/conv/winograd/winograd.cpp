@@ -180,9 +180,9 @@ struct Buffers {
 Buffers buffers_of(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
   auto bytes = [](int64_t plane) { return size_t(ceil_div(plane * kWinogradPoints * 4, int64_t(256)) * 256); };
   size_t most = 0;
-  for (int64_t piece : {images, s.g.images % images}) {
-    if (!piece) continue;
-    const GemmTask task = products(p, s, piece, to_weights(p) && images < s.g.images);
+  for (int64_t batch : {images, s.g.images % images}) {
+    if (!batch) continue;
+    const GemmTask task = products(p, s, batch, to_weights(p) && images < s.g.images);
     most = std::max(most, simt_workspace_bytes(task, simt_configs(task, d).front()));
   }
   return {bytes(grid_of(s, *s.patches, images).plane), bytes(grid_of(s, *s.tiles, images).plane),
@@ -222,7 +222,7 @@ KernelSpec output_spec(Activation a) {
 }
 
 struct WinogradPlan final : Plan<ConvProblem> {
-  struct Piece {
+  struct Batch {
     int64_t images = 0;
     WinogradGrid in, out;
     std::unique_ptr<GemmPlan> products;
@@ -231,14 +231,14 @@ struct WinogradPlan final : Plan<ConvProblem> {
   Sides s;
   Buffers buffers;
   WinogradFilter filter;
-  Piece piece, last;  // the last piece may have fewer images
+  Batch batch, last;  // the last batch may have fewer images
   bool vectors = false;
   std::shared_ptr<const cuda::Kernel> patches_in, tiles_in, windows, result;
 
   WinogradPlan(const ConvProblem& problem, const Device& d, int64_t images)
       : p(problem), s(problem), buffers(buffers_of(p, s, images, d)), filter(filter_of(p, s.g)) {
     const int device = d.place.index;
-    make(piece, images, d);
+    make(batch, images, d);
     if (int64_t rest = s.g.images % images) make(last, rest, d);
     patches_in = cuda::load_kernel(input_spec("WinogradPatch"), device);
     if (to_weights(p)) tiles_in = cuda::load_kernel(input_spec("WinogradGradient"), device);
@@ -248,11 +248,11 @@ struct WinogradPlan final : Plan<ConvProblem> {
     vectors = p.alignment >= 16 && y.space[2] == 1 && y.size[2] % 4 == 0 && y.space[1] % 4 == 0 && y.channel % 4 == 0 &&
               y.image % 4 == 0;
   }
-  void make(Piece& to, int64_t images, const Device& d) {
+  void make(Batch& to, int64_t images, const Device& d) {
     to.images = images;
     to.in = grid_of(s, *s.patches, images);
     to.out = grid_of(s, *s.tiles, images);
-    const GemmTask task = products(p, s, images, to_weights(p) && piece.images < s.g.images);
+    const GemmTask task = products(p, s, images, to_weights(p) && batch.images < s.g.images);
     to.products = simt_plan(task, d, simt_configs(task, d).front());
   }
 
@@ -274,8 +274,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
     const auto* x = static_cast<const float*>(p.direction == ConvDirection::backward_data ? a.dy : a.x);
     const int64_t of_windows_size = int64_t(filter.sums) * filter.results.divisor;
     if (!weights) launch(*windows, of_windows_size, stream, filter, static_cast<const float*>(a.w), of_windows);
-    for (int64_t image = 0; image < s.g.images; image += piece.images) {
-      const Piece& now = s.g.images - image < piece.images ? last : piece;
+    for (int64_t image = 0; image < s.g.images; image += batch.images) {
+      const Batch& now = s.g.images - image < batch.images ? last : batch;
       launch(*patches_in, now.in.size(), stream, tensor_of(*s.patches), now.in, s.before_row, s.before_column,
              x + image * s.patches->image, patches);
       GemmArgs args{patches, of_windows, nullptr, nullptr, tiles};
@@ -289,8 +289,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
       if (weights) continue;
       const float* residual = static_cast<const float*>(a.residual);
       if (residual) residual += image * s.g.residual.image;
-      launch(*result, now.out.size(), stream, tensor_of(*s.tiles), tensor_of(s.g.residual), now.out, s.g.bias_stride,
-             int(vectors), float(a.activation_alpha), static_cast<const float*>(tiles),
+      const WinogradOutput output{tensor_of(*s.tiles), tensor_of(s.g.residual), now.out,
+                                  s.g.bias_stride,     int32_t(vectors),        float(a.activation_alpha)};
+      launch(*result, now.out.size(), stream, output, static_cast<const float*>(tiles),
              static_cast<const float*>(a.bias), residual, static_cast<float*>(a.out) + image * s.tiles->image);
     }
     if (weights)

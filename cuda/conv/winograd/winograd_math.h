@@ -83,6 +83,15 @@ struct WinogradGrid {
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
+// What winograd_output writes.
+struct WinogradOutput {
+  WinogradTensor y, residual;
+  WinogradGrid grid;
+  int64_t bias_stride = 0;
+  int32_t vectors = 0;  // whether four elements of a row of y are 16 aligned bytes
+  float alpha = 0;      // of the activation
+};
+
 struct WinogradTilePosition {
   uint32_t tile, channel;
   int32_t image, row, column;  // of the tile's first element

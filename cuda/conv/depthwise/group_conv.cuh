@@ -4,9 +4,25 @@
 #include "cuda/conv/depthwise/group_conv_params.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
-#include "cuda/device/quad.cuh"
+#include "cuda/device/vec.cuh"
 
 namespace minidnn {
+
+// Reads or writes four neighbouring elements as floats, in one access. The address is a multiple of their total size.
+// Floats are read by float4, not by Vec, which leads to other machine code in these kernels.
+template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], const T* from) {
+  Vec<T, 4>::load(from).unpack(v);
+}
+__device__ __forceinline__ void read_quad(float (&v)[4], const float* from) {
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  v[0] = four.x;
+  v[1] = four.y;
+  v[2] = four.z;
+  v[3] = four.w;
+}
+template <class T> __device__ __forceinline__ void write_quad(T* to, const float (&v)[4]) {
+  Vec<T, 4>::pack(v).store(to);
+}
 
 // The contents of one shared-memory buffer.
 struct GroupConvStep {

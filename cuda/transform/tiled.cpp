@@ -97,10 +97,10 @@ struct Tiled final : Engine<TransformProblem> {
     return {"walk=columns", "walk=lines"};
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
-                                                const Config& walk) const override {
+                                                const Config& order) const override {
     Copy copy;
     parse(p, copy);
-    copy.lines_first = walk == "walk=lines";
+    copy.lines_first = order == "walk=lines";
     cuda::LaunchConfig config;
     config.block = {kTiledThreads};
     config.grid = {unsigned(copy.blocks)};

@@ -13,7 +13,7 @@ constexpr int kHaloSlots = 16;     // the maximum for a ring
 // an image, then down the next column.
 struct HaloLines {
   int32_t count = 0;                         // lines in all
-  FastDivmod lines, segments;                // of an image: lines, and segments of 64 or 128 positions in each
+  FastDivmod per_image, segments;            // lines of an image; segments of 64 or 128 positions of a line
   int32_t first_line = 0, first_column = 0;  // input coordinates that tap 0 reads for position 0
   int32_t line_step = 1, column_step = 1;    // input step from tap to tap
 };
@@ -22,7 +22,7 @@ struct HaloLines {
 // (for dx: 64 channels). For dx, the fields named x describe dy.
 struct WgmmaHaloParams {
   TensorMap x, w;  // (channel, column, line, image, 1); (channel, column, line, filter, 1)
-  HaloLines walk;
+  HaloLines lines;
   int32_t window_lines = 0, window_columns = 0, backwards = 0;
   int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;  // bytes loaded into a slot, and from slot to slot
   int32_t rows = 0, positions = 0;                // filters of y, and positions in a line
@@ -36,13 +36,13 @@ struct WgmmaHaloParams {
 // three lines and columns of the window.
 struct WgmmaHaloFilterParams {
   TensorMap x, dy;  // (channel, column, line, image, 1)
-  HaloLines walk;
+  HaloLines lines;
   FastDivmod channel_tiles, column_groups, line_groups;
   int32_t window_lines = 0, window_columns = 0, lines_each = 0;  // of the window, and lines of a group
   int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;                 // bytes loaded into a slot, and from slot to slot
   int32_t dy_slots = 0;
   int32_t filters = 0, channels = 0;
-  int64_t part_stride = 0;  // elements of one part of dw, [filter][line][column][channel]
+  int64_t partial_sum_stride = 0;  // elements of a partial sum of dw, [filter][line][column][channel]
 };
 
 }  // namespace minidnn

@@ -65,7 +65,7 @@ struct Sides {
 };
 
 // The fewest products that a result sums over in one dimension: taps for y and dx, positions for dw.
-int64_t least_met(const ConvProblem& p, const Sides& s, int j) {
+int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
   auto overlap = [&](int64_t at, int64_t count) {  // length of the overlap of [at, at + count) - before with [0, size)
     return min_of(size, at + count - before) - max_of(int64_t(0), at - before);
@@ -189,8 +189,8 @@ Buffers buffers_of(const ConvProblem& p, const Sides& s, int64_t images, const D
           bytes(filter_of(p, s.g).plane), most};
 }
 
-double pieces_us(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
-  const double pieces = double(ceil_div(s.g.images, images));
+double batches_us(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
+  const double batches = double(ceil_div(s.g.images, images));
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const double buffers = 4.0 * kWinogradPoints * (double(in.plane) + double(out.plane));
   const double windows = 4.0 * kWinogradPoints * double(filter_of(p, s.g).plane);
@@ -198,7 +198,7 @@ double pieces_us(const ConvProblem& p, const Sides& s, int64_t images, const Dev
   const double rate = (buffers < 0.5 * double(d.l2_bytes) ? 2 : 1) * 0.85 * d.copy_gb_s * 1e3;
   const double in_and_out = conv_bytes(p) / (0.85 * d.copy_gb_s * 1e3);
   const double each = simt_estimate_us(products(p, s, images, to_weights(p) && images < s.g.images), d);
-  return 3 + in_and_out + windows / rate + pieces * (each + buffers / rate + 2 * 2.5);
+  return 3 + in_and_out + windows / rate + batches * (each + buffers / rate + 2 * 2.5);
 }
 
 std::vector<int64_t> piece_sizes(const ConvProblem& p, const Device& d) {
@@ -206,7 +206,7 @@ std::vector<int64_t> piece_sizes(const ConvProblem& p, const Device& d) {
   std::vector<std::pair<double, int64_t>> sizes;
   for (int64_t images = s.g.images; images > 0 && sizes.size() < 6;
        images = images == 1 ? 0 : ceil_div(images, int64_t(2)))
-    sizes.emplace_back(pieces_us(p, s, images, d), images);
+    sizes.emplace_back(batches_us(p, s, images, d), images);
   std::ranges::stable_sort(sizes);
   std::vector<int64_t> best;
   for (auto [us, images] : sizes) best.push_back(images);
@@ -315,13 +315,13 @@ struct Winograd final : Engine<ConvProblem> {
       if (s.g.stride[j] != 1 || s.g.dilation[j] != 1) return "needs stride 1 and dilation 1";
     }
     if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
-    const int64_t tiles = s.tiles_of_image() * s.g.images, met = least_met(p, s, 1) * least_met(p, s, 2);
-    if (to_weights(p) && s.g.images * met < kLeastPositions)
+    const int64_t tiles = s.tiles_of_image() * s.g.images, least = least_products(p, s, 1) * least_products(p, s, 2);
+    if (to_weights(p) && s.g.images * least < kLeastPositions)
       return cat("needs at least ", kLeastPositions, " positions in each sum for the accuracy of float32; got ",
-                 s.g.images * met);
-    if (!to_weights(p) && (s.patch_channels < kLeastChannels || s.patch_channels * met < kLeastProducts))
+                 s.g.images * least);
+    if (!to_weights(p) && (s.patch_channels < kLeastChannels || s.patch_channels * least < kLeastProducts))
       return cat("needs at least ", kLeastProducts, " products and ", kLeastChannels,
-                 " channels in each sum for the accuracy of float32; got ", s.patch_channels * met, " and ",
+                 " channels in each sum for the accuracy of float32; got ", s.patch_channels * least, " and ",
                  s.patch_channels);
     for (int64_t size : {s.g.x.size[1], s.g.x.size[2], s.g.y.size[1], s.g.y.size[2], s.g.pad[1], s.g.pad[2]})
       if (size > kMost / 4) return cat("supports rows, columns and padding below 2^29; got ", size);
@@ -331,7 +331,7 @@ struct Winograd final : Engine<ConvProblem> {
     return simt_why_not(products(p, s, s.g.images, false));
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return pieces_us(p, Sides(p), piece_sizes(p, d).front(), d);
+    return batches_us(p, Sides(p), piece_sizes(p, d).front(), d);
   }
   std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
     std::vector<Config> configs;

@@ -38,7 +38,7 @@ struct NchwTiler {
         weight_pitch(round_up((l.window.columns ? l.window.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // The largest number of units, at most `most`, that a bundle may have. Its units either belong to one group, or each
+  // The largest number of units, at most `most`, that a channel tile may have. Its units either belong to one group, or each
   // is a group.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_chunk(all_units, std::min(most, all_units));
@@ -76,10 +76,10 @@ struct NchwTiler {
       threads = at_once * position_splits;
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
-      const int64_t share =
-          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a unit then fits in a warp: same weights
+      const int64_t units_of_warp =
+          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a warp then has few units, whose weights it reads
       const int64_t most_strips =
-          std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / share / quads), 1);
+          std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / units_of_warp / quads), 1);
       const int64_t strips = equal_chunk(ceil_div(rows, rows_of_thread), most_strips);
       p.height.tile = int32_t(rows_of_thread * strips);
       b.strips = FastDivmod(strips);

@@ -53,9 +53,9 @@ struct NhwcTiler {
   double instructions(int64_t rows) const {
     const GroupConv& p = l.p;
     const NhwcBlock& b = l.block;
-    const double columns = std::max(l.window.columns, 1), met = grouped ? 4 : 1, narrow = item == 2;
+    const double columns = std::max(l.window.columns, 1), inputs = grouped ? 4 : 1, narrow = item == 2;
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
-    const double products = kSpan * 4 * met * columns;
+    const double products = kSpan * 4 * inputs * columns;
     const double reads =
         l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;  // quads of in read for a span
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
@@ -64,8 +64,8 @@ struct NhwcTiler {
       all += loads(double(rows) * p.width.tile) + positions * (20 + products + (reads + kSpan) * (1 + 4 * narrow));
     } else {
       const double steps = double(p.depth.taps) * p.height.taps * (l.window.columns ? 1 : p.width.taps);
-      all +=
-          200 + steps * (grouped ? p.in_channels / 4 : 1) * (8 + products + columns * met + reads * (1 + 4 * narrow));
+      all += 200 +
+             steps * (grouped ? p.in_channels / 4 : 1) * (8 + products + columns * inputs + reads * (1 + 4 * narrow));
     }
     return all;
   }

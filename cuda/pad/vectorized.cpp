@@ -16,7 +16,7 @@ KernelSpec spec(int64_t word) {
 
 struct Tiling {
   PadLines lines;
-  int64_t word = 1;     // bytes
+  int64_t word = 1;     // bytes of the words that a thread copies
   std::string why_not;  // empty, or one sentence on a limit of the kernel
 };
 

@@ -55,7 +55,7 @@ struct GroupConvStrides {
 
 struct GroupConv {
   GroupConvDim depth, height, width;                      // a tile has one depth
-  int32_t groups = 1, in_channels = 1, out_channels = 1;  // the channels are those of a group
+  int32_t groups = 1, in_channels = 1, out_channels = 1;  // in_channels and out_channels are those of a group
   GroupConvStrides in, out, residual;
   int32_t w_origin = 0, w_group = 0, w_out = 0, w_in = 0, w_tap[3]{};
   int32_t has_bias = 0, has_residual = 0;

@@ -10,18 +10,18 @@ namespace minidnn::cuda::conv {
 
 constexpr int64_t kIndexLimit = int64_t(1) << 31;
 constexpr int64_t kMaxThreads = 256;
-constexpr int64_t kWishedSmem = 74 << 10;  // bytes of a block: three blocks then fit on an SM
-constexpr int64_t kMaxPartialSums = 512;   // of dw, which filter_reduce.cu adds up
+constexpr int64_t kWishedSmem = 74 << 10;  // bytes of shared memory of a block: three blocks then fit on an SM
+constexpr int64_t kMaxPartialSums = 512;   // the most partial sums of dw that filter_reduce.cu adds up
 
 struct GroupConvTiling {
   GroupConv p;
   GroupConvTiles tiles;
-  int64_t threads = 0, smem_bytes = 0;         // of a block
+  int64_t threads = 0, smem_bytes = 0;         // threads and bytes of shared memory of a block
   int64_t channel_tiles = 0, most_splits = 0;  // the grid is channel_tiles x tiles.splits blocks; splits <= most_splits
-  int64_t registers = 0;                       // of a thread, estimated; a loaded kernel has the exact number
-  double instructions = 0;                     // of a warp for one tile, counted
-  bool dy_by_filters = false;                  // nchw.cu copies dy several filters at a time
-  std::string why_not;                         // empty, or one sentence on a limit of the kernel
+  int64_t registers = 0;       // estimated registers of a thread; the loaded kernel has the exact number
+  double instructions = 0;     // counted instructions of a warp for one tile
+  bool dy_by_filters = false;  // nchw.cu copies dy several filters at a time
+  std::string why_not;         // empty, or one sentence on a limit of the kernel
 };
 
 // The windows that have a specialised kernel: its template arguments kS and kHop. All other windows use the kernel with

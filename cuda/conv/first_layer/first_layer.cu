@@ -23,7 +23,7 @@ namespace minidnn {
 // The sum of one filter over one window, from shared memory, element by element.
 template <class T, int kFilters>
 __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const char* x, const char* filter) {
-  constexpr int kElements = 16 / sizeof(T);  // in a chunk
+  constexpr int kElements = 16 / sizeof(T);  // elements of a chunk
   float sum = 0;
 #pragma unroll 1
   for (int r = 0; r < p.window; ++r)

@@ -14,7 +14,7 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-constexpr int64_t kMostBand = 32;  // the most columns of the window times channels: kTilesOfN = 4
+constexpr int64_t kMostBand = 32;  // limit of the columns of the window times channels: kTilesOfN = 4
 
 struct Tiling {
   GroupConv p;
@@ -43,7 +43,8 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,
                 x_pitch = 16 * int64_t(b.copies.divisor);
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
-  const int64_t sums = l.threads * 16 * l.eights * 4;  // bytes: 16 floats a thread for each of kTilesOfN
+  const int64_t sums =
+      l.threads * 16 * l.eights * 4;  // bytes of all sums: a thread has 16 floats for each of kTilesOfN
   l.smem_bytes = std::max(2 * buffer, sums);
   b.x_pitch = int32_t(x_pitch);
   b.x_offset = int32_t(x_offset);

@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
                             const __grid_constant__ FirstLayerFilterBlock b, const T* x, const T* dy,
                             float* partial_sums) {
   extern __shared__ float4 shared[];
-  constexpr int kElements = 16 / sizeof(T);  // in a copy
-  constexpr int kPixels = 2 * kElements;     // in a step
+  constexpr int kElements = 16 / sizeof(T);  // elements of a copy of 16 bytes
+  constexpr int kPixels = 2 * kElements;     // pixels of a step
   constexpr int kSixteens = kFirstLayerFilters / 16;
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
   char* const buffers = reinterpret_cast<char*>(shared);
@@ -103,7 +103,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   const int32_t step_split = warp / p.height.taps, r = warp % p.height.taps;
 
   const auto first_element = [&](const GroupConvTile& tile) {
-    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // the first of a row of x that the tile needs
+    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // first element that the tile reads
   };
   const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, 0, 0}; };
   const auto load = [&](const GroupConvStep& s, int buffer) {

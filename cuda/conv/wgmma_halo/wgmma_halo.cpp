@@ -223,7 +223,7 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
     l.cluster = 2;
     l.blocks = l.blocks / 2 * 2;
   }
-  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // the sums that a block sends
+  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // bytes of the sums that a block sends
   p.partial_sum_stride = c.w.numel();
   return l;
 }
@@ -235,7 +235,7 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
   return s;
 }
 
-constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // of each SM (docs/notes/gemm.md)
+constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // rates of each SM (docs/notes/gemm.md)
 
 // On-chip time and memory time overlap, least so where they are equal.
 double overlapped(double on_chip_us, double bytes, const Device& d) {

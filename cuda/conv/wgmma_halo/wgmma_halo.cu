@@ -117,7 +117,7 @@ template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo(const __grid_constant__ WgmmaHaloParams p, const __grid_constant__ GemmArgs args) {
-  constexpr uint32_t kTap = 64 * 128;  // bytes of weights
+  constexpr uint32_t kTap = 64 * 128;  // bytes of the weights of a tap
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;

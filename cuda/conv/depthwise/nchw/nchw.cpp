@@ -56,7 +56,7 @@ struct NchwTiler {
     const int64_t quads = equal_chunk(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
     b.quads = FastDivmod(quads);
-    int64_t threads;  // of a unit
+    int64_t threads;  // threads of a unit
     if (dw) {
       p.height.tile = int32_t(equal_chunk(rows, most_rows));
       const int64_t positions = quads * p.height.tile;

@@ -18,9 +18,9 @@ template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>
 
 // The outputs of a thread. They have the same offset in each tile.
 template <int kFilters> struct NchwThread {
-  int32_t column, row;              // the first output, counted from the first of the tile
-  int32_t unit;                     // in the channel tile
-  uint32_t group;                   // of the unit
+  int32_t column, row;              // the first output: its offset from the first output of the tile
+  int32_t unit;                     // number of the unit in the channel tile
+  uint32_t group;                   // group of the unit
   int32_t first_out, first_filter;  // the first filter: its number in the group, and in w
   bool active;                      // false past the last unit
 

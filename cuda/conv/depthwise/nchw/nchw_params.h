@@ -27,7 +27,7 @@ constexpr int kFilterLanes = 4;
 struct NchwBlock {
   FastDivmod quads, strips, jobs, position_splits, positions;
   FastDivmod units_of_group;
-  int32_t units = 1;       // in a channel tile
+  int32_t units = 1;       // units of a channel tile
   int32_t groups = 1;      // the most groups to which the units of a channel tile belong
   int32_t chunk = 1;       // channels of each group that are in shared memory at a time
   FastDivmod chunk_digit;  // divides by `chunk`
@@ -36,7 +36,7 @@ struct NchwBlock {
   int32_t in_rows = 0, in_columns = 0, pitch = 0, plane = 0, half = 0;
   int32_t out_pitch = 0, out_plane = 0;  // the tile of dy: floats from row to row, floats of a plane
   int32_t weights = 0, buffer = 0;       // floats: all of w that a block needs; one of the two buffers
-  FastDivmod window[3], in_channels;     // to split an index of w into its digits
+  FastDivmod window[3], in_channels;     // sizes that split an index of w into its digits
   int32_t channel_blocks = 1, job_groups = 1;
 };
 

@@ -17,7 +17,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // channels
+template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // channels of a slice
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // Floats from weight to weight of a channel. The padding of 4 reduces bank conflicts between taps when they are stored.
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
@@ -145,9 +145,9 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
 
 // The outputs of a thread: a span of one row, four channels of each pixel. They have the same offset in each tile.
 struct NhwcThread {
-  int32_t first_channel, channels;  // of the slice
+  int32_t first_channel, channels;  // the slice of the block
   int32_t channel;                  // the first channel of the thread, in the slice
-  int32_t column, row;              // the first output, counted from the first of the tile
+  int32_t column, row;              // the first output: its offset from the first output of the tile
 
   // Elements from the first output of a tile to the first output of the thread, in a tensor with the strides s.
   __device__ __forceinline__ int64_t offset(const GroupConv& p, const GroupConvStrides& s) const {
@@ -243,7 +243,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   load_weights(p, b, first_channel, channels, a.w, weights);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // in the slice
+  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // first channel of the thread, in the slice
   const int32_t column = b.spans.divmod(rest) * kSpan, row = rest;
   const bool active = row < p.height.tile;
   const NhwcThread thread{first_channel, channels, channel, column, row};
@@ -278,7 +278,7 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
 // first_in on (groups only); of the window depth z, row r and the columns from s on.
 struct NhwcFilterThread {
   int32_t first_channel, channels, channel, first_in, z, r, s;
-  int32_t filters;         // of w
+  int32_t filters;         // filters of w
   uint32_t tile_split;     // which tiles the block sums over
   int32_t position_split;  // which positions of these tiles the thread sums over
   bool active;             // false if the thread has no job
@@ -367,7 +367,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   const int32_t channels = min_of(kSlice<T>, filters - first_channel);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // in the slice
+  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // first channel of the thread, in the slice
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + int32_t(rest);
   const int32_t first_in = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
   const int32_t r = kS ? tap : tap / p.width.taps, s = kS ? 0 : tap % p.width.taps;

@@ -20,8 +20,7 @@ template <> struct RawQuad<float> {
   using type = float4;
 };
 
-// The weight of output channel o for input channel c of its group; 0 if there are no more than o output
-// channels.
+// The weight of output channel o for input channel c of its group; 0 if w has no output channel o.
 template <bool kGrouped, class T>
 __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32_t channels, int32_t tap, int32_t c,
                                            int32_t o) {
@@ -32,8 +31,8 @@ __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32
 }
 
 // to = from + the products of row r of the window with x, a row of in. The first product reads `from` and writes `to`,
-// without a copy. The weights are kGrouped: those of the thread's quad of channels in shared memory, [tap][c][output
-// channel of the channel tile]; otherwise: own[tap][channel].
+// without a copy. kGrouped: `of_quad` points to the weights of the thread's quad of channels in shared memory, [tap][c]
+// [output channel of the channel tile]. Depthwise: the weights are own[tap][channel].
 template <bool kGrouped, int kTaps>
 __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
                                         const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],

@@ -20,8 +20,8 @@ struct NhwcBlock {
   // of in and of dy; they are odd, to keep neighbouring rows in different banks.
   FastDivmod in_columns, out_columns;
   int32_t in_rows = 0, pitch = 0, out_pitch = 0;
-  int32_t weights = 0, buffer = 0;    // bytes: all of w that a block needs; one of the two buffers
-  FastDivmod window[3], in_channels;  // to split an index of w into its digits
+  int32_t weights = 0, buffer = 0;    // bytes of all weights that a block needs, and of one of the two buffers
+  FastDivmod window[3], in_channels;  // sizes that split an index of w into its digits
   int32_t slices = 1, job_groups = 1;
 };
 

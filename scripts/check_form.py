@@ -26,19 +26,11 @@ MOST_LINES, MOST_PARAMETERS = 100, 8
 LARGER = {
     "cpp/batch_norm/batch_norm.cpp": {"batch_norm_forward_training", "batch_norm_forward_inference"},
     "cpp/layer_norm/cpu/contiguous_rows_isa.cpp": {"backward", "forward_planes", "backward_planes"},
-    "cuda/conv/depthwise/nchw/nchw.cu": {"conv_nchw"},
-    "cuda/conv/depthwise/nchw/nchw_filter.cu": {"conv_nchw_filter"},
-    "cuda/conv/depthwise/nhwc/nhwc.cu": {"load_pixels", "conv_nhwc", "conv_nhwc_filter"},
-    "cuda/conv/depthwise/nhwc/nhwc_3x3.cu": {"conv_nhwc_3x3"},
-    "cuda/conv/first_layer/first_layer.cu": {"conv_first_layer"},
-    "cuda/conv/first_layer/first_layer_filter.cu": {"conv_first_layer_filter"},
-    "cuda/conv/winograd/winograd.cu": {"winograd_output"},
     "cuda/gemm/epilogue/staged.cuh": {"StagedEpilogue"},
     "cuda/gemm/mma/kernel.cu": {"mma_gather"},
     "cuda/gemm/sm90/kernel.cuh": {"gemm_sm90"},
     "cuda/layer_norm/persistent_rows.cu": {"layer_norm_rows_backward"},
     "cuda/lrn/sliding_window.cuh": {"run"},
-    "cuda/transform/tiled.cu": {"transform_tiled"},
     "tests/cpp/test_gather_index.cpp": {"check_operand"},
 }
 SOURCES = [p for folder in ("cpp", "cuda", "tests/cpp") for p in sorted((ROOT / folder).rglob("*.*"))]

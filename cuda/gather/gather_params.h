@@ -15,7 +15,7 @@ constexpr int kSortThreads = 1024, kSortRows = 1024, kSortTile = 4096;
 struct GatherParams {
   int64_t words = 0;  // words written
   LongDivisor span;
-  FastDivmod inner;  // the number of indices; backward, of rows
+  FastDivmod inner;  // forward: the number of indices; backward: the number of rows
   int64_t rows = 1, indices = 1;
 };
 

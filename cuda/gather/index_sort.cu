@@ -5,6 +5,7 @@
 // each of its rows. The second pass compacts the block's own indices of a tile in shared memory, in order; then one
 // warp appends each to the output of its row.
 // Shared memory (static): counts, a number per warp, and the block's own indices of a tile, 20 KB.
+#include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 
 namespace minidnn {
@@ -40,8 +41,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
         atomicAdd(&counts[row[k] - begin], 1);  // integers: the order does not matter
     }
   }
-#pragma unroll
-  for (int d = 16; d > 0; d /= 2) before += __shfl_xor_sync(~0u, before, d);
+  before = warp_reduce_down(before, 32, [](int32_t x, int32_t y) { return x + y; });
   if (lane == 0) of_warp[warp] = before;
   __syncthreads();
   const auto sum_up_to = [&](int32_t v) {  // inclusive prefix sum over the lanes

@@ -11,22 +11,29 @@ namespace minidnn {
 namespace cuda::transform {
 namespace {
 
-struct Copy {
+struct MemcpyTiling {
   BatchedMemcpyParams params;
-  int64_t word = 16;  // bytes
+  int64_t word = 16;    // bytes that a thread copies at a time
+  std::string why_not;  // empty, or one sentence on a limit of the kernel
 };
 
-std::string parse(const TransformProblem& p, Copy& c) {
+MemcpyTiling tiling_of(const TransformProblem& p) {
+  MemcpyTiling c;
+  const auto refuse = [&](std::string why) {
+    c.why_not = std::move(why);
+    return c;
+  };
   const std::vector<CopyDimension> dims = copy_dimensions(p);
   if (!dims.empty() && (dims.back().x != 1 || dims.back().y != 1))
-    return "needs x and the result to be contiguous along the same dimension";
+    return refuse("needs x and the result to be contiguous along the same dimension");
   if (dims.size() > kMemcpyOuters + 1)
-    return cat("supports at most ", kMemcpyOuters, " dimensions besides the contiguous one; got ", dims.size() - 1);
+    return refuse(
+        cat("supports at most ", kMemcpyOuters, " dimensions besides the contiguous one; got ", dims.size() - 1));
   const int64_t item = int64_t(itemsize(p.x.dtype)), span = dims.empty() ? 1 : dims.back().size;
   int64_t all = span * item | p.alignment;
   for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item | dims[i].y * item;
   c.word = word_bytes_of(all);
-  if (p.y.numel() >= int64_t(1) << 31) return cat("supports at most 2^31 - 1 elements; got ", p.y.numel());
+  if (p.y.numel() >= int64_t(1) << 31) return refuse(cat("supports at most 2^31 - 1 elements; got ", p.y.numel()));
   c.params.words = uint32_t(p.y.numel() * item / c.word);
   c.params.span = FastDivmod(span * item / c.word);
   for (size_t i = 0; i + 1 < dims.size(); ++i) {
@@ -35,7 +42,7 @@ std::string parse(const TransformProblem& p, Copy& c) {
     c.params.x_outer[i] = d.x * item / c.word;
     c.params.y_outer[i] = d.y * item / c.word;
   }
-  return "";
+  return c;
 }
 
 KernelSpec spec(int64_t word) {
@@ -51,20 +58,17 @@ struct BatchedMemcpy final : Engine<TransformProblem> {
   std::string why_not(const TransformProblem& p, const Device&) const override {
     if (p.x.dtype != p.y.dtype || p.scaled) return "casts and scaling are not supported";
     if (p.y.numel() == 0) return "the result is empty";
-    Copy c;
-    return parse(p, c);
+    return tiling_of(p).why_not;
   }
   // Counted, not measured: narrower words need proportionally more instructions.
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    Copy c;
-    parse(p, c);
+    const MemcpyTiling c = tiling_of(p);
     const double efficiency = c.word >= 8 ? 0.88 : c.word == 4 ? 0.7 : c.word == 2 ? 0.4 : 0.2;
     return roofline_us(0, transform_bytes(p), d, efficiency);
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
                                                 const Config&) const override {
-    Copy c;
-    parse(p, c);
+    const MemcpyTiling c = tiling_of(p);
     auto kernel = cuda::load_kernel(spec(c.word), d.place.index);
     cuda::LaunchConfig config;
     config.block = {kMemcpyThreads};

@@ -19,12 +19,19 @@ int64_t lines_of(int64_t item) {
          : item == 4 ? TiledShape<4>::kLines
                      : TiledShape<8>::kLines;
 }
-struct Copy : TiledCopy {
-  int64_t blocks = 1;
+struct TiledTiling {
+  TiledCopy copy;
+  int64_t blocks = 1;   // tiles: one for each block
+  std::string why_not;  // empty, or why the copy is not a transpose of few dimensions
 };
 
-// Fills in `c`. Returns why the copy is not a transpose of few dimensions, or an empty string.
-std::string parse(const TransformProblem& p, Copy& c) {
+TiledTiling tiling_of(const TransformProblem& p) {
+  TiledTiling t;
+  TiledCopy& c = t.copy;
+  const auto refuse = [&](std::string why) {
+    t.why_not = std::move(why);
+    return t;
+  };
   std::vector<CopyDimension> dims = copy_dimensions(p);
   auto take = [&](int64_t CopyDimension::* stride) {
     auto at = std::ranges::find(dims, 1, stride);
@@ -33,16 +40,18 @@ std::string parse(const TransformProblem& p, Copy& c) {
     return found;
   };
   const CopyDimension columns = take(&CopyDimension::x), lines = take(&CopyDimension::y);
-  if (!columns.size || !lines.size) return "needs x and the result to be contiguous along different dimensions";
+  if (!columns.size || !lines.size) return refuse("needs x and the result to be contiguous along different dimensions");
   if (dims.size() > kTiledOuters)
-    return cat("supports at most ", kTiledOuters, " dimensions besides the two transposed ones; got ", dims.size());
+    return refuse(
+        cat("supports at most ", kTiledOuters, " dimensions besides the two transposed ones; got ", dims.size()));
   c.lines = lines.size;
   c.columns = columns.size;
   c.x_line = lines.x;
   c.y_column = columns.y;
   const int64_t item = int64_t(itemsize(p.x.dtype)), side = 128 / item, high = lines_of(item);
   const int64_t line_tiles = ceil_div(c.lines, high), column_tiles = ceil_div(c.columns, side);
-  int64_t blocks = line_tiles * column_tiles, x_strides = c.x_line * item, y_strides = c.y_column * item;
+  t.blocks = line_tiles * column_tiles;
+  int64_t x_strides = c.x_line * item, y_strides = c.y_column * item;
   for (size_t i = 0; i < dims.size(); ++i) {
     const CopyDimension& d = dims[dims.size() - 1 - i];
     c.x_outer[i] = d.x;
@@ -50,15 +59,14 @@ std::string parse(const TransformProblem& p, Copy& c) {
     x_strides |= d.x * item;
     y_strides |= d.y * item;
     if (i + 1 < kTiledOuters && d.size < kMostBlocks) c.outer[i] = FastDivmod(d.size);
-    if (blocks > kMostBlocks / d.size) return "supports at most 2^31 - 1 tiles; got more";
-    blocks *= d.size;
+    if (t.blocks > kMostBlocks / d.size) return refuse("supports at most 2^31 - 1 tiles; got more");
+    t.blocks *= d.size;
   }
   c.line_tiles = FastDivmod(line_tiles);
   c.column_tiles = FastDivmod(column_tiles);
-  c.blocks = blocks;
   c.x_bytes = word_bytes_of(x_strides);
   c.y_bytes = word_bytes_of(y_strides);
-  return "";
+  return t;
 }
 
 KernelSpec spec(DType t) {
@@ -74,12 +82,10 @@ struct Tiled final : Engine<TransformProblem> {
   std::string why_not(const TransformProblem& p, const Device&) const override {
     if (p.x.dtype != p.y.dtype || p.scaled) return "casts and scaling are not supported";
     if (p.y.numel() == 0) return "the result is empty";
-    Copy c;
-    return parse(p, c);
+    return tiling_of(p).why_not;
   }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    Copy c;
-    parse(p, c);
+    const TiledCopy c = tiling_of(p).copy;
     // Tiles at the edges are partly filled. Loads or stores narrower than 16 bytes need proportionally more
     // instructions. The efficiencies are counted, not measured.
     const int64_t item = int64_t(itemsize(p.x.dtype));
@@ -97,13 +103,13 @@ struct Tiled final : Engine<TransformProblem> {
     return {"walk=columns", "walk=lines"};
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
-                                                const Config& walk) const override {
-    Copy copy;
-    parse(p, copy);
-    copy.lines_first = walk == "walk=lines";
+                                                const Config& order) const override {
+    const TiledTiling tiling = tiling_of(p);
+    TiledCopy copy = tiling.copy;
+    copy.lines_first = order == "walk=lines";
     cuda::LaunchConfig config;
     config.block = {kTiledThreads};
-    config.grid = {unsigned(copy.blocks)};
+    config.grid = {unsigned(tiling.blocks)};
     auto kernel = cuda::load_kernel(spec(p.x.dtype), d.place.index);
     return make_plan<TransformProblem>([kernel, copy, config](const TransformArgs& a, void*, Stream stream) {
       TiledCopy aligned = copy;

@@ -49,7 +49,8 @@ __device__ __forceinline__ Vector load_narrow(const void* from, int bytes) {
 }
 __device__ __forceinline__ void store_narrow(void* to, const Vector& v, int bytes) {
   if (bytes == 8) {
-    static_cast<uint2*>(to)[0] = v.halves[0], static_cast<uint2*>(to)[1] = v.halves[1];
+    static_cast<uint2*>(to)[0] = v.halves[0];
+    static_cast<uint2*>(to)[1] = v.halves[1];
   } else if (bytes == 4) {
 #pragma unroll
     for (int i = 0; i < 4; ++i) static_cast<uint32_t*>(to)[i] = v.words[i];
@@ -90,6 +91,33 @@ template <class T> __device__ __forceinline__ void store_first(T* to, const Vect
         to[i] = T(v.words[i / kOf] >> i % kOf * (8 * int(sizeof(T)) % 32));
       }
     }
+}
+
+// Stores the elements of a vector, from each of kJoined neighbouring lines, to their columns in shared memory, from `to` on. Elements shorter
+// than 4 bytes are packed into words of neighbouring lines.
+template <int kItem, int kJoined>
+__device__ __forceinline__ void scatter_to_columns(char* to, const Vector (&in)[kJoined]) {
+  constexpr int kNext = 8 * TiledShape<kItem>::kStack * 16;  // bytes to the next column
+#pragma unroll
+  for (int i = 0; i < 4; ++i) {
+    if constexpr (kItem == 8) {
+      if (i % 2 == 0) *reinterpret_cast<uint2*>(to + i / 2 * kNext) = in[0].halves[i / 2];
+    } else if constexpr (kItem == 4) {
+      *reinterpret_cast<uint32_t*>(to + i * kNext) = in[0].words[i];
+    } else if constexpr (kItem == 2) {
+      const uint32_t a = in[0].words[i], b = in[1].words[i];
+      *reinterpret_cast<uint32_t*>(to + 2 * i * kNext) = __byte_perm(a, b, 0x5410);
+      *reinterpret_cast<uint32_t*>(to + (2 * i + 1) * kNext) = __byte_perm(a, b, 0x7632);
+    } else {
+      const uint32_t a = in[0].words[i], b = in[1].words[i], d = in[2].words[i], e = in[3].words[i];
+      const uint32_t ab = __byte_perm(a, b, 0x5140), de = __byte_perm(d, e, 0x5140);  // bytes 0 and 1 of each
+      const uint32_t fg = __byte_perm(a, b, 0x7362), hi = __byte_perm(d, e, 0x7362);  // 2 and 3
+      *reinterpret_cast<uint32_t*>(to + 4 * i * kNext) = __byte_perm(ab, de, 0x5410);
+      *reinterpret_cast<uint32_t*>(to + (4 * i + 1) * kNext) = __byte_perm(ab, de, 0x7632);
+      *reinterpret_cast<uint32_t*>(to + (4 * i + 2) * kNext) = __byte_perm(fg, hi, 0x5410);
+      *reinterpret_cast<uint32_t*>(to + (4 * i + 3) * kNext) = __byte_perm(fg, hi, 0x7632);
+    }
+  }
 }
 
 }  // namespace
@@ -154,27 +182,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   for (int k = 0; k < kLoads; ++k) {
     const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // offset within the lines of a column
     char* to = reinterpret_cast<char*>(&tile[vector * Shape::kVector][byte / 16 ^ vector]) + byte % 16;
-    constexpr int kNext = kUnits * 16;  // bytes to the next column
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (kItem == 8) {
-        if (i % 2 == 0) *reinterpret_cast<uint2*>(to + i / 2 * kNext) = in[k][0].halves[i / 2];
-      } else if constexpr (kItem == 4) {
-        *reinterpret_cast<uint32_t*>(to + i * kNext) = in[k][0].words[i];
-      } else if constexpr (kItem == 2) {
-        const uint32_t a = in[k][0].words[i], b = in[k][1].words[i];
-        *reinterpret_cast<uint32_t*>(to + 2 * i * kNext) = __byte_perm(a, b, 0x5410);
-        *reinterpret_cast<uint32_t*>(to + (2 * i + 1) * kNext) = __byte_perm(a, b, 0x7632);
-      } else {
-        const uint32_t a = in[k][0].words[i], b = in[k][1].words[i], d = in[k][2].words[i], e = in[k][3].words[i];
-        const uint32_t ab = __byte_perm(a, b, 0x5140), de = __byte_perm(d, e, 0x5140);  // bytes 0 and 1 of each
-        const uint32_t fg = __byte_perm(a, b, 0x7362), hi = __byte_perm(d, e, 0x7362);  // 2 and 3
-        *reinterpret_cast<uint32_t*>(to + 4 * i * kNext) = __byte_perm(ab, de, 0x5410);
-        *reinterpret_cast<uint32_t*>(to + (4 * i + 1) * kNext) = __byte_perm(ab, de, 0x7632);
-        *reinterpret_cast<uint32_t*>(to + (4 * i + 2) * kNext) = __byte_perm(fg, hi, 0x5410);
-        *reinterpret_cast<uint32_t*>(to + (4 * i + 3) * kNext) = __byte_perm(fg, hi, 0x7632);
-      }
-    }
+    scatter_to_columns<kItem>(to, in[k]);
   }
   __syncthreads();
   constexpr int kStores = Shape::kColumns * kUnits / kTiledThreads, kColumnStep = kTiledThreads / kUnits;

@@ -38,8 +38,8 @@ static void check_common(const ConvProblem& p, const GroupConvTiling& t) {
   expect(t.why_not.empty(), p, t.why_not.c_str());
   expect(t.threads > 0 && t.threads % 32 == 0 && t.threads <= 1024, p, "not a number of whole warps");
   expect(t.smem_bytes >= 0 && t.smem_bytes <= h100().max_smem_bytes, p, "too much shared memory");
-  expect(t.tiles.walkers >= 1 && t.tiles.walkers <= t.tiles.count, p, "more blocks than tiles");
-  expect(int64_t(t.tiles.walkers) <= t.most_walkers, p, "more blocks than partial sums");
+  expect(t.tiles.splits >= 1 && t.tiles.splits <= t.tiles.count, p, "more blocks than tiles");
+  expect(int64_t(t.tiles.splits) <= t.most_splits, p, "more blocks than partial sums");
   expect(t.instructions > 0 && issue_us(t, h100()) > 0, p, "no time");
 }
 

@@ -139,7 +139,7 @@ double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout
 
 size_t group_conv_workspace_bytes(const ConvProblem& p, GroupConvLayout layout, int filters, const Device& d) {
   if (!is_dw(p)) return 0;
-  return common(tiling_of(p, layout, filters, d)).tiles.walkers * size_t(p.w.numel()) * sizeof(float);
+  return common(tiling_of(p, layout, filters, d)).tiles.splits * size_t(p.w.numel()) * sizeof(float);
 }
 
 std::unique_ptr<Plan<ConvProblem>> build_group_conv(const ConvProblem& p, GroupConvLayout layout, int filters,

@@ -4,37 +4,54 @@
 #include "cuda/conv/depthwise/group_conv_params.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
-#include "cuda/device/quad.cuh"
+#include "cuda/device/vec.cuh"
 
 namespace minidnn {
 
-// The contents of one shared-memory buffer: a tile, a depth of the window, and the channels from `channel` on.
+// Reads or writes four neighbouring elements as floats, in one access. The address is a multiple of their total size.
+// Floats are read by float4, not by Vec, which leads to other machine code in these kernels.
+template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], const T* from) {
+  Vec<T, 4>::load(from).unpack(v);
+}
+__device__ __forceinline__ void read_quad(float (&v)[4], const float* from) {
+  const float4 four = *reinterpret_cast<const float4*>(from);
+  v[0] = four.x;
+  v[1] = four.y;
+  v[2] = four.z;
+  v[3] = four.w;
+}
+template <class T> __device__ __forceinline__ void write_quad(T* to, const float (&v)[4]) {
+  Vec<T, 4>::pack(v).store(to);
+}
+
+// The contents of one shared-memory buffer.
 struct GroupConvStep {
-  uint32_t position;
-  int32_t z, channel;
+  uint32_t tile;    // index of the tile
+  int32_t z;        // depth of the window
+  int32_t channel;  // the first channel of each group
 };
 
-// Main loop over two buffers of shared memory. load(step, buffer) fills one buffer while compute(step, buffer) reads
-// the other. load returns false if it found nothing to load; compute is then skipped for that step. next(step) returns
-// the step after `step`. finish(step) is called after the last step of a tile. All threads of the block must call this
-// function.
+// Main loop over two buffers of shared memory, from the step `loaded` to the last step of the last of `tiles` tiles.
+// load(step, buffer) fills one buffer while compute(step, buffer) reads the other. If load() returns false, the step
+// has only padding, and compute() is not called for it. next(step) returns the step after `step`. finish(step) is
+// called after the last step of a tile. All threads of the block must call this function.
 template <class Next, class Load, class Compute, class Finish>
-__device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t positions, Next next, Load load,
+__device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t tiles, Next next, Load load,
                                               Compute compute, Finish finish) {
   GroupConvStep step = loaded;
-  // State of the other buffer: never filled, filled without data to compute on, or filled with data for compute().
-  enum { kNothing, kFilled, kMeets } other = kNothing;
+  // The contents of the other buffer. kPadding: load() returned false, so there is nothing to compute.
+  enum { kEmpty, kPadding, kData } other = kEmpty;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
-    const bool more = loaded.position < positions;
-    const auto filled = more && load(loaded, buffer) ? kMeets : kFilled;
+    const bool more = loaded.tile < tiles;
+    const auto filled = more && load(loaded, buffer) ? kData : kPadding;
     cp_async_commit_group();
-    if (other != kNothing) {
+    if (other != kEmpty) {
       cp_async_wait_group<1>();
       __syncthreads();
-      if (other == kMeets) compute(step, buffer ^ 1);
+      if (other == kData) compute(step, buffer ^ 1);
       __syncthreads();  // before the next iteration overwrites the buffer that compute() read
-      if (loaded.position != step.position) finish(step);
+      if (loaded.tile != step.tile) finish(step);
     }
     if (!more) break;
     other = filled;

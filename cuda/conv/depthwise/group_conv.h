@@ -11,7 +11,7 @@ namespace minidnn::cuda::conv {
 enum class GroupConvLayout {
   nchw,         // nchw.cu: any strides
   nhwc,         // nhwc.cu: contiguous channels, each a group (depthwise)
-  nhwc_groups,  // the same with equal numbers of channels in and out per group, a multiple of 4
+  nhwc_groups,  // contiguous channels; groups with a multiple of 4 channels in and as many out
 };
 
 // `filters`: the number of filters that a thread of nchw.cu computes at the same time; for dw, the number of channels

@@ -16,32 +16,33 @@ struct StridedIndex {
   int32_t first, step, up, size;
 
   MINIDNN_HD int32_t index(int32_t i) const {
-    int32_t at = first + i * step;
+    int32_t position = first + i * step;
     if (up != 1) {
-      const int32_t whole = at / up;
-      if (whole * up != at) return -1;
-      at = whole;
+      const int32_t element = position / up;
+      if (element * up != position) return -1;
+      position = element;
     }
-    return uint32_t(at) < uint32_t(size) ? at : -1;
+    return uint32_t(position) < uint32_t(size) ? position : -1;
   }
 };
 
 struct GroupConvDim {
   int32_t in = 1, out = 1, taps = 1;  // sizes; taps of the window
   int32_t stride = 1, pad = 0, step = 1, up = 1;
-  // Outputs `spread` apart have windows that start `hop` steps apart, so they share inputs. Such outputs form a phase;
-  // a tile holds `tile` outputs of one phase.
+  // The windows of outputs o and o + spread start `hop` steps apart, so they read the same inputs in part. The outputs
+  // o, o + spread, o + 2 spread ... form a phase. A tile holds `tile` outputs of one phase.
   int32_t spread = 1, hop = 1, phases = 1, tile = 1;
 
   MINIDNN_HD int32_t tiles() const { return phases * ceil_div(ceil_div(out, spread), tile); }
-  MINIDNN_HD int32_t first(int32_t of_tile) const {
-    if (phases == 1) return of_tile * tile * spread;
-    const int32_t along = of_tile / phases;
-    return of_tile - along * phases + along * tile * spread;
+  // The first output of tile number `i`.
+  MINIDNN_HD int32_t first(int32_t i) const {
+    if (phases == 1) return i * tile * spread;
+    const int32_t of_phase = i / phases;  // number of the tile among those of its phase
+    return i - of_phase * phases + of_phase * tile * spread;
   }
-  // For the tile that starts at output o: how many positions of `in` it reads, which positions these are, and which
-  // outputs it computes.
+  // The number of positions of `in` that a tile reads.
   MINIDNN_HD int32_t in_tile() const { return (tile - 1) * hop + taps; }
+  // The positions of `in` that the tile from output o on reads, and the outputs that it computes.
   MINIDNN_HD StridedIndex in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
   MINIDNN_HD StridedIndex out_line(int32_t o) const { return {o, spread, 1, out}; }
 };
@@ -54,34 +55,44 @@ struct GroupConvStrides {
 
 struct GroupConv {
   GroupConvDim depth, height, width;                      // a tile has one depth
-  int32_t groups = 1, in_channels = 1, out_channels = 1;  // the channels are those of a group
+  int32_t groups = 1, in_channels = 1, out_channels = 1;  // in_channels and out_channels are those of a group
   GroupConvStrides in, out, residual;
   int32_t w_origin = 0, w_group = 0, w_out = 0, w_in = 0, w_tap[3]{};
   int32_t has_bias = 0, has_residual = 0;
-  int32_t wide = 0;  // out and residual are float32, whatever in is
+  int32_t wide = 0;  // whether out and residual are float32 although `in` has 16 bits
   int64_t bias_stride = 0;
   Activation activation{};
 
   MINIDNN_HD int32_t taps() const { return depth.taps * height.taps * width.taps; }
 };
 
-// Numbering of the tiles: image, depth, tile of the height, tile of the width, the last one fastest.
+// What differs from call to call. The operands have the type that is the kernel's template argument.
+template <class T> struct GroupConvOperands {
+  const T *in, *w, *bias;
+  const void* residual;
+  void* out;
+};
+
+// A tile is a rectangle of outputs in one plane. The index of a tile has the digits image, depth, tile of the height,
+// tile of the width; the last one is the fastest.
 struct GroupConvTiles {
   FastDivmod depth, height, width;
   uint32_t count = 0;
-  // A block of threads computes one bundle of channels, at every `walkers`-th tile.
-  FastDivmod bundles;
-  uint32_t walkers = 0;
+  // The channels are divided into channel tiles; for dw, all elements of w are. A block of threads computes one channel
+  // tile. Its tiles are i, i + splits, i + 2 splits ..., where i < splits is a digit of the block's index.
+  FastDivmod channel_tiles;
+  uint32_t splits = 0;
 };
+// The first output of a tile.
 struct GroupConvTile {
   uint32_t image;
-  int32_t depth, row, column;  // the first output
+  int32_t depth, row, column;
 
-  MINIDNN_HD GroupConvTile(const GroupConv& p, const GroupConvTiles& tiles, uint32_t position) {
-    column = p.width.first(tiles.width.divmod(position));
-    row = p.height.first(tiles.height.divmod(position));
-    depth = tiles.depth.divmod(position);
-    image = position;
+  MINIDNN_HD GroupConvTile(const GroupConv& p, const GroupConvTiles& tiles, uint32_t index) {
+    column = p.width.first(tiles.width.divmod(index));
+    row = p.height.first(tiles.height.divmod(index));
+    depth = tiles.depth.divmod(index);
+    image = index;
   }
   MINIDNN_HD int64_t offset(const GroupConvStrides& s) const {
     return image * s.image + depth * s.depth + row * int64_t(s.row) + column * int64_t(s.column);

@@ -17,11 +17,12 @@ int64_t resident_blocks(const GroupConvTiling& l, int64_t registers, const Devic
 }
 
 // Distributes the tiles among blocks. If all blocks are resident at the same time, they take equal numbers of tiles. If
-// the bundles are more than a quarter of the blocks that can be resident, about six rounds of blocks even out the load.
-void share_tiles(GroupConvTiling& l, const Device& d, int64_t registers) {
+// there are more channel tiles than a quarter of the blocks that can be resident, about six rounds of blocks even out
+// the load.
+void distribute_tiles(GroupConvTiling& l, const Device& d, int64_t registers) {
   const int64_t slots = resident_blocks(l, registers, d) * d.sm_count;
-  const int64_t walkers = l.bundles * 4 <= slots ? slots / l.bundles : ceil_div(6 * slots, l.bundles);
-  l.tiles.walkers = uint32_t(std::min({walkers, l.most_walkers, int64_t(l.tiles.count)}));
+  const int64_t splits = l.channel_tiles * 4 <= slots ? slots / l.channel_tiles : ceil_div(6 * slots, l.channel_tiles);
+  l.tiles.splits = uint32_t(std::min({splits, l.most_splits, int64_t(l.tiles.count)}));
 }
 
 }  // namespace
@@ -44,21 +45,21 @@ bool is_3x3(const ConvProblem& problem, const GroupConv& p, bool strided_columns
          steps_by(p.in, 4, strided_columns) && steps_by(p.out, 4, strided_columns);
 }
 
-void count_tiles(GroupConvTiling& l, int64_t images, int64_t bundles, int64_t most_walkers, const Device& d) {
+void count_tiles(GroupConvTiling& l, int64_t images, int64_t channel_tiles, int64_t most_splits, const Device& d) {
   const GroupConv& p = l.p;
-  l.bundles = bundles;
-  l.most_walkers = most_walkers;
+  l.channel_tiles = channel_tiles;
+  l.most_splits = most_splits;
   l.tiles.depth = FastDivmod(p.depth.out);
   l.tiles.height = FastDivmod(p.height.tiles());
   l.tiles.width = FastDivmod(p.width.tiles());
   const double count = double(images) * p.depth.out * double(p.height.tiles()) * double(p.width.tiles());
-  if (count * double(bundles) >= double(kIndexLimit)) {
-    l.why_not = cat("supports fewer than 2^31 tiles; got ", count * double(bundles));
+  if (count * double(channel_tiles) >= double(kIndexLimit)) {
+    l.why_not = cat("supports fewer than 2^31 tiles; got ", count * double(channel_tiles));
     return;
   }
   l.tiles.count = uint32_t(count);
-  l.tiles.bundles = FastDivmod(bundles);
-  share_tiles(l, d, 0);
+  l.tiles.channel_tiles = FastDivmod(channel_tiles);
+  distribute_tiles(l, d, 0);
 }
 
 void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double instructions, int64_t registers) {
@@ -66,8 +67,8 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
   l.smem_bytes = 0;
   l.instructions = instructions;
   l.registers = registers;
-  l.bundles = blocks;
-  l.tiles.count = l.tiles.walkers = l.most_walkers = 1;
+  l.channel_tiles = blocks;
+  l.tiles.count = l.tiles.splits = l.most_splits = 1;
 }
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
@@ -75,7 +76,7 @@ double issue_us(const GroupConvTiling& l, const Device& d) {
   // a guess.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
-  const double tiles = double(l.tiles.count) * double(l.bundles);
+  const double tiles = double(l.tiles.count) * double(l.channel_tiles);
   const double rounds = std::max(std::ceil(tiles / slots), 1.0) * slots / tiles;
   const double alone = std::max(kEnoughThreads / (blocks * double(l.threads)), 1.0);
   const double warp_instructions_us = d.fp32_gflop_s * 1e3 / 64;
@@ -90,9 +91,9 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 GroupConvLaunch load(const KernelSpec& spec, const ConvProblem& problem, GroupConvTiling& l, const Device& d) {
   GroupConvLaunch launch;
   launch.kernel = load_kernel(spec, d.place.index, int(l.smem_bytes));
-  if (is_dw(problem)) l.most_walkers = l.tiles.walkers;  // the workspace holds as many partial sums
-  share_tiles(l, d, launch.kernel->registers);
-  launch.config.grid = {unsigned(l.bundles * l.tiles.walkers)};
+  if (is_dw(problem)) l.most_splits = l.tiles.splits;  // the workspace holds as many partial sums
+  distribute_tiles(l, d, launch.kernel->registers);
+  launch.config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};
   launch.config.block = {unsigned(l.threads)};
   launch.config.smem_bytes = unsigned(l.smem_bytes);
   return launch;

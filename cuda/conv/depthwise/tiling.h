@@ -10,18 +10,18 @@ namespace minidnn::cuda::conv {
 
 constexpr int64_t kIndexLimit = int64_t(1) << 31;
 constexpr int64_t kMaxThreads = 256;
-constexpr int64_t kWishedSmem = 74 << 10;  // bytes of a block: three blocks then fit on an SM
-constexpr int64_t kMaxPartialSums = 512;   // of dw, which filter_reduce.cu adds up
+constexpr int64_t kWishedSmem = 74 << 10;  // bytes of shared memory of a block: three blocks then fit on an SM
+constexpr int64_t kMaxPartialSums = 512;   // the most partial sums of dw that filter_reduce.cu adds up
 
 struct GroupConvTiling {
   GroupConv p;
   GroupConvTiles tiles;
-  int64_t threads = 0, smem_bytes = 0;    // of a block
-  int64_t bundles = 0, most_walkers = 0;  // the grid is bundles x tiles.walkers, of which there may be most_walkers
-  int64_t registers = 0;                  // of a thread, estimated; a loaded kernel has the exact number
-  double instructions = 0;                // of a warp for one tile, counted
-  bool dy_by_filters = false;             // nchw.cu copies dy several filters at a time
-  std::string why_not;                    // empty, or one sentence on a limit of the kernel
+  int64_t threads = 0, smem_bytes = 0;         // threads and bytes of shared memory of a block
+  int64_t channel_tiles = 0, most_splits = 0;  // the grid is channel_tiles x tiles.splits blocks; splits <= most_splits
+  int64_t registers = 0;       // estimated registers of a thread; the loaded kernel has the exact number
+  double instructions = 0;     // counted instructions of a warp for one tile
+  bool dy_by_filters = false;  // nchw.cu copies dy several filters at a time
+  std::string why_not;         // empty, or one sentence on a limit of the kernel
 };
 
 // The windows that have a specialised kernel: its template arguments kS and kHop. All other windows use the kernel with
@@ -46,7 +46,7 @@ bool steps_by(const GroupConvStrides&, int64_t elements, bool strided_columns);
 bool is_3x3(const ConvProblem&, const GroupConv&, bool strided_columns);
 
 // Sets the tiles and their distribution among blocks, for a kernel whose number of registers is not known yet.
-void count_tiles(GroupConvTiling&, int64_t images, int64_t bundles, int64_t most_walkers, const Device&);
+void count_tiles(GroupConvTiling&, int64_t images, int64_t channel_tiles, int64_t most_splits, const Device&);
 // Describes a launch of `blocks` blocks without shared memory, whose threads issue `instructions` each. No tiles are
 // distributed.
 void set_blocks(GroupConvTiling&, int64_t blocks, int64_t threads, double instructions, int64_t registers);
@@ -55,7 +55,7 @@ void set_blocks(GroupConvTiling&, int64_t blocks, int64_t threads, double instru
 double issue_us(const GroupConvTiling&, const Device&);
 std::string too_much_smem(int64_t bytes, const Device&);
 
-// Loads a kernel and distributes the tiles by its exact number of registers. Afterwards tiles.walkers is final.
+// Loads a kernel and distributes the tiles by its exact number of registers. Afterwards tiles.splits is final.
 struct GroupConvLaunch {
   std::shared_ptr<const Kernel> kernel;
   LaunchConfig config;

@@ -23,7 +23,7 @@ std::function<void(const void*, void*, Stream)> filter_reduce(const ConvProblem&
   }
   f.count = 1;
   for (int64_t size : f.size) f.count *= size;
-  f.parts = int32_t(count);
+  f.splits = int32_t(count);
   LaunchConfig config;
   config.block = {32, 8};
   config.grid = {unsigned(ceil_div<int64_t>(f.count, 32))};

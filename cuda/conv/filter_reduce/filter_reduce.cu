@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw as the sum of its parts, which nchw.cu, nhwc.cu and first_layer_filter.cu write.
-// Block: 32 x 8 threads for 32 elements of dw; thread (x, y) adds parts y, y + 8, ... of element x. Grid: a block for
-// each 32 elements. Shared memory: 1 KiB, static. Numerics: float32, the parts of an element in a fixed order.
+// dw as the sum of the partial sums that nchw_filter.cu, nhwc.cu and first_layer_filter.cu write, one for each split of the
+// tiles.
+// Block: 32 x 8 threads for 32 elements of dw; thread (x, y) adds the partial sums of splits y, y + 8, ... of element x. Grid: a block for
+// each 32 elements. Shared memory: 1 KiB, static. Numerics: float32, the partial sums of an element in a fixed order.
 #include "cuda/conv/filter_reduce/filter_reduce_params.h"
 #include "cuda/device/ptx/griddep.cuh"
 
@@ -9,14 +10,14 @@ namespace minidnn {
 
 template <class Y>
 __global__ void __launch_bounds__(256)
-    conv_filter_reduce(const __grid_constant__ FilterReduce f, const float* parts, Y* dw) {
+    conv_filter_reduce(const __grid_constant__ FilterReduce f, const float* partial_sums, Y* dw) {
   __shared__ float shared[8][32];
   const int64_t i = int64_t(blockIdx.x) * 32 + threadIdx.x;
   float sum = 0;
   griddep_wait();
   if (i < f.count) {
 #pragma unroll 8
-    for (int part = threadIdx.y; part < f.parts; part += 8) sum += parts[part * f.count + i];
+    for (int split = threadIdx.y; split < f.splits; split += 8) sum += partial_sums[split * f.count + i];
   }
   shared[threadIdx.y][threadIdx.x] = sum;
   __syncthreads();

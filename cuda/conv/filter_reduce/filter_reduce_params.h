@@ -7,10 +7,10 @@
 namespace minidnn {
 
 struct FilterReduce {
-  int64_t count = 0;                              // elements of dw and of each part
-  int64_t size[2 + kMaxSpatial]{1, 1, 1, 1, 1};   // [filter][channel][window], the order of a part
-  int64_t stride[2 + kMaxSpatial]{}, origin = 0;  // of dw
-  int32_t parts = 0;
+  int64_t count = 0;                              // elements of dw, and of each partial sum
+  int64_t size[2 + kMaxSpatial]{1, 1, 1, 1, 1};   // [filter][channel][window], the order of a partial sum
+  int64_t stride[2 + kMaxSpatial]{}, origin = 0;  // strides and offset of the first element of dw
+  int32_t splits = 0;                             // number of partial sums
 };
 
 }  // namespace minidnn

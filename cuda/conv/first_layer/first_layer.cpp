@@ -27,7 +27,7 @@ struct Image {
 
   explicit Image(const ConvProblem& p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
-    int64_t channels = 4;  // of a pixel of the copies
+    int64_t channels = 4;  // channels of a pixel in the padded copies
     while (channels < p.x.shape[1]) channels *= 2;
     // Neighbouring positions are a whole number of chunks apart: one, or several, which are then stored in planes.
     while (step * channels * item < kChunkBytes) channels *= 2;
@@ -79,7 +79,7 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  int64_t beyond = 0;  // bytes past the last stage for the last positions
+  int64_t beyond = 0;  // bytes after the last stage that the last positions read
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
            kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128 + 8 * kLinesBytes;

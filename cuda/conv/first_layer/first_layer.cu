@@ -23,7 +23,7 @@ namespace minidnn {
 // The sum of one filter over one window, from shared memory, element by element.
 template <class T, int kFilters>
 __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const char* x, const char* filter) {
-  constexpr int kElements = 16 / sizeof(T);  // in a chunk
+  constexpr int kElements = 16 / sizeof(T);  // elements of a chunk
   float sum = 0;
 #pragma unroll 1
   for (int r = 0; r < p.window; ++r)
@@ -37,6 +37,46 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
   return sum;
 }
 
+// Starts the products of 64 windows, from position `first` on, by kFilters filters. `lines` is the shared address of
+// the lines of x, `filters` that of the filters.
+template <class T, int kFilters>
+__device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
+                                                 float (&sums)[kFilters / 2]) {
+  const uint32_t chunk_stride = p.planes == 1 ? 16 : uint32_t(p.plane_bytes);
+  uint32_t b = filters;
+#pragma unroll 1
+  for (int r = 0; r < p.window; ++r) {
+    uint32_t a = lines + uint32_t(r * p.line_bytes + first * 16);
+    int plane = 0;
+#pragma unroll 1
+    for (int chunk = 0; chunk < p.chunks; chunk += 2, b += 2 * kFilters * 16) {
+      Wgmma<T, kFilters>::template run<false, false>(sums, make_smem_descriptor<false>(a, chunk_stride, 128),
+                                                     make_smem_descriptor<false>(b, kFilters * 16, 128),
+                                                     r > 0 || chunk > 0);
+      a += 2 * chunk_stride;
+      plane += 2;
+      if (plane == p.planes) {
+        plane = 0;
+        a += 16 - uint32_t(p.planes) * chunk_stride;
+      }
+    }
+  }
+}
+
+// Computes those sums of a thread that are NaN again, from the elements of the window alone. `x` is the thread's first
+// window in shared memory, `filter` its first filter.
+template <class T, int kFilters>
+__device__ __forceinline__ void replace_nans(const FirstLayerParams& p, const char* x, const char* filter,
+                                             float (&sums)[kFilters / 2]) {
+#pragma unroll 1
+  for (int i = 0; i < kFilters / 2; ++i) {
+    const float sum = window_sum<T, kFilters>(p, x + i / 2 % 2 * 128, filter + (i / 4 * 8 + i % 2) * 16);
+#pragma unroll
+    for (int j = 0; j < kFilters / 2; ++j)
+      if (j == i && sums[j] != sums[j]) sums[j] = sum;
+  }
+}
+
 template <class T, class Y, int kFilters, int kStages, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __global__ void __launch_bounds__(384, 1)
     conv_first_layer(const __grid_constant__ FirstLayerParams p, const __grid_constant__ GemmArgs args) {
@@ -45,7 +85,7 @@ __global__ void __launch_bounds__(384, 1)
   const uint32_t start = (cvta_to_shared(shared) + 127) & ~127u, full = cvta_to_shared(barriers),
                  empty = full + 8 * kStages;
   const uint32_t weights = start + 8 * kLinesBytes;
-  char* const weights_there = shared + (weights - cvta_to_shared(shared));
+  char* const weights_pointer = shared + (weights - cvta_to_shared(shared));
   const uint32_t weights_bytes = uint32_t(p.window * p.chunks * kFilters * 16), stages = weights + weights_bytes;
   const uint32_t stage_bytes = uint32_t(p.window * p.line_bytes);
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0), lane = int(threadIdx.x) % 32;
@@ -86,7 +126,7 @@ __global__ void __launch_bounds__(384, 1)
     return;
   }
   setmaxnreg_inc<232>();
-  const int mine = group - 1, warp = int(threadIdx.x) / 32 % 4;
+  const int consumer = group - 1, warp = int(threadIdx.x) / 32 % 4;
   // Store the filters as [line of the window][chunk][filter], 16 bytes each, zeros past the last filter.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
     const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
@@ -95,7 +135,7 @@ __global__ void __launch_bounds__(384, 1)
       v = *reinterpret_cast<const uint4*>(static_cast<const char*>(args.b) +
                                           int64_t(filters + filter) * p.filter_bytes + r * p.filter_line_bytes +
                                           chunk * 16);
-    *reinterpret_cast<uint4*>(weights_there + i * 16) = v;
+    *reinterpret_cast<uint4*>(weights_pointer + i * 16) = v;
   }
   fence_proxy_async();
   named_barrier_sync(1, 256);
@@ -103,28 +143,10 @@ __global__ void __launch_bounds__(384, 1)
   float sums[kFilters / 2];
   for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
     mbarrier_wait_parity(full + 8 * stage, parity);
-    for (int first = mine * 64; first < p.positions; first += 128) {
+    for (int first = consumer * 64; first < p.positions; first += 128) {
       warpgroup_fence_operand(sums);
       wgmma_fence();
-      const uint32_t beside = p.planes == 1 ? 16 : uint32_t(p.plane_bytes);
-      uint32_t b = weights;
-#pragma unroll 1
-      for (int r = 0; r < p.window; ++r) {
-        uint32_t a = stages + stage * stage_bytes + uint32_t(r * p.line_bytes + first * 16);
-        int plane = 0;
-#pragma unroll 1
-        for (int chunk = 0; chunk < p.chunks; chunk += 2, b += 2 * kFilters * 16) {
-          Wgmma<T, kFilters>::template run<false, false>(sums, make_smem_descriptor<false>(a, beside, 128),
-                                                         make_smem_descriptor<false>(b, kFilters * 16, 128),
-                                                         r > 0 || chunk > 0);
-          a += 2 * beside;
-          plane += 2;
-          if (plane == p.planes) {
-            plane = 0;
-            a += 16 - uint32_t(p.planes) * beside;
-          }
-        }
-      }
+      multiply_windows<T, kFilters>(p, stages + stage * stage_bytes, first, weights, sums);
       wgmma_commit_group();
       wgmma_wait_group<0>();
       warpgroup_fence_operand(sums);
@@ -132,15 +154,8 @@ __global__ void __launch_bounds__(384, 1)
                                                                         start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
       if ((at < p.positions && sums[0] != sums[0]) || (at + 8 < p.positions && sums[2] != sums[2])) {
-        const char* const x = weights_there + weights_bytes + stage * stage_bytes + at * 16;
-        const char* const filter = weights_there + lane % 4 * 32;
-#pragma unroll 1
-        for (int i = 0; i < kFilters / 2; ++i) {
-          const float sum = window_sum<T, kFilters>(p, x + i / 2 % 2 * 128, filter + (i / 4 * 8 + i % 2) * 16);
-#pragma unroll
-          for (int j = 0; j < kFilters / 2; ++j)
-            if (j == i && sums[j] != sums[j]) sums[j] = sum;
-        }
+        const char* const x = weights_pointer + weights_bytes + stage * stage_bytes + at * 16;
+        replace_nans<T, kFilters>(p, x, weights_pointer + lane % 4 * 32, sums);
       }
       __syncwarp();
       // Positions past the end of the line are not stored: GemmStore::transposed gets the number of those that exist,

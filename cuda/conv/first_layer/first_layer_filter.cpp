@@ -14,13 +14,13 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-constexpr int64_t kMostBand = 32;  // the most columns of the window times channels: kTilesOfN = 4
+constexpr int64_t kMostBand = 32;  // limit of the columns of the window times channels: kTilesOfN = 4
 
 struct Tiling {
   GroupConv p;
   GroupConvTiles tiles;
   FirstLayerFilterBlock b;
-  int64_t bundles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;  // steps: of a warp, over all tiles
+  int64_t channel_tiles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;  // steps: of a warp, over all tiles
   std::string why_not;
 };
 
@@ -43,7 +43,8 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,
                 x_pitch = 16 * int64_t(b.copies.divisor);
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
-  const int64_t sums = l.threads * 16 * l.eights * 4;  // bytes: 16 floats a thread for each of kTilesOfN
+  const int64_t sums =
+      l.threads * 16 * l.eights * 4;  // bytes of all sums: a thread has 16 floats for each of kTilesOfN
   l.smem_bytes = std::max(2 * buffer, sums);
   b.x_pitch = int32_t(x_pitch);
   b.x_offset = int32_t(x_offset);
@@ -80,9 +81,9 @@ Tiling tiling_of(const ConvProblem& problem, const Device& d) {
 
   FirstLayerFilterBlock& b = l.b;
   b.channels = p.in_channels;
-  b.walkers = kFirstLayerWarps / p.height.taps;
+  b.step_splits = kFirstLayerWarps / p.height.taps;
   l.eights = std::max<int64_t>(ceil_div<int64_t>(band, 8), 2);
-  l.threads = int64_t(b.walkers) * p.height.taps * 32;
+  l.threads = int64_t(b.step_splits) * p.height.taps * 32;
   bool found = false;
   for (int64_t columns = 128; !found && columns >= 16; columns /= 2)
     for (int64_t rows : {8, 4, 2, 1})
@@ -91,19 +92,19 @@ Tiling tiling_of(const ConvProblem& problem, const Device& d) {
     l.why_not = cat("needs ", l.smem_bytes, " bytes of shared memory for two tiles; the device has ", d.max_smem_bytes);
     return l;
   }
-  l.bundles = ceil_div(p.out_channels, kFirstLayerFilters);
+  l.channel_tiles = ceil_div(p.out_channels, kFirstLayerFilters);
   l.tiles.height = FastDivmod(p.height.tiles());
   l.tiles.width = FastDivmod(p.width.tiles());
-  l.tiles.bundles = FastDivmod(l.bundles);
+  l.tiles.channel_tiles = FastDivmod(l.channel_tiles);
   const double count = double(problem.y.shape[0]) * double(p.height.tiles()) * double(p.width.tiles());
-  if (count * double(l.bundles) >= double(int64_t(1) << 31)) {
-    l.why_not = cat("supports fewer than 2^31 tiles; got ", count * double(l.bundles));
+  if (count * double(l.channel_tiles) >= double(int64_t(1) << 31)) {
+    l.why_not = cat("supports fewer than 2^31 tiles; got ", count * double(l.channel_tiles));
     return l;
   }
   l.tiles.count = uint32_t(count);
-  l.tiles.walkers = uint32_t(std::min<int64_t>(l.tiles.count, ceil_div<int64_t>(d.sm_count, l.bundles)));
-  l.steps = ceil_div<int64_t>(l.tiles.count, l.tiles.walkers) *
-            ceil_div<int64_t>(int64_t(p.height.tile) * b.steps.divisor, b.walkers);
+  l.tiles.splits = uint32_t(std::min<int64_t>(l.tiles.count, ceil_div<int64_t>(d.sm_count, l.channel_tiles)));
+  l.steps = ceil_div<int64_t>(l.tiles.count, l.tiles.splits) *
+            ceil_div<int64_t>(int64_t(p.height.tile) * b.steps.divisor, b.step_splits);
   return l;
 }
 
@@ -134,20 +135,20 @@ struct FirstLayerFilter final : Engine<ConvProblem> {
     const double clocks_us = 1e3 * d.fp32_gflop_s / (2.0 * 128 * d.sm_count);
     const double shared_us = double(l.steps) * visits * double(l.threads / 32) / clocks_us / kShareOfVisits;
     return 4 + std::max(shared_us + 3,
-                        roofline_us(0, conv_bytes(p) * double(l.bundles > 1 ? 1.2 : 1), d, kShareOfCopyRate));
+                        roofline_us(0, conv_bytes(p) * double(l.channel_tiles > 1 ? 1.2 : 1), d, kShareOfCopyRate));
   }
   size_t workspace_bytes(const ConvProblem& p, const Device& d, const Config&) const override {
-    return tiling_of(p, d).tiles.walkers * size_t(p.w.numel()) * sizeof(float);
+    return tiling_of(p, d).tiles.splits * size_t(p.w.numel()) * sizeof(float);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {
     const Tiling l = tiling_of(p, d);
     auto kernel = cuda::load_kernel(kernel_of(operand_dtype(p), l.eights), d.place.index, int(l.smem_bytes));
     cuda::LaunchConfig config;
-    config.grid = {unsigned(l.bundles * l.tiles.walkers)};
+    config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};
     config.block = {unsigned(l.threads)};
     config.smem_bytes = unsigned(l.smem_bytes);
     return make_plan<ConvProblem>(
-        [=, add = filter_reduce(p, l.tiles.walkers, d)](const ConvArgs& a, void* workspace, Stream stream) {
+        [=, add = filter_reduce(p, l.tiles.splits, d)](const ConvArgs& a, void* workspace, Stream stream) {
           cuda::launch(*kernel, config, stream, l.p, l.tiles, l.b, a.x, a.dy, workspace);
           add(workspace, a.out, stream);
         });

@@ -5,7 +5,7 @@
 // with n = column * channels + channel. This is a matrix product whose right side is a band of x as it is stored. Rows
 // of x are copied from a multiple of 16 bytes on. The elements of the band are then read one by one, at any offset. (An
 // implicit product over all taps would instead gather each element of x for each tap.)
-// Grid: tiles of 64 filters x walkers over the tiles of dy. Block: up to 16 warps. Shared memory (dynamic): two buffers
+// Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps. Shared memory (dynamic): two buffers
 // with a tile of dy and of x each. Numerics: sums in float32; float32 operands are rounded to TF32.
 // Bound by memory: 7x7 at stride 2 has 28 shared-memory accesses for 12 products of 16 x 8 x 16, and reads dy once.
 #include "cuda/conv/first_layer/first_layer_filter_params.h"
@@ -16,30 +16,98 @@
 
 namespace minidnn {
 
-// Writes partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds.
+// The sums of a warp: `filters` filters from first_filter on, row r of the window.
+struct FirstLayerFilterWarp {
+  int32_t first_filter, filters, r;
+  int32_t lane, warp;   // numbers in the warp and in the block
+  uint32_t tile_split;  // which tiles the block sums over
+  int32_t step_split;   // which steps of these tiles the warp sums over
+};
+
+// Adds the products of a step: pixels of dy from number `pixel` on times a band of x. `dy` is the tile of dy in shared
+// memory. `x` is the lane's first element of the band; from pixel to pixel it moves by pixel_stride elements.
+template <class T, int kSixteens, int kTilesOfN>
+__device__ __forceinline__ void add_step(const char* dy, int32_t pixel, const T* x, int32_t pixel_stride, int32_t lane,
+                                         float (&sums)[kSixteens][kTilesOfN][4]) {
+  constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
+  uint32_t of_x[kTilesOfN][2];
+#pragma unroll
+  for (int n = 0; n < kTilesOfN; ++n)
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      if constexpr (sizeof(T) == 4) {
+        of_x[n][half] = cvt_rna_tf32(x[n * 8 + (lane % 4 + half * 4) * pixel_stride]);
+      } else {
+        const T* const two = x + (n * 8 + (lane % 4 * 2 + half * 8) * pixel_stride);
+        of_x[n][half] = uint32_t(two[0].bits) | uint32_t(two[pixel_stride].bits) << 16;
+      }
+    }
+#pragma unroll
+  for (int m = 0; m < kSixteens; ++m) {
+    uint32_t of_dy[4];
+    if constexpr (sizeof(T) == 4) {
+      const T* const four = reinterpret_cast<const T*>(dy) + (pixel + lane % 4) * kPitch + m * 16 + lane / 4;
+#pragma unroll
+      for (int k = 0; k < 4; ++k) of_dy[k] = cvt_rna_tf32(four[k / 2 * 4 * kPitch + k % 2 * 8]);
+    } else {
+      const int32_t offset = (pixel + lane % 8 + lane / 16 * 8) * kPitch + m * 16 + lane / 8 % 2 * 8;
+      ldmatrix_x4_trans(of_dy, cvta_to_shared(dy) + offset * int(sizeof(T)));
+    }
+#pragma unroll
+    for (int n = 0; n < kTilesOfN; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
+  }
+}
+
+// Adds the sums of all step splits in shared memory, in their order, and stores them as a partial sum of dw.
+template <class T, int kSixteens, int kTilesOfN>
+__device__ __forceinline__ void store_partial_sums(const GroupConv& p, const FirstLayerFilterBlock& b,
+                                                   const FirstLayerFilterWarp& w, float* shared,
+                                                   const float (&sums)[kSixteens][kTilesOfN][4], float* partial_sums) {
+  constexpr int kSums = kSixteens * kTilesOfN * 4;
+  float* const all_sums = shared + w.lane;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i)
+    all_sums[(w.warp * kSums + i) * 32] = sums[i / (kTilesOfN * 4)][i / 4 % kTilesOfN][i % 4];
+  __syncthreads();
+  if (w.step_split > 0) return;
+#pragma unroll 1
+  for (int i = 0; i < kSums; ++i) {
+    const int32_t filter = i / (kTilesOfN * 4) * 16 + i % 4 / 2 * 8 + w.lane / 4;
+    const int32_t n = i / 4 % kTilesOfN * 8 + w.lane % 4 * 2 + i % 2, column = n / b.channels, channel = n % b.channels;
+    if (filter >= w.filters || column >= p.width.taps) continue;
+    float sum = 0;
+    for (int split = 0; split < b.step_splits; ++split)
+      sum += all_sums[((split * p.height.taps + w.r) * kSums + i) * 32];
+    const int64_t weight = (int64_t(w.tile_split) * p.out_channels + w.first_filter + filter) * b.channels + channel;
+    partial_sums[(weight * p.height.taps + w.r) * p.width.taps + column] = sum;
+  }
+}
+
+// Computes partial sums of dw, [split of the tiles][filter][channel][window], which filter_reduce.cu adds.
 // kTilesOfN: the number of tiles of 8 along n; together they cover the window's columns times channels.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
-                            const __grid_constant__ FirstLayerFilterBlock b, const T* x, const T* dy, float* parts) {
+                            const __grid_constant__ FirstLayerFilterBlock b, const T* x, const T* dy,
+                            float* partial_sums) {
   extern __shared__ float4 shared[];
-  constexpr int kElements = 16 / sizeof(T);  // in a copy
-  constexpr int kPixels = 2 * kElements;     // in a step
-  constexpr int kSixteens = kFirstLayerFilters / 16, kSums = kSixteens * kTilesOfN * 4;
+  constexpr int kElements = 16 / sizeof(T);  // elements of a copy of 16 bytes
+  constexpr int kPixels = 2 * kElements;     // pixels of a step
+  constexpr int kSixteens = kFirstLayerFilters / 16;
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
   char* const buffers = reinterpret_cast<char*>(shared);
-  uint32_t slab = blockIdx.x;
-  const int32_t first_filter = tiles.bundles.divmod(slab) * kFirstLayerFilters;
+  uint32_t tile_split = blockIdx.x;
+  const int32_t first_filter = tiles.channel_tiles.divmod(tile_split) * kFirstLayerFilters;
   const int32_t filters = min_of(kFirstLayerFilters, p.out_channels - first_filter);
   const int32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-  const int32_t walker = warp / p.height.taps, r = warp % p.height.taps;
+  const int32_t step_split = warp / p.height.taps, r = warp % p.height.taps;
 
   const auto first_element = [&](const GroupConvTile& tile) {
-    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // the first of a row of x that the tile needs
+    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // first element that the tile reads
   };
-  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.position + tiles.walkers, 0, 0}; };
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, 0, 0}; };
   const auto load = [&](const GroupConvStep& s, int buffer) {
-    const GroupConvTile tile(p, tiles, s.position);
+    const GroupConvTile tile(p, tiles, s.tile);
     const uint32_t to = cvta_to_shared(buffers + buffer * b.buffer);
     {
       constexpr int kCopies = kFirstLayerFilters / kElements;  // for a pixel
@@ -72,65 +140,25 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
 
   float sums[kSixteens][kTilesOfN][4] = {};
   const auto compute = [&](const GroupConvStep& s, int buffer) {
-    const GroupConvTile tile(p, tiles, s.position);
-    const int32_t apart = p.width.stride * b.channels;  // elements of x from pixel to pixel
+    const GroupConvTile tile(p, tiles, s.tile);
+    const int32_t pixel_stride = p.width.stride * b.channels;  // elements of x from pixel to pixel
     const char* const here = buffers + buffer * b.buffer;
     const T* const band = reinterpret_cast<const T*>(here + b.x_offset + r * b.x_pitch) +
                           (first_element(tile) & (kElements - 1)) + lane / 4;
     const int32_t all = p.height.tile * b.steps.divisor;
 #pragma unroll 1
-    for (int32_t i = walker; i < all; i += b.walkers) {
+    for (int32_t i = step_split; i < all; i += b.step_splits) {
       uint32_t row = i;
       const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
-      const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * apart);
-      uint32_t of_x[kTilesOfN][2];
-#pragma unroll
-      for (int n = 0; n < kTilesOfN; ++n)
-#pragma unroll
-        for (int half = 0; half < 2; ++half) {
-          if constexpr (sizeof(T) == 4) {
-            of_x[n][half] = cvt_rna_tf32(from[n * 8 + (lane % 4 + half * 4) * apart]);
-          } else {
-            const T* const two = from + (n * 8 + (lane % 4 * 2 + half * 8) * apart);
-            of_x[n][half] = uint32_t(two[0].bits) | uint32_t(two[apart].bits) << 16;
-          }
-        }
-#pragma unroll
-      for (int m = 0; m < kSixteens; ++m) {
-        uint32_t of_dy[4];
-        if constexpr (sizeof(T) == 4) {
-          const T* const four = reinterpret_cast<const T*>(here) + (pixel + lane % 4) * kPitch + m * 16 + lane / 4;
-#pragma unroll
-          for (int k = 0; k < 4; ++k) of_dy[k] = cvt_rna_tf32(four[k / 2 * 4 * kPitch + k % 2 * 8]);
-        } else {
-          const int32_t place = (pixel + lane % 8 + lane / 16 * 8) * kPitch + m * 16 + lane / 8 % 2 * 8;
-          ldmatrix_x4_trans(of_dy, cvta_to_shared(here) + place * int(sizeof(T)));
-        }
-#pragma unroll
-        for (int n = 0; n < kTilesOfN; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
-      }
+      const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * pixel_stride);
+      add_step<T>(here, pixel, from, pixel_stride, lane, sums);
     }
   };
-  for_each_step({slab, 0, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
+  for_each_step({tile_split, 0, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
   griddep_launch_dependents();
 
-  // Walker 0 of each row of the window adds the sums of all its walkers, in their order.
-  float* const all_sums = reinterpret_cast<float*>(shared) + lane;
-#pragma unroll
-  for (int i = 0; i < kSums; ++i)
-    all_sums[(warp * kSums + i) * 32] = sums[i / (kTilesOfN * 4)][i / 4 % kTilesOfN][i % 4];
-  __syncthreads();
-  if (walker > 0) return;
-#pragma unroll 1
-  for (int i = 0; i < kSums; ++i) {
-    const int32_t filter = i / (kTilesOfN * 4) * 16 + i % 4 / 2 * 8 + lane / 4;
-    const int32_t n = i / 4 % kTilesOfN * 8 + lane % 4 * 2 + i % 2, column = n / b.channels, channel = n % b.channels;
-    if (filter >= filters || column >= p.width.taps) continue;
-    float sum = 0;
-    for (int w = 0; w < b.walkers; ++w) sum += all_sums[((w * p.height.taps + r) * kSums + i) * 32];
-    const int64_t weight = (int64_t(slab) * p.out_channels + first_filter + filter) * b.channels + channel;
-    parts[(weight * p.height.taps + r) * p.width.taps + column] = sum;
-  }
+  store_partial_sums<T>(p, b, {first_filter, filters, r, lane, warp, tile_split, step_split},
+                        reinterpret_cast<float*>(shared), sums, partial_sums);
 }
 
 }  // namespace minidnn

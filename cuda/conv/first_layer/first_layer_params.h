@@ -10,7 +10,7 @@ namespace minidnn {
 // (one or several). A line of x stores its chunks in `planes` planes: chunk c is number c / planes of plane c % planes.
 // Therefore neighbouring windows begin at neighbouring chunks of a plane.
 struct FirstLayerParams {
-  GemmOutput y;                    // rows are positions, columns are filters
+  GemmOutput y;                    // its rows are positions, its columns are filters
   FastDivmod lines;                // lines of y in an image
   FastDivmod filters;              // tiles of filters
   int32_t tiles = 0;               // lines of y in all images: the tiles of each tile of filters

@@ -27,8 +27,8 @@ __global__ void __launch_bounds__(256) conv_pad_channels(const __grid_constant__
       if (p.round) pixel.channel[c] = cvt_rna_tf32(__uint_as_float(pixel.channel[c]));
   }
   const uint32_t at = uint32_t(i) - line * p.columns.divisor, in_plane = p.planes.quotient(at);
-  const uint32_t place = (at - in_plane * p.planes.divisor) * uint32_t(p.plane) + in_plane;
-  reinterpret_cast<Pixel*>(out)[i - at + place] = pixel;
+  const uint32_t offset = (at - in_plane * p.planes.divisor) * uint32_t(p.plane) + in_plane;
+  reinterpret_cast<Pixel*>(out)[i - at + offset] = pixel;
 }
 
 }  // namespace minidnn

@@ -8,11 +8,11 @@ namespace minidnn {
 // out[image][row][column] is a pixel of a few channels: x[image][row - before[0]][column - before[1]], or zeros outside
 // of x.
 struct PadChannels {
-  int64_t pixels = 0;                                   // in all of out
-  FastDivmod rows, columns;                             // of an image of out
+  int64_t pixels = 0;                                   // pixels of all images of out
+  FastDivmod rows, columns;                             // rows and columns of an image of out
   int32_t before[2]{};                                  // rows and columns of zeros before those of x
   int32_t size[2]{};                                    // rows and columns of an image of x
-  int32_t channels = 0;                                 // of x
+  int32_t channels = 0;                                 // channels of x
   FastDivmod planes;                                    // column c is stored in plane c % planes, at c / planes
   int32_t plane = 0;                                    // columns of a plane
   int32_t round = 0;                                    // whether float32 is rounded to TF32

@@ -18,12 +18,12 @@ constexpr int64_t kMostChannels = 8;
 
 struct Taps {
   Padded x, w;
-  ConvProblem problem;         // the problem on the copies
+  ConvProblem problem;         // the same convolution, on the padded copies
   TransformProblem filters{};  // copies dw from its padded layout to its own
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
-    int64_t channels = 4;  // of a pixel: neighbouring windows start at multiples of 16 bytes
+    int64_t channels = 4;  // channels of a pixel in the copies: neighbouring windows start at multiples of 16 bytes
     while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
     auto columns_of = [&](int64_t least) {
       return ceil_div(least * channels * item, int64_t(16)) * 16 / channels / item;

@@ -49,9 +49,9 @@ struct LineSpan {
 
   // The longest span that starts at line `at` and ends before `last`.
   __device__ LineSpan(const HaloLines& w, int at, int last) {
-    const uint32_t column = w.lines.quotient(uint32_t(at));
-    line = at - int(column * w.lines.divisor);
-    count = min_of(int(w.lines.divisor) - line, last - at);
+    const uint32_t column = w.per_image.quotient(uint32_t(at));
+    line = at - int(column * w.per_image.divisor);
+    count = min_of(int(w.per_image.divisor) - line, last - at);
     image = int(w.segments.quotient(column));
     segment = int(column - uint32_t(image) * w.segments.divisor);
   }

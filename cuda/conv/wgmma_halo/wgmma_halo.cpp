@@ -102,13 +102,13 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.backwards = l.backward != (c.flip != 0);
   const int64_t segments = ceil_div(out.shape[3], positions), count = out.shape[0] * out.shape[2] * segments;
   if (count >= int64_t(1) << 31) return l.why = cat("supports fewer than 2^31 lines of positions; got ", count), l;
-  p.walk.count = int32_t(count);
-  p.walk.lines = FastDivmod(out.shape[2]);
-  p.walk.segments = FastDivmod(segments);
-  p.walk.first_line = int32_t(l.backward ? g.pad[1] - reach[0] : -g.pad[1]);
-  p.walk.first_column = int32_t(l.backward ? g.pad[2] - reach[1] : -g.pad[2]);
-  p.walk.line_step = int32_t(g.dilation[1]);
-  p.walk.column_step = int32_t(g.dilation[2]);
+  p.lines.count = int32_t(count);
+  p.lines.per_image = FastDivmod(out.shape[2]);
+  p.lines.segments = FastDivmod(segments);
+  p.lines.first_line = int32_t(l.backward ? g.pad[1] - reach[0] : -g.pad[1]);
+  p.lines.first_column = int32_t(l.backward ? g.pad[2] - reach[1] : -g.pad[2]);
+  p.lines.line_step = int32_t(g.dilation[1]);
+  p.lines.column_step = int32_t(g.dilation[2]);
   l.box = positions + reach[1];
   if (l.box > 256) return l.why = cat("supports lines of positions that read at most 256 pixels; got ", l.box), l;
   p.x_bytes = int32_t(l.box * kRow);
@@ -116,8 +116,8 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
 
   // Three warpgroups compute one line each, and all lines of x that they read are in shared memory.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
-  const int64_t room = d.max_smem_bytes - 1024 - 8 * (2 * kHaloSlots + 1) - weights;
-  p.x_slots = int32_t(min_of(max_of(room, int64_t(0)) / p.x_pitch, int64_t(kHaloSlots)));
+  const int64_t free_bytes = d.max_smem_bytes - 1024 - 8 * (2 * kHaloSlots + 1) - weights;
+  p.x_slots = int32_t(min_of(max_of(free_bytes, int64_t(0)) / p.x_pitch, int64_t(kHaloSlots)));
   if (p.x_slots < least)
     return l.why = cat("needs ", taps, " taps of 8 KB and ", least, " lines of ", p.x_pitch,
                        " bytes in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ", kHaloSlots,
@@ -166,7 +166,7 @@ struct FilterLaunch {
   int64_t box = 0;      // pixels of x that a line of 64 positions reads
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
   int64_t cluster = 1;  // blocks that add their sums to each other before they write
-  int64_t parts() const { return blocks / cluster; }
+  int64_t partial_sums() const { return blocks / cluster; }
   std::string why;
 };
 
@@ -193,13 +193,13 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
 
   const int64_t segments = ceil_div(g.y.size[2], int64_t(64)), count = g.images * g.y.size[1] * segments;
   if (count >= int64_t(1) << 31) return l.why = cat("supports fewer than 2^31 lines of positions; got ", count), l;
-  p.walk.count = int32_t(count);
-  p.walk.lines = FastDivmod(g.y.size[1]);
-  p.walk.segments = FastDivmod(segments);
-  p.walk.first_line = int32_t(-g.pad[1]);
-  p.walk.first_column = int32_t(-g.pad[2]);
-  p.walk.line_step = int32_t(g.dilation[1]);
-  p.walk.column_step = int32_t(g.dilation[2]);
+  p.lines.count = int32_t(count);
+  p.lines.per_image = FastDivmod(g.y.size[1]);
+  p.lines.segments = FastDivmod(segments);
+  p.lines.first_line = int32_t(-g.pad[1]);
+  p.lines.first_column = int32_t(-g.pad[2]);
+  p.lines.line_step = int32_t(g.dilation[1]);
+  p.lines.column_step = int32_t(g.dilation[2]);
   l.box = 64 + (l.columns - 1) * g.dilation[2];
   if (l.box > 256) return l.why = cat("supports lines of 64 positions that read at most 256 pixels; got ", l.box), l;
   p.x_bytes = int32_t(l.box * kRow);
@@ -208,9 +208,9 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   // least_x: the lines of x that one line of the window still holds while another one waits, and those that are loaded
   // meanwhile.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
-  const int64_t room = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
-  const int64_t more = min_of(room / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
-  if (room < 0 || more < 1)
+  const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
+  const int64_t more = min_of(free_bytes / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
+  if (free_bytes < 0 || more < 1)
     return l.why = cat("needs ", least_x + 1, " lines of x of ", p.x_pitch,
                        " bytes and 3 of dy in shared memory; the device has ", d.max_smem_bytes, " bytes, and at most ",
                        kHaloSlots, " lines are supported"),
@@ -223,8 +223,8 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
     l.cluster = 2;
     l.blocks = l.blocks / 2 * 2;
   }
-  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // the sums that a block sends
-  p.part_stride = c.w.numel();
+  l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);  // bytes of the sums that a block sends
+  p.partial_sum_stride = c.w.numel();
   return l;
 }
 
@@ -235,7 +235,7 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
   return s;
 }
 
-constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // of each SM (docs/notes/gemm.md)
+constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // rates of each SM (docs/notes/gemm.md)
 
 // On-chip time and memory time overlap, least so where they are equal.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
@@ -249,7 +249,7 @@ double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   // n / 4.
   const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
-  const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2;
+  const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2;
   const double rounds = double(ceil_div(l.tiles * l.blocks, int64_t(d.sm_count)));
   const double start = taps * 8192 / kL2BytesOfClock + 4000;
   return overlapped(rounds * (lines * line + start) / kClocksOfUs, conv_bytes(c), d);
@@ -262,11 +262,11 @@ double filter_us(const ConvProblem& c, const Device& d) {
   const double multiply = l.p.lines_each * 4.0 * std::max(32.0 * double(l.columns), 16 + 16.0 * double(l.columns));
   const double load = double(l.p.x_bytes + 64 * kRow) / kL2BytesOfClock;
   const double line = std::max(multiply, load) * 1.06 + 30;
-  const double lines = double(ceil_div(int64_t(l.p.walk.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
+  const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-  // The terms added: a second launch, and the parts, which are written and read once, mostly in the L2.
+  // The terms added: a second launch, and the partial sums, which are written and read once, mostly in the L2.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
-         double(l.parts() * l.p.part_stride) * 8 / 3.3e6;
+         double(l.partial_sums() * l.p.partial_sum_stride) * 8 / 3.3e6;
 }
 
 std::unique_ptr<Plan<ConvProblem>> product_plan(const ConvProblem& p, const Device& d, int64_t positions) {
@@ -300,7 +300,8 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   launch.smem_bytes = unsigned(l.smem_bytes);
   launch.programmatic = true;
   return make_plan<ConvProblem>([=, x = map_of(p.x, l.box), dy = map_of(p.y, 64),
-                                 add = SplitKReduce(task, task.views.front(), l.parts(), d), device = d.place.index,
+                                 add = SplitKReduce(task, task.views.front(), l.partial_sums(), d),
+                                 device = d.place.index,
                                  filter = l.p](const ConvArgs& args, void* workspace, Stream stream) {
     WgmmaHaloFilterParams now = filter;
     now.x = encoded(x, args.x, device);
@@ -340,7 +341,7 @@ struct WgmmaHalo final : Engine<ConvProblem> {
     const OperandRelayout<ConvProblem> r = relayout(problem);
     if (!is_filter(problem)) return r.bytes;
     const FilterLaunch l = filter_launch(r.problem, d);
-    return r.bytes + size_t(l.parts() * l.p.part_stride) * sizeof(float);
+    return r.bytes + size_t(l.partial_sums() * l.p.partial_sum_stride) * sizeof(float);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config& config) const override {
     const OperandRelayout<ConvProblem> r = relayout(p);

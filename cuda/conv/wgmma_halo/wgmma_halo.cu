@@ -18,13 +18,13 @@ namespace minidnn {
 
 // Epilogue: stores activation(sum + bias + c) to y; c may be the same memory as y. A lane holds the sums of filters
 // lane / 4 and lane / 4 + 8, at two neighbouring positions of every eight. kStore = lines: positions are contiguous in
-// y and c, in groups of four that exist or not as a whole. kStore = turned: the same holds for filters. In both cases
-// neighbouring lanes exchange 16-bit results (transposed for `turned`). Then each lane has four contiguous results, and
-// four lanes write a sector of 32 bytes.
+// y and c, in groups of four that exist or not as a whole. kStore = transposed: the same holds for filters. In both
+// cases neighbouring lanes exchange 16-bit results. Then each lane has four contiguous results, and four lanes write a
+// sector of 32 bytes.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
-__device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& walk,
+__device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& span,
                                            int line, int filter, float (&sums)[kPositions / 2]) {
-  const int lane = int(threadIdx.x) % 32, row = filter + lane / 4, column = walk.segment * kPositions;
+  const int lane = int(threadIdx.x) % 32, row = filter + lane / 4, column = span.segment * kPositions;
   float bias[2];
 #pragma unroll
   for (int r = 0; r < 2; ++r)
@@ -35,9 +35,9 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     return activate<kActivation>(sum, args.activation_alpha);
   };
   const auto at = [&](const WgmmaHaloParams::Strides& s, int first_row, int first_column) {
-    return walk.image * s.image + line * s.line + first_column * s.column + first_row * s.row;
+    return span.image * s.image + line * s.line + first_column * s.column + first_row * s.row;
   };
-  const auto place = [&](int first_row, int first_column) {
+  const auto y_at = [&](int first_row, int first_column) {
     return static_cast<Y*>(args.y) + at(p.y, first_row, first_column);
   };
   const auto c_at = [&](int first_row, int first_column) {
@@ -45,7 +45,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
   };
   if constexpr (kStore == GemmStore::any) {
     const int first = column + lane % 4 * 2;
-    Y* const y = place(row, first);
+    Y* const y = y_at(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
     // r: which of the lane's two filters sum i belongs to; q: the output position of sum i
@@ -57,7 +57,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
   } else {
     constexpr bool kTransposed = kStore == GemmStore::transposed;
     // Stores four results: the two sums from index i and the two from `next`, after an exchange with the neighbouring
-    // lane. The sums at i belong to filter r; those at `next` belong to filter r too, or (turned) to the other filter.
+    // lane. The sums at i belong to filter r; those at `next` belong to filter r too, or (transposed) to the other filter.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
@@ -85,7 +85,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     if constexpr (kTransposed) {
       const int four = filter + (lane % 2 ? 8 : 0) + lane % 4 / 2 * 4, first = column + lane / 4;
       const int left = four < p.rows ? p.positions - first : 0;
-      Y* y = place(four, first);
+      Y* y = y_at(four, first);
       const Y* c = c_at(four, first);
 #pragma unroll
       for (int j = 0; j < kPositions / 8; ++j, y += 8 * p.y.column, c += kC ? 8 * p.c.column : 0)
@@ -95,7 +95,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int left = row + 8 * r < p.rows ? p.positions - first : 0;
-        Y* const y = place(row + 8 * r, first);
+        Y* const y = y_at(row + 8 * r, first);
         const Y* const c = c_at(row + 8 * r, first);
 #pragma unroll
         for (int j = 0; j < kPositions / 16; ++j)
@@ -117,7 +117,7 @@ template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo(const __grid_constant__ WgmmaHaloParams p, const __grid_constant__ GemmArgs args) {
-  constexpr uint32_t kTap = 64 * 128;  // bytes of weights
+  constexpr uint32_t kTap = 64 * 128;  // bytes of the weights of a tap
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
@@ -125,9 +125,9 @@ __global__ void __launch_bounds__(512, 1)
   HaloRing x{weights + uint32_t(taps) * kTap, uint32_t(p.x_pitch), cvta_to_shared(barriers), p.x_slots};
   const uint32_t weights_full = x.barriers + 16 * kHaloSlots;
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
-  const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
-            last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.walk.line_step;  // lines of x in addition to those of y
+  const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
+            last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // lines of x in addition to those of y
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -154,15 +154,15 @@ __global__ void __launch_bounds__(512, 1)
         tma_load(to, &p.w, weights_full, 0, {kAlongM ? tile : 0, column, line, kAlongM ? 0 : tile, 0});
       }
     for (int at = first; at < last;) {
-      const LineSpan walk(p.walk, at, last);
-      const int column = p.walk.first_column + walk.segment * kPositions, line = p.walk.first_line + walk.line;
+      const LineSpan span(p.lines, at, last);
+      const int column = p.lines.first_column + span.segment * kPositions, line = p.lines.first_line + span.line;
 #pragma unroll 1
-      for (int i = 0; i < walk.count + reach; ++i, x.next()) {
+      for (int i = 0; i < span.count + reach; ++i, x.next()) {
         x.wait_empty();
         mbarrier_arrive_expect_tx(x.full(), uint32_t(p.x_bytes));
-        tma_load(x.slot(), &p.x, x.full(), 0, {0, column, line + i, walk.image, 0});
+        tma_load(x.slot(), &p.x, x.full(), 0, {0, column, line + i, span.image, 0});
       }
-      at += walk.count;
+      at += span.count;
     }
     griddep_launch_dependents();
     return;
@@ -175,17 +175,17 @@ __global__ void __launch_bounds__(512, 1)
       if (threadIdx.x % 32 == 0) mbarrier_arrive(x.empty());
     }
   };
-  const uint32_t column_step = uint32_t(p.walk.column_step) * 128 >> 4;
+  const uint32_t column_step = uint32_t(p.lines.column_step) * 128 >> 4;
   const int over = min_of(3, reach + 1);  // lines of x that a warpgroup releases after its line of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
-  int mine = first + group - 1;  // the next line of this warpgroup
+  int own_line = first + group - 1;  // the next line of this warpgroup
   for (int at = first; at < last;) {
-    const LineSpan walk(p.walk, at, last);
+    const LineSpan span(p.lines, at, last);
     int passed = 0;
 #pragma unroll 1
-    for (; mine < at + walk.count; mine += 3) {
-      const int line = mine - at;
+    for (; own_line < at + span.count; own_line += 3) {
+      const int line = own_line - at;
       pass(line - passed);
       passed = line;
       HaloRing of_tap = x;
@@ -202,7 +202,7 @@ __global__ void __launch_bounds__(512, 1)
           for (int k = 0; k < kSteps; ++k)  // a step of 16 channels
             Wgmma<T, kPositions>::template run<kAlongM, false>(sums, a + k * (kAlongM ? 2048 >> 4 : 32 >> 4),
                                                                b + k * (32 >> 4), r > 0 || s > 0 || k > 0);
-        of_tap.skip(p.walk.line_step);
+        of_tap.skip(p.lines.line_step);
       }
       wgmma_commit_group();
       wgmma_wait_group<0>();
@@ -210,10 +210,10 @@ __global__ void __launch_bounds__(512, 1)
       pass(over);
       passed += over;
       store_line<T, Y, kPositions, kActivation, kBias, kC, kStore>(
-          p, args, walk, walk.line + line, int(blockIdx.y) * 64 + int(threadIdx.x) / 32 % 4 * 16, sums);
+          p, args, span, span.line + line, int(blockIdx.y) * 64 + int(threadIdx.x) / 32 % 4 * 16, sums);
     }
-    pass(walk.count + reach - passed);
-    at += walk.count;
+    pass(span.count + reach - passed);
+    at += span.count;
   }
 }
 

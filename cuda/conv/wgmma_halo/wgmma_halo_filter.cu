@@ -82,7 +82,7 @@ __device__ __forceinline__ void store_filter(const WgmmaHaloFilterParams& p, flo
                                              const float (&sums)[n], const FilterTile& tile) {
   const int lane = int(threadIdx.x) % 32;
   const int row = tile.filter + int(threadIdx.x) / 32 % 4 * 16 + lane / 4, taps = p.window_lines * p.window_columns;
-  float* const to = partial_sums + blockIdx.x / kBlocks * p.part_stride +
+  float* const to = partial_sums + blockIdx.x / kBlocks * p.partial_sum_stride +
                     (int64_t(row) * taps + tile.line * p.window_columns + tile.column) * p.channels;
 #pragma unroll
   for (int j = 0; j < kKept / 4; ++j) {
@@ -117,9 +117,9 @@ __global__ void __launch_bounds__(512, 1)
   const int first_line = p.line_groups.divmod(job) * p.lines_each, filter = int(job) * 64;
   const int lines = min_of(p.lines_each, p.window_lines - first_line);
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
-  const int first = int(int64_t(p.walk.count) * blockIdx.x / gridDim.x),
-            last = int(int64_t(p.walk.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.walk.line_step;  // lines of x in addition to those of dy
+  const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
+            last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
+  const int reach = (lines - 1) * p.lines.line_step;  // lines of x in addition to those of dy
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -141,9 +141,9 @@ __global__ void __launch_bounds__(512, 1)
   if (group == 0) {
     setmaxnreg_dec<40>();
     for (int at = threadIdx.x > 0 ? last : first; at < last;) {
-      const LineSpan span(p.walk, at, last);
-      const int x_line = p.walk.first_line + first_line * p.walk.line_step + span.line;
-      const int x_column = p.walk.first_column + first_column * p.walk.column_step + span.segment * 64;
+      const LineSpan span(p.lines, at, last);
+      const int x_line = p.lines.first_line + first_line * p.lines.line_step + span.line;
+      const int x_column = p.lines.first_column + first_column * p.lines.column_step + span.segment * 64;
 #pragma unroll 1
       for (int i = 0; i < span.count + reach; ++i) {
         x.wait_empty();
@@ -164,8 +164,8 @@ __global__ void __launch_bounds__(512, 1)
     together();
     return;
   }
-  const int mine = group - 1;  // line of the window
-  if (mine >= lines) {
+  const int own_line = group - 1;  // line of the window
+  if (own_line >= lines) {
     together();
     together();
     return;
@@ -182,14 +182,14 @@ __global__ void __launch_bounds__(512, 1)
       release(x.empty());
     }
   };
-  const uint32_t columns = uint32_t(p.walk.column_step) * 128;
+  const uint32_t columns = uint32_t(p.lines.column_step) * 128;
   float sums[kColumns * 32];
   bool any = false;
   for (int at = first; at < last;) {
-    const LineSpan span(p.walk, at, last);
-    skip(mine * p.walk.line_step);
+    const LineSpan span(p.lines, at, last);
+    skip(own_line * p.lines.line_step);
     multiply_lines<T, kColumns>(x, dy, span.count, columns, any, sums);
-    skip(reach - mine * p.walk.line_step);
+    skip(reach - own_line * p.lines.line_step);
     at += span.count;
   }
   warpgroup_fence_operand(sums);
@@ -203,7 +203,7 @@ __global__ void __launch_bounds__(512, 1)
     exchange_halves(shared + (start - cvta_to_shared(shared)) + offset, start, offset, pitch, rank, sums);
   }
 
-  store_filter<kKept, kBlocks>(p, partial_sums, rank, sums, {filter, channel, first_line + mine, first_column});
+  store_filter<kKept, kBlocks>(p, partial_sums, rank, sums, {filter, channel, first_line + own_line, first_column});
 }
 
 }  // namespace minidnn

@@ -6,14 +6,14 @@
 
 namespace minidnn {
 
-constexpr int kHaloChannels = 64;  // of a pixel, 16 bits each: a row of 128 bytes in shared memory
-constexpr int kHaloSlots = 16;     // the maximum for a ring
+constexpr int kHaloChannels = 64;  // 16-bit channels of a pixel in a tile: 128 bytes of shared memory
+constexpr int kHaloSlots = 16;     // the most slots of a ring of lines
 
 // The work of a block is a contiguous span of lines, each of 64 or 128 positions. Lines are counted down one column of
 // an image, then down the next column.
 struct HaloLines {
   int32_t count = 0;                         // lines in all
-  FastDivmod lines, segments;                // of an image: lines, and segments of 64 or 128 positions in each
+  FastDivmod per_image, segments;            // lines of an image; segments of 64 or 128 positions of a line
   int32_t first_line = 0, first_column = 0;  // input coordinates that tap 0 reads for position 0
   int32_t line_step = 1, column_step = 1;    // input step from tap to tap
 };
@@ -22,12 +22,12 @@ struct HaloLines {
 // (for dx: 64 channels). For dx, the fields named x describe dy.
 struct WgmmaHaloParams {
   TensorMap x, w;  // (channel, column, line, image, 1); (channel, column, line, filter, 1)
-  HaloLines walk;
+  HaloLines lines;
   int32_t window_lines = 0, window_columns = 0, backwards = 0;
-  int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;  // bytes loaded into a slot, and from slot to slot
+  int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;  // of x: slots; bytes of a slot; bytes between slots
   int32_t rows = 0, positions = 0;                // filters of y, and positions in a line
   struct Strides {
-    int64_t image = 0, line = 0, column = 0, row = 0;  // elements
+    int64_t image = 0, line = 0, column = 0, row = 0;  // in elements; a row is a filter
   } y, c;
   int64_t bias_stride = 0;
 };
@@ -36,13 +36,13 @@ struct WgmmaHaloParams {
 // three lines and columns of the window.
 struct WgmmaHaloFilterParams {
   TensorMap x, dy;  // (channel, column, line, image, 1)
-  HaloLines walk;
+  HaloLines lines;
   FastDivmod channel_tiles, column_groups, line_groups;
-  int32_t window_lines = 0, window_columns = 0, lines_each = 0;  // of the window, and lines of a group
-  int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;                 // bytes loaded into a slot, and from slot to slot
+  int32_t window_lines = 0, window_columns = 0, lines_each = 0;  // lines and columns of the window; lines of a group
+  int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;                 // of x: slots; bytes of a slot; bytes between slots
   int32_t dy_slots = 0;
   int32_t filters = 0, channels = 0;
-  int64_t part_stride = 0;  // elements of one part of dw, [filter][line][column][channel]
+  int64_t partial_sum_stride = 0;  // elements of a partial sum of dw, [filter][line][column][channel]
 };
 
 }  // namespace minidnn

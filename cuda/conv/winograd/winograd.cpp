@@ -65,7 +65,7 @@ struct Sides {
 };
 
 // The fewest products that a result sums over in one dimension: taps for y and dx, positions for dw.
-int64_t least_met(const ConvProblem& p, const Sides& s, int j) {
+int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
   auto overlap = [&](int64_t at, int64_t count) {  // length of the overlap of [at, at + count) - before with [0, size)
     return min_of(size, at + count - before) - max_of(int64_t(0), at - before);
@@ -180,17 +180,17 @@ struct Buffers {
 Buffers buffers_of(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
   auto bytes = [](int64_t plane) { return size_t(ceil_div(plane * kWinogradPoints * 4, int64_t(256)) * 256); };
   size_t most = 0;
-  for (int64_t piece : {images, s.g.images % images}) {
-    if (!piece) continue;
-    const GemmTask task = products(p, s, piece, to_weights(p) && images < s.g.images);
+  for (int64_t batch : {images, s.g.images % images}) {
+    if (!batch) continue;
+    const GemmTask task = products(p, s, batch, to_weights(p) && images < s.g.images);
     most = std::max(most, simt_workspace_bytes(task, simt_configs(task, d).front()));
   }
   return {bytes(grid_of(s, *s.patches, images).plane), bytes(grid_of(s, *s.tiles, images).plane),
           bytes(filter_of(p, s.g).plane), most};
 }
 
-double pieces_us(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
-  const double pieces = double(ceil_div(s.g.images, images));
+double batches_us(const ConvProblem& p, const Sides& s, int64_t images, const Device& d) {
+  const double batches = double(ceil_div(s.g.images, images));
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const double buffers = 4.0 * kWinogradPoints * (double(in.plane) + double(out.plane));
   const double windows = 4.0 * kWinogradPoints * double(filter_of(p, s.g).plane);
@@ -198,7 +198,7 @@ double pieces_us(const ConvProblem& p, const Sides& s, int64_t images, const Dev
   const double rate = (buffers < 0.5 * double(d.l2_bytes) ? 2 : 1) * 0.85 * d.copy_gb_s * 1e3;
   const double in_and_out = conv_bytes(p) / (0.85 * d.copy_gb_s * 1e3);
   const double each = simt_estimate_us(products(p, s, images, to_weights(p) && images < s.g.images), d);
-  return 3 + in_and_out + windows / rate + pieces * (each + buffers / rate + 2 * 2.5);
+  return 3 + in_and_out + windows / rate + batches * (each + buffers / rate + 2 * 2.5);
 }
 
 std::vector<int64_t> piece_sizes(const ConvProblem& p, const Device& d) {
@@ -206,7 +206,7 @@ std::vector<int64_t> piece_sizes(const ConvProblem& p, const Device& d) {
   std::vector<std::pair<double, int64_t>> sizes;
   for (int64_t images = s.g.images; images > 0 && sizes.size() < 6;
        images = images == 1 ? 0 : ceil_div(images, int64_t(2)))
-    sizes.emplace_back(pieces_us(p, s, images, d), images);
+    sizes.emplace_back(batches_us(p, s, images, d), images);
   std::ranges::stable_sort(sizes);
   std::vector<int64_t> best;
   for (auto [us, images] : sizes) best.push_back(images);
@@ -222,7 +222,7 @@ KernelSpec output_spec(Activation a) {
 }
 
 struct WinogradPlan final : Plan<ConvProblem> {
-  struct Piece {
+  struct Batch {
     int64_t images = 0;
     WinogradGrid in, out;
     std::unique_ptr<GemmPlan> products;
@@ -231,14 +231,14 @@ struct WinogradPlan final : Plan<ConvProblem> {
   Sides s;
   Buffers buffers;
   WinogradFilter filter;
-  Piece piece, last;  // the last piece may have fewer images
+  Batch batch, last;  // the last batch may have fewer images
   bool vectors = false;
   std::shared_ptr<const cuda::Kernel> patches_in, tiles_in, windows, result;
 
   WinogradPlan(const ConvProblem& problem, const Device& d, int64_t images)
       : p(problem), s(problem), buffers(buffers_of(p, s, images, d)), filter(filter_of(p, s.g)) {
     const int device = d.place.index;
-    make(piece, images, d);
+    make(batch, images, d);
     if (int64_t rest = s.g.images % images) make(last, rest, d);
     patches_in = cuda::load_kernel(input_spec("WinogradPatch"), device);
     if (to_weights(p)) tiles_in = cuda::load_kernel(input_spec("WinogradGradient"), device);
@@ -248,11 +248,11 @@ struct WinogradPlan final : Plan<ConvProblem> {
     vectors = p.alignment >= 16 && y.space[2] == 1 && y.size[2] % 4 == 0 && y.space[1] % 4 == 0 && y.channel % 4 == 0 &&
               y.image % 4 == 0;
   }
-  void make(Piece& to, int64_t images, const Device& d) {
+  void make(Batch& to, int64_t images, const Device& d) {
     to.images = images;
     to.in = grid_of(s, *s.patches, images);
     to.out = grid_of(s, *s.tiles, images);
-    const GemmTask task = products(p, s, images, to_weights(p) && piece.images < s.g.images);
+    const GemmTask task = products(p, s, images, to_weights(p) && batch.images < s.g.images);
     to.products = simt_plan(task, d, simt_configs(task, d).front());
   }
 
@@ -274,8 +274,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
     const auto* x = static_cast<const float*>(p.direction == ConvDirection::backward_data ? a.dy : a.x);
     const int64_t of_windows_size = int64_t(filter.sums) * filter.results.divisor;
     if (!weights) launch(*windows, of_windows_size, stream, filter, static_cast<const float*>(a.w), of_windows);
-    for (int64_t image = 0; image < s.g.images; image += piece.images) {
-      const Piece& now = s.g.images - image < piece.images ? last : piece;
+    for (int64_t image = 0; image < s.g.images; image += batch.images) {
+      const Batch& now = s.g.images - image < batch.images ? last : batch;
       launch(*patches_in, now.in.size(), stream, tensor_of(*s.patches), now.in, s.before_row, s.before_column,
              x + image * s.patches->image, patches);
       GemmArgs args{patches, of_windows, nullptr, nullptr, tiles};
@@ -289,8 +289,9 @@ struct WinogradPlan final : Plan<ConvProblem> {
       if (weights) continue;
       const float* residual = static_cast<const float*>(a.residual);
       if (residual) residual += image * s.g.residual.image;
-      launch(*result, now.out.size(), stream, tensor_of(*s.tiles), tensor_of(s.g.residual), now.out, s.g.bias_stride,
-             int(vectors), float(a.activation_alpha), static_cast<const float*>(tiles),
+      const WinogradOutput output{tensor_of(*s.tiles), tensor_of(s.g.residual), now.out,
+                                  s.g.bias_stride,     int32_t(vectors),        float(a.activation_alpha)};
+      launch(*result, now.out.size(), stream, output, static_cast<const float*>(tiles),
              static_cast<const float*>(a.bias), residual, static_cast<float*>(a.out) + image * s.tiles->image);
     }
     if (weights)
@@ -314,13 +315,13 @@ struct Winograd final : Engine<ConvProblem> {
       if (s.g.stride[j] != 1 || s.g.dilation[j] != 1) return "needs stride 1 and dilation 1";
     }
     if (p.groups != 1) return cat("supports groups=1 only; got ", p.groups);
-    const int64_t tiles = s.tiles_of_image() * s.g.images, met = least_met(p, s, 1) * least_met(p, s, 2);
-    if (to_weights(p) && s.g.images * met < kLeastPositions)
+    const int64_t tiles = s.tiles_of_image() * s.g.images, least = least_products(p, s, 1) * least_products(p, s, 2);
+    if (to_weights(p) && s.g.images * least < kLeastPositions)
       return cat("needs at least ", kLeastPositions, " positions in each sum for the accuracy of float32; got ",
-                 s.g.images * met);
-    if (!to_weights(p) && (s.patch_channels < kLeastChannels || s.patch_channels * met < kLeastProducts))
+                 s.g.images * least);
+    if (!to_weights(p) && (s.patch_channels < kLeastChannels || s.patch_channels * least < kLeastProducts))
       return cat("needs at least ", kLeastProducts, " products and ", kLeastChannels,
-                 " channels in each sum for the accuracy of float32; got ", s.patch_channels * met, " and ",
+                 " channels in each sum for the accuracy of float32; got ", s.patch_channels * least, " and ",
                  s.patch_channels);
     for (int64_t size : {s.g.x.size[1], s.g.x.size[2], s.g.y.size[1], s.g.y.size[2], s.g.pad[1], s.g.pad[2]})
       if (size > kMost / 4) return cat("supports rows, columns and padding below 2^29; got ", size);
@@ -330,7 +331,7 @@ struct Winograd final : Engine<ConvProblem> {
     return simt_why_not(products(p, s, s.g.images, false));
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    return pieces_us(p, Sides(p), piece_sizes(p, d).front(), d);
+    return batches_us(p, Sides(p), piece_sizes(p, d).front(), d);
   }
   std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {
     std::vector<Config> configs;

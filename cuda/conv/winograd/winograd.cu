@@ -78,12 +78,12 @@ __global__ void __launch_bounds__(256)
   for (int a = 0; a < kWinogradPoints; ++a) to[a * f.plane] = out[a / 6][a % 6];
 }
 
-// Transforms the sums to y or dx. `vectors`: four elements of a row of y are 16 aligned bytes.
+// Transforms the sums to y or dx.
 template <Activation kActivation>
-__global__ void __launch_bounds__(256)
-    winograd_output(const __grid_constant__ WinogradTensor t, const __grid_constant__ WinogradTensor r,
-                    const __grid_constant__ WinogradGrid g, int64_t bias_stride, int vectors, float alpha,
-                    const float* buffer, const float* bias, const float* residual, float* y) {
+__global__ void __launch_bounds__(256) winograd_output(const __grid_constant__ WinogradOutput o, const float* buffer,
+                                                       const float* bias, const float* residual, float* y) {
+  const WinogradTensor &t = o.y, &r = o.residual;
+  const WinogradGrid& g = o.grid;
   const uint32_t i = thread_index();
   if (i >= g.size()) return;
   const WinogradTilePosition p = position_of(g, i);
@@ -93,9 +93,10 @@ __global__ void __launch_bounds__(256)
 #pragma unroll
   for (int a = 0; a < kWinogradPoints; ++a) in[a / 6][a % 6] = from[a * g.plane];
   transform<WinogradResult>(in, out);
-  const float add = bias ? bias[p.channel * bias_stride] : 0;
+  const float add = bias ? bias[p.channel * o.bias_stride] : 0;
   float* to = y + p.image * t.image + p.channel * t.channel + p.row * t.row + p.column * t.column;
-  const float* more = residual + p.image * r.image + p.channel * r.channel + p.row * r.row + p.column * r.column;
+  const float* from_residual =
+      residual + p.image * r.image + p.channel * r.channel + p.row * r.row + p.column * r.column;
 #pragma unroll
   for (int a = 0; a < 4; ++a) {
     if (p.row + a >= t.height) break;
@@ -103,11 +104,11 @@ __global__ void __launch_bounds__(256)
     for (int b = 0; b < 4; ++b) {
       if (p.column + b >= t.width) break;
       float v = out[a][b] + add;
-      if (residual) v += more[a * r.row + b * r.column];
-      out[a][b] = activate<kActivation>(v, alpha);
+      if (residual) v += from_residual[a * r.row + b * r.column];
+      out[a][b] = activate<kActivation>(v, o.alpha);
     }
     float* at = to + a * t.row;
-    if (vectors) {
+    if (o.vectors) {
       *reinterpret_cast<float4*>(at) = make_float4(out[a][0], out[a][1], out[a][2], out[a][3]);
     } else {
 #pragma unroll

@@ -83,9 +83,18 @@ struct WinogradGrid {
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
+// What winograd_output writes.
+struct WinogradOutput {
+  WinogradTensor y, residual;
+  WinogradGrid grid;
+  int64_t bias_stride = 0;
+  int32_t vectors = 0;  // whether four elements of a row of y are 16 aligned bytes
+  float alpha = 0;      // parameter of the activation
+};
+
 struct WinogradTilePosition {
   uint32_t tile, channel;
-  int32_t image, row, column;  // of the tile's first element
+  int32_t image, row, column;  // coordinates of the first element of the tile
 };
 MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
   WinogradTilePosition p;
@@ -105,7 +114,7 @@ struct WinogradFilter {
   FastDivmod results{};
   uint32_t sums = 0;
   int64_t origin = 0, sum = 0, result = 0, row = 0, column = 0;
-  int64_t plane = 0, pitch = 0;  // of the transforms
+  int64_t plane = 0, pitch = 0;  // strides of the transforms
 };
 
 }  // namespace minidnn

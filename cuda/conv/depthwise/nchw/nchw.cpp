@@ -38,7 +38,7 @@ struct NchwTiler {
         weight_pitch(round_up((l.window.columns ? l.window.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // The largest number of units, at most `most`, that a bundle may have. Its units either belong to one group, or each
+  // The largest number of units, at most `most`, that a channel tile may have. Its units either belong to one group, or each
   // is a group.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_chunk(all_units, std::min(most, all_units));
@@ -56,29 +56,30 @@ struct NchwTiler {
     const int64_t quads = equal_chunk(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
     b.quads = FastDivmod(quads);
-    int64_t threads;  // of a unit
+    int64_t threads;  // threads of a unit
     if (dw) {
       p.height.tile = int32_t(equal_chunk(rows, most_rows));
       const int64_t positions = quads * p.height.tile;
-      int64_t at_once = std::min<int64_t>(jobs, 64), walkers = 1;
+      int64_t at_once = std::min<int64_t>(jobs, 64), position_splits = 1;
       const int64_t most = threads_of_dw(int(of_unit));
       if (lanes > 1) {
         at_once = equal_chunk(jobs, most / 32);
-        walkers = 32 / lanes;
-        while (per_group * at_once * walkers * 2 <= most && walkers * 2 <= positions) walkers *= 2;
+        position_splits = 32 / lanes;
+        while (per_group * at_once * position_splits * 2 <= most && position_splits * 2 <= positions)
+          position_splits *= 2;
       } else {
-        while (walkers * 16 < positions && walkers * 2 * at_once <= most) walkers *= 2;
+        while (position_splits * 16 < positions && position_splits * 2 * at_once <= most) position_splits *= 2;
       }
       b.jobs = FastDivmod(at_once);
-      b.walkers = FastDivmod(walkers);
+      b.position_splits = FastDivmod(position_splits);
       b.positions = FastDivmod(positions);
-      threads = at_once * walkers;
+      threads = at_once * position_splits;
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
-      const int64_t share =
-          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a unit then fits in a warp: same weights
+      const int64_t units_of_warp =
+          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a warp then has few units, whose weights it reads
       const int64_t most_strips =
-          std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / share / quads), 1);
+          std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / units_of_warp / quads), 1);
       const int64_t strips = equal_chunk(ceil_div(rows, rows_of_thread), most_strips);
       p.height.tile = int32_t(rows_of_thread * strips);
       b.strips = FastDivmod(strips);
@@ -117,7 +118,7 @@ struct NchwTiler {
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
     if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;  // puts two quads of each lane in different banks
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
-    const int64_t sums = dw ? l.threads / std::min<int64_t>(b.walkers.divisor, 32 / lanes) * of_unit * filters *
+    const int64_t sums = dw ? l.threads / std::min<int64_t>(b.position_splits.divisor, 32 / lanes) * of_unit * filters *
                                   std::max(l.window.columns, 1)
                             : 0;
     for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {  // channels in a buffer: all of them, if they fit
@@ -152,7 +153,7 @@ struct NchwTiler {
     double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
     const double row = std::ceil((3 * std::max(l.window.hop, 1) + columns) / 4) + 1;  // loads for a row of in
     if (dw) {
-      const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.walkers.divisor);
+      const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.position_splits.divisor);
       if (l.vectors == kNoVectors) all += loads(b.units * p.height.tile, p.width.tile);
       else
         all += 25 + double(b.units) * double(of_unit) * b.positions.divisor / double(l.threads) *
@@ -217,13 +218,13 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
   // Selects the tile with the least estimated time, among those that let several blocks fit on an SM. If there is none,
   // among those that let one block fit.
   const auto count = [&] {
-    int64_t bundles = ceil_div<int64_t>(tiler.all_units, b.units);
+    int64_t channel_tiles = ceil_div<int64_t>(tiler.all_units, b.units);
     if (dw) {
       b.channel_blocks = ceil_div(p.in_channels, filters);
       b.job_groups = int32_t(ceil_div<int64_t>(tiler.jobs, b.jobs.divisor));
-      bundles *= int64_t(b.channel_blocks) * p.depth.taps * b.job_groups;
+      channel_tiles *= int64_t(b.channel_blocks) * p.depth.taps * b.job_groups;
     }
-    count_tiles(l, problem.y.shape[0], bundles, dw ? kMaxPartialSums : kIndexLimit, device);
+    count_tiles(l, problem.y.shape[0], channel_tiles, dw ? kMaxPartialSums : kIndexLimit, device);
   };
   NchwTiling best;
   double least = std::numeric_limits<double>::infinity();
@@ -249,7 +250,7 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
 std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, NchwTiling l, const Device& d) {
   const auto [kernel, config] = load(spec(l.filters, is_dw(problem), operand_dtype(problem), l.window), problem, l, d);
   if (is_dw(problem)) {
-    const auto reduce = filter_reduce(problem, l.tiles.walkers, d);
+    const auto reduce = filter_reduce(problem, l.tiles.splits, d);
     return make_plan<ConvProblem>([=](const ConvArgs& a, void* workspace, Stream stream) {
       launch(*kernel, config, stream, l.p, l.tiles, l.block, a.x, a.dy, workspace, l.vectors);
       reduce(workspace, a.out, stream);
@@ -264,8 +265,8 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
   const int32_t aligned_vectors = along_row ? kVectorsOfColumns : along_channels ? kVectorsOfFilters : kNoVectors;
   return make_plan<ConvProblem>([=](const ConvArgs& a, void*, Stream stream) {
     const int32_t vectors = is_aligned(a.out, 4 * out_item) ? aligned_vectors : kNoVectors;
-    launch(*kernel, config, stream, l.p, l.tiles, l.block, backward ? a.dy : a.x, a.w, a.bias, a.residual, a.out,
-           float(a.activation_alpha), vectors);
+    const GroupConvOperands<void> operands{backward ? a.dy : a.x, a.w, a.bias, a.residual, a.out};
+    launch(*kernel, config, stream, l.p, l.tiles, l.block, operands, float(a.activation_alpha), vectors);
   });
 }
 

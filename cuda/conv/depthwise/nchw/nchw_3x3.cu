@@ -34,10 +34,10 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
   }
   // Nine lanes read one weight each, and shuffles send it to the whole warp: fewer instructions delay the warp's loads.
   const T* const window = w + (int64_t(p.w_origin) + int64_t(channel) * p.w_group);
-  const float mine = found && lane < 9 ? float(window[lane / 3 * p.w_tap[1] + lane % 3 * p.w_tap[2]]) : 0.0f;
+  const float own_weight = found && lane < 9 ? float(window[lane / 3 * p.w_tap[1] + lane % 3 * p.w_tap[2]]) : 0.0f;
   float weight[9];
 #pragma unroll
-  for (int i = 0; i < 9; ++i) weight[i] = __shfl_sync(0xffffffff, mine, i);
+  for (int i = 0; i < 9; ++i) weight[i] = __shfl_sync(0xffffffff, own_weight, i);
   const float shift = p.has_bias && found ? float(bias[channel * p.bias_stride]) : 0.0f;
 
   float v[kRows * 4];
@@ -57,17 +57,17 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
     }
   }
   if (!found || lane == 0 || lane > kQuadsOfSpan || column >= p.width.out) return;
-  const auto place = [&](const GroupConvStrides& s) {
+  const auto offset_in = [&](const GroupConvStrides& s) {
     return image * s.image + channel * s.channel + row * int64_t(s.row) + column * int64_t(s.column);
   };
   const int32_t rows = p.height.out - row;
   finish_sums(p, v, alpha, [&](int t, float(&four)[4]) {
     if (t >= rows) return;
-    const int64_t at = place(p.residual) + t * int64_t(p.residual.row);
+    const int64_t at = offset_in(p.residual) + t * int64_t(p.residual.row);
 #pragma unroll
     for (int u = 0; u < 4; ++u) four[u] += load_residual<T>(p, residual, at + u * int64_t(p.residual.column));
   });
-  const int64_t at = place(p.out);
+  const int64_t at = offset_in(p.out);
 #pragma unroll
   for (int t = 0; t < kRows; ++t)
     if (t < rows)

@@ -2,10 +2,11 @@
 // dw of convolutions with few channels in a group, plane by plane, which suits NCHW.
 // Method: that of nchw.cu. A block keeps tiles of planes of x and of dy in two buffers of shared memory, as float and
 // with zeros for the padding.
-// Grid: bundles of filters, channels and rows of the window x walkers over the tiles. Block: up to threads_of_dw
-// threads. Shared memory (dynamic): two buffers of `buffer` floats. Bytes: reads x and dy about once, and writes a
-// partial sum of dw for each walker. Numerics: sums in float32, in a fixed order.
+// Grid: channel tiles (filters, channels and rows of the window) x splits of the tiles (GroupConvTiles). Block: up to
+// threads_of_dw threads. Shared memory (dynamic): two buffers of `buffer` floats. Bytes: reads x and dy about once, and
+// writes a partial sum of dw for each split of the tiles. Numerics: sums in float32, in a fixed order.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
@@ -97,7 +98,51 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
+// The elements of dw that a thread sums: filters filter, filter + kLanes ...; `channels` channels from first_channel on;
+// of the window depth z, row r and the columns from s on.
+struct NchwFilterThread {
+  int32_t filter, first_channel, channels, z, r, s;
+  int32_t lane, filters;   // number of the thread modulo kLanes; filters of w
+  uint32_t tile_split;     // which tiles the block sums over
+  int32_t position_split;  // which positions of these tiles the thread sums over
+  bool active;             // false if the thread has no filter or no job
+};
+
+// Adds the sums of all position splits, and stores them as a partial sum of dw. Neighbouring position splits are kLanes
+// threads apart, and their number is a power of two: shuffles add the sums of a warp, then the first thread adds those
+// of all warps, from shared memory.
+template <int kFilters, int kChannels, int kColumns>
+__device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
+                                                   const NchwFilterThread& thread, float* shared,
+                                                   float (&sums)[kFilters][kChannels][kColumns], float* partial_sums) {
+  constexpr int kSums = kFilters * kChannels * kColumns, kLanes = kFilters > 1 ? kFilterLanes : 1;
+  const int32_t filters = thread.filters;
+  const int32_t in_warp = min_of<int32_t>(b.position_splits.divisor, 32 / kLanes);
+  const int32_t warps = b.position_splits.divisor / in_warp;
+  const int32_t slot = int32_t(threadIdx.x) / (in_warp * kLanes) * kLanes + thread.lane;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) {
+    const float sum = warp_reduce_down(
+        sums[i / (kChannels * kColumns)][i / kColumns % kChannels][i % kColumns], in_warp,
+        [](float x, float y) { return x + y; }, [](float v, int offset) { return shuffle_down(v, offset * kLanes); });
+    if (thread.position_split % in_warp == 0) shared[slot * kSums + i] = sum;
+  }
+  __syncthreads();
+  if (!thread.active || thread.position_split != 0) return;
+  const float* const of_thread = shared + slot * kSums;
+  for (int f = 0; f < kFilters && thread.filter + f * kLanes < filters; ++f)
+    for (int c = 0; c < thread.channels; ++c)
+      for (int k = 0; k < kColumns; ++k) {
+        float sum = 0;
+        for (int i = 0; i < warps; ++i) sum += of_thread[i * kLanes * kSums + (f * kChannels + c) * kColumns + k];
+        const int64_t weight = (int64_t(thread.tile_split) * filters + thread.filter + f * kLanes) * p.in_channels +
+                               thread.first_channel + c;
+        partial_sums[((weight * p.depth.taps + thread.z) * p.height.taps + thread.r) * p.width.taps + thread.s + k] =
+            sum;
+      }
+}
+
+// Computes partial sums of dw, [split of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
 // kS columns of one row of the window for kFilters filters x kChannels channels; kS = 0: one column, with any hop. `in`
 // is x, `gradient` is dy. Filters and channels past the last one multiply whatever shared memory contains; their sums
 // are separate and never stored.
@@ -106,26 +151,28 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
                                                                             : 3)
     conv_nchw_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
-                     const __grid_constant__ NchwBlock b, const T* in, const T* gradient, float* parts,
+                     const __grid_constant__ NchwBlock b, const T* in, const T* gradient, float* partial_sums,
                      int32_t vectors) {
   extern __shared__ float4 shared[];
-  constexpr int kColumns = kS ? kS : 1, kSums = kFilters * kChannels * kColumns;
+  constexpr int kColumns = kS ? kS : 1;
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
-  uint32_t slab = blockIdx.x;
-  uint32_t bundle = tiles.bundles.divmod(slab);  // digits: filters, channels, depth of the window, jobs
-  const int32_t filter_bundles = ceil_div(filters, b.units * kFilters);
-  const int32_t first_filter = int32_t(bundle % filter_bundles) * b.units * kFilters;
-  bundle /= filter_bundles;
-  const int32_t first_channel = int32_t(bundle % b.channel_blocks) * kChannels;
-  bundle /= b.channel_blocks;
-  const int32_t z = int32_t(bundle % p.depth.taps), first_job = int32_t(bundle / p.depth.taps) * b.jobs.divisor;
+  uint32_t tile_split = blockIdx.x;
+  // The digits of channel_tile: filters, channels, depth of the window, jobs.
+  uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
+  const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
+  const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;
+  channel_tile /= filter_tiles;
+  const int32_t first_channel = int32_t(channel_tile % b.channel_blocks) * kChannels;
+  channel_tile /= b.channel_blocks;
+  const int32_t z = int32_t(channel_tile % p.depth.taps),
+                first_job = int32_t(channel_tile / p.depth.taps) * b.jobs.divisor;
   const int32_t first_group = kFilters > 1 ? 0 : b.units_of_group.quotient(first_filter);
 
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
-  const int32_t walker = b.walkers.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // The thread's filters are planes plane, plane + kLanes, ... of the bundle.
+  const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
+  // The thread's filters are planes plane, plane + kLanes, ... of the channel tile.
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -136,22 +183,21 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   const PlaneLoader<T, kHop == 2> x_loader{b.in_rows, b.in_columns, b.pitch, b.plane, b.half};
   const PlaneLoader<T, false> dy_loader{p.height.tile, p.width.tile, b.out_pitch, b.out_plane, 0};
   float* const buffers = reinterpret_cast<float*>(shared);
-  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.position + tiles.walkers, s.z, 0}; };
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, s.z, 0}; };
   const auto load = [&](const GroupConvStep& s, int buffer) {
-    const GroupConvTile tile(p, tiles, s.position);
+    const GroupConvTile tile(p, tiles, s.tile);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
     float* const to = buffers + buffer * b.buffer;
     const T* x = in + tile.image * p.in.image + depth * p.in.depth +
                  (int64_t(first_group) * p.in_channels + first_channel) * p.in.channel;
-    x_loader.load(
-        to, b.groups * kChannels,
-        [&](int32_t plane) -> const T* {
-          const int32_t g = plane / kChannels, c = plane % kChannels;
-          const bool exists = first_group + g < p.groups && c < channels;
-          return exists ? x + (g * p.in_channels + c) * p.in.channel : nullptr;
-        },
-        p.height.in_line(tile.row), p.width.in_line(tile.column), p.in.row, p.in.column);
+    x_loader.load(to, b.groups * kChannels,
+                  [&](int32_t plane) -> const T* {
+                    const int32_t g = plane / kChannels, c = plane % kChannels;
+                    const bool exists = first_group + g < p.groups && c < channels;
+                    return exists ? x + (g * p.in_channels + c) * p.in.channel : nullptr;
+                  },
+                  {p.height.in_line(tile.row), p.width.in_line(tile.column), p.in.row, p.in.column});
     float* const dy_to = to + b.groups * kChannels * b.plane;
     const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_filter * p.out.channel;
     if (kFilters > 1 || (sizeof(T) == 4 && vectors != kNoVectors)) {
@@ -159,9 +205,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
         load_gradient(p, b, dy_to, dy + (tile.row * int64_t(p.out.row) + tile.column * int64_t(p.out.column)), planes,
                       p.height.out - tile.row, p.width.out - tile.column, vectors);
     } else {
-      dy_loader.load(
-          dy_to, planes, [&](int32_t plane) -> const T* { return dy + plane * p.out.channel; },
-          p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column);
+      dy_loader.load(dy_to, planes, [&](int32_t plane) -> const T* { return dy + plane * p.out.channel; },
+                     {p.height.out_line(tile.row), p.width.out_line(tile.column), p.out.row, p.out.column});
     }
     return true;
   };
@@ -173,7 +218,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
     const int32_t hop = kHop ? 1 : p.width.hop;  // kHop = 2: the even columns are neighbours
 #pragma unroll 1
-    for (uint32_t i = walker; i < b.positions.divisor; i += b.walkers.divisor) {
+    for (uint32_t i = position_split; i < b.positions.divisor; i += b.position_splits.divisor) {
       uint32_t row = i;
       const int32_t column = b.quads.divmod(row) * 4;
       const float* gradients = dy + row * b.out_pitch + column;
@@ -181,30 +226,12 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
       accumulate_filter<kS, kHop>(b, line, gradients, hop, sums);
     }
   };
-  for_each_step({slab, z, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
+  for_each_step({tile_split, z, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
   griddep_launch_dependents();
 
-  // The walkers of a sum are kLanes threads apart, and their number is a power of two. Shuffles add those of a warp;
-  // walker 0 then adds the sums of the warps from shared memory.
-  const int32_t in_warp = min_of<int32_t>(b.walkers.divisor, 32 / kLanes), warps = b.walkers.divisor / in_warp;
-  const int32_t place = int32_t(threadIdx.x) / (in_warp * kLanes) * kLanes + lane;
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) {
-    float& sum = sums[i / (kChannels * kColumns)][i / kColumns % kChannels][i % kColumns];
-    for (int apart = in_warp / 2; apart > 0; apart /= 2) sum += __shfl_down_sync(0xffffffff, sum, apart * kLanes, 32);
-    if (walker % in_warp == 0) buffers[place * kSums + i] = sum;
-  }
-  __syncthreads();
-  if (!active || walker != 0) return;
-  const float* const mine = buffers + place * kSums;
-  for (int f = 0; f < kFilters && filter + f * kLanes < filters; ++f)
-    for (int c = 0; c < channels; ++c)
-      for (int k = 0; k < kColumns; ++k) {
-        float sum = 0;
-        for (int i = 0; i < warps; ++i) sum += mine[i * kLanes * kSums + (f * kChannels + c) * kColumns + k];
-        const int64_t weight = (int64_t(slab) * filters + filter + f * kLanes) * p.in_channels + first_channel + c;
-        parts[((weight * p.depth.taps + z) * p.height.taps + r) * p.width.taps + s + k] = sum;
-      }
+  store_partial_sums(p, b,
+                     {filter, first_channel, channels, z, r, s, lane, filters, tile_split, position_split, active},
+                     buffers, sums, partial_sums);
 }
 
 }  // namespace minidnn

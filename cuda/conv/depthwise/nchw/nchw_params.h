@@ -19,15 +19,16 @@ MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 
 // The number of neighbouring threads of dw that take neighbouring filters. They read the same elements of x.
 constexpr int kFilterLanes = 4;
 
-// A unit is kFilters filters of one group; a bundle is the units of one block. The threads of a unit are `quads` of
-// four columns along a row times `strips` of kRowsOfThread rows. For dw, they are `jobs` (rows of the window; with
-// kS = 0, taps) times `walkers`: the walkers of a job share the `positions` (quads x rows) of a tile. If a thread of dw
-// has several filters, kFilterLanes neighbouring units interleave: each takes every kFilterLanes-th of their filters.
+// A unit is kFilters filters of one group. A channel tile has the units of one block.
+// y and dx: the tile of a unit is `quads` of four columns times `strips` of kRowsOfThread rows, one for each thread.
+// dw: the threads of a unit are `jobs` times `position_splits`. A job is a row of the window (with kS = 0: a tap). The
+// positions of a tile are quads times rows; the threads of a job take every position_splits-th of them. If a thread of
+// dw has several filters, kFilterLanes neighbouring units interleave: each takes every kFilterLanes-th of their filters.
 struct NchwBlock {
-  FastDivmod quads, strips, jobs, walkers, positions;
+  FastDivmod quads, strips, jobs, position_splits, positions;
   FastDivmod units_of_group;
-  int32_t units = 1;       // in a bundle
-  int32_t groups = 1;      // the most groups to which the units of a bundle belong
+  int32_t units = 1;       // units of a channel tile
+  int32_t groups = 1;      // the most groups to which the units of a channel tile belong
   int32_t chunk = 1;       // channels of each group that are in shared memory at a time
   FastDivmod chunk_digit;  // divides by `chunk`
   // The tile of in: rows, columns, floats from row to row, floats of a plane. With a hop of 2, each row stores its even
@@ -35,7 +36,7 @@ struct NchwBlock {
   int32_t in_rows = 0, in_columns = 0, pitch = 0, plane = 0, half = 0;
   int32_t out_pitch = 0, out_plane = 0;  // the tile of dy: floats from row to row, floats of a plane
   int32_t weights = 0, buffer = 0;       // floats: all of w that a block needs; one of the two buffers
-  FastDivmod window[3], in_channels;     // to split an index of w into its digits
+  FastDivmod window[3], in_channels;     // sizes that split an index of w into its digits
   int32_t channel_blocks = 1, job_groups = 1;
 };
 

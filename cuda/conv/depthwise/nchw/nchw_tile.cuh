@@ -40,23 +40,35 @@ template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v
   }
 }
 
-// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StridedIndex::index is negative.
-// 16 threads share a row.
-template <class T, bool kHalves> struct PlaneLoader {
-  int32_t rows, columns, pitch, plane, half;
-  static constexpr int kLanes = 16, kApart = kHalves ? kLanes / 2 : kLanes;
-  static constexpr int kPasses = 5;  // of 16 columns: 80 columns suffice for 64 outputs and windows up to 17 wide
+// The rows and columns of a plane that a tile has, and the strides of the plane in elements.
+struct PlaneRegion {
+  StridedIndex height, width;
+  int32_t row_stride, column_stride;
+};
 
-  // Loads `planes` planes. from_plane(i) is the start of the i-th, or null to skip it.
+// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StridedIndex::index is negative.
+// 16 neighbouring threads load a row.
+template <class T, bool kHalves> struct PlaneLoader {
+  int32_t rows, columns;
+  int32_t pitch, plane;  // floats from row to row and from plane to plane, in shared memory
+  int32_t half;          // kHalves: the offset of the odd columns of a row, see read_reach()
+  // In one pass, a thread loads a column, and the next column of the thread is kLanes columns further in `in` and
+  // kStep floats further in shared memory.
+  static constexpr int kLanes = 16, kStep = kHalves ? kLanes / 2 : kLanes;
+  static constexpr int kPasses = 5;  // 80 columns suffice for 64 outputs and windows up to 17 wide
+
+  // Loads `planes` planes. from_plane(i) is the start of the i-th plane, or null to skip it.
   template <class FromPlane>
-  __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const StridedIndex& height,
-                                       const StridedIndex& width, int32_t row_stride, int32_t column_stride) const {
+  __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const PlaneRegion& from) const {
+    const StridedIndex &height = from.height, &width = from.width;
+    const int32_t row_stride = from.row_stride, column_stride = from.column_stride;
     const int32_t lane = threadIdx.x % kLanes, rows_at_once = blockDim.x / kLanes;
     const bool whole = width.step == 1 && width.up == 1 && height.up == 1;
     const uint32_t shared = cvta_to_shared(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
-      uint32_t inside = 0, wanted = 0;  // bit j is for pass j: the column exists in in; the column is in the tile
+      // Bit j is for pass j. inside: the column exists in `in`. wanted: the column belongs to the tile.
+      uint32_t inside = 0, wanted = 0;
 #pragma unroll
       for (int j = 0; j < kPasses; ++j) {
         inside |= uint32_t(uint32_t(width.first + column + j * kLanes) < uint32_t(width.size)) << j;
@@ -76,38 +88,38 @@ template <class T, bool kHalves> struct PlaneLoader {
           if (whole && first) first += int64_t(width.first + column) * column_stride;
         }
         if (!first) continue;
-        const int32_t place = of_plane * plane + row * pitch + (kHalves ? column % 2 * half + column / 2 : column);
+        const int32_t target = of_plane * plane + row * pitch + (kHalves ? column % 2 * half + column / 2 : column);
         if (whole) {
           const int32_t at = height.first + row * height.step;
           const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
-          // If row `at` is outside of in, this address is computed but not read.
+          // If row `at` does not exist in `in`, this address is computed but not read.
           const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
-          const auto bring = [&](int32_t next) {
+          const auto load_row = [&](int32_t next) {
             if constexpr (sizeof(T) == 4) {
 #pragma unroll
               for (int j = 0; j < kPasses; ++j)
-                cp_async<4>(shared + (place + j * kApart) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
+                cp_async<4>(shared + (target + j * kStep) * 4, line + j * next, bits & 1u << j, wanted & 1u << j);
             } else {
               float v[kPasses];
 #pragma unroll
               for (int j = 0; j < kPasses; ++j) v[j] = bits & 1u << j ? float(line[j * next]) : 0.0f;
 #pragma unroll
               for (int j = 0; j < kPasses; ++j)
-                if (wanted & 1u << j) to[place + j * kApart] = v[j];
+                if (wanted & 1u << j) to[target + j * kStep] = v[j];
             }
           };
-          if (column_stride == 1) bring(kLanes);
-          else bring(kLanes * column_stride);
+          if (column_stride == 1) load_row(kLanes);
+          else load_row(kLanes * column_stride);
         } else {
           const int32_t at = height.index(row);
           const T* line = first + max_of(at, 0) * row_stride;
 #pragma unroll 1
           for (int j = 0; j < kPasses && wanted >> j; ++j) {
             const int32_t index = width.index(column + j * kLanes);
-            const T* from = line + max_of(index, 0) * column_stride;
+            const T* element = line + max_of(index, 0) * column_stride;
             const bool exists = (at | index) >= 0;
-            if constexpr (sizeof(T) == 4) cp_async<4>(shared + (place + j * kApart) * 4, from, exists);
-            else to[place + j * kApart] = exists ? float(*from) : 0.0f;
+            if constexpr (sizeof(T) == 4) cp_async<4>(shared + (target + j * kStep) * 4, element, exists);
+            else to[target + j * kStep] = exists ? float(*element) : 0.0f;
           }
         }
       }

@@ -19,7 +19,7 @@ struct NhwcTiler {
   const Device& device;
   const bool dw, grouped;
   const int64_t images, item, slice, quads;
-  int64_t runs = 1, jobs = 1, weights = 0;
+  int64_t spans = 1, jobs = 1, weights = 0;
 
   NhwcTiler(NhwcTiling& tiling, const ConvProblem& problem, const Device& d)
       : l(tiling),
@@ -37,9 +37,9 @@ struct NhwcTiler {
     b.window[2] = FastDivmod(p.width.taps);
     b.in_channels = FastDivmod(p.in_channels);
     b.slices = int32_t(ceil_div<int64_t>(int64_t(p.groups) * p.out_channels, slice));
-    runs = ceil_div<int64_t>(equal_chunk(outputs_of_phase(p.width), 2 * kRun), kRun);
-    p.width.tile = int32_t(runs * kRun);
-    b.runs = FastDivmod(runs);
+    spans = ceil_div<int64_t>(equal_chunk(outputs_of_phase(p.width), 2 * kSpan), kSpan);
+    p.width.tile = int32_t(spans * kSpan);
+    b.spans = FastDivmod(spans);
     b.pitch = p.width.in_tile() | 1;
     b.out_pitch = p.width.tile | 1;
     b.in_columns = FastDivmod(p.width.in_tile());
@@ -53,18 +53,19 @@ struct NhwcTiler {
   double instructions(int64_t rows) const {
     const GroupConv& p = l.p;
     const NhwcBlock& b = l.block;
-    const double columns = std::max(l.window.columns, 1), met = grouped ? 4 : 1, narrow = item == 2;
+    const double columns = std::max(l.window.columns, 1), inputs = grouped ? 4 : 1, narrow = item == 2;
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
-    const double products = kRun * 4 * met * columns;
-    const double reads = l.window.columns ? (kRun - 1) * l.window.hop + columns : kRun;  // quads of in read for a run
+    const double products = kSpan * 4 * inputs * columns;
+    const double reads =
+        l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;  // quads of in read for a span
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
     if (dw) {
-      const double positions = std::ceil(double(runs * rows) / b.walkers.divisor);
-      all += loads(double(rows) * p.width.tile) + positions * (20 + products + (reads + kRun) * (1 + 4 * narrow));
+      const double positions = std::ceil(double(spans * rows) / b.position_splits.divisor);
+      all += loads(double(rows) * p.width.tile) + positions * (20 + products + (reads + kSpan) * (1 + 4 * narrow));
     } else {
       const double steps = double(p.depth.taps) * p.height.taps * (l.window.columns ? 1 : p.width.taps);
-      all +=
-          200 + steps * (grouped ? p.in_channels / 4 : 1) * (8 + products + columns * met + reads * (1 + 4 * narrow));
+      all += 200 +
+             steps * (grouped ? p.in_channels / 4 : 1) * (8 + products + columns * inputs + reads * (1 + 4 * narrow));
     }
     return all;
   }
@@ -72,20 +73,20 @@ struct NhwcTiler {
   bool fits(int64_t most_rows, int64_t budget) {
     GroupConv& p = l.p;
     NhwcBlock& b = l.block;
-    const int64_t rows = equal_chunk(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * runs)));
+    const int64_t rows = equal_chunk(outputs_of_phase(p.height), std::min(most_rows, kTileThreads / (quads * spans)));
     p.height.tile = int32_t(rows);
     b.rows = FastDivmod(rows);
     b.in_rows = p.height.in_tile();
-    l.threads = round_up(quads * runs * rows, 32);
+    l.threads = round_up(quads * spans * rows, 32);
     int64_t sums = 0;
     if (dw) {
-      const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = runs * rows;
-      const int64_t most_walkers = std::min(kMaxThreads / (quads * at_once), positions);
-      const int64_t walkers = ceil_div(positions, ceil_div(positions, most_walkers));
+      const int64_t at_once = std::min(jobs, kMaxThreads / quads / 2), positions = spans * rows;
+      const int64_t most_splits = std::min(kMaxThreads / (quads * at_once), positions);
+      const int64_t position_splits = ceil_div(positions, ceil_div(positions, most_splits));
       b.jobs = FastDivmod(at_once);
-      b.walkers = FastDivmod(walkers);
+      b.position_splits = FastDivmod(position_splits);
       b.job_groups = int32_t(ceil_div(jobs, at_once));
-      l.threads = round_up(quads * at_once * walkers, 32);
+      l.threads = round_up(quads * at_once * position_splits, 32);
       sums = l.threads * std::max(l.window.columns, 1) * (grouped ? 16 : 4) * 4;
     }
     const int64_t buffer = (int64_t(b.in_rows) * b.pitch + (dw ? rows * b.out_pitch : 0)) * kSliceBytes;
@@ -94,8 +95,8 @@ struct NhwcTiler {
     b.weights = int32_t(weights);
     b.buffer = int32_t(buffer);
     l.instructions = instructions(rows);
-    const int64_t bundles = b.slices * (dw ? int64_t(p.depth.taps) * b.job_groups : 1);
-    count_tiles(l, images, bundles, dw ? kMaxPartialSums : kIndexLimit, device);
+    const int64_t channel_tiles = b.slices * (dw ? int64_t(p.depth.taps) * b.job_groups : 1);
+    count_tiles(l, images, channel_tiles, dw ? kMaxPartialSums : kIndexLimit, device);
     return true;
   }
 };
@@ -137,7 +138,7 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
   const int64_t vector = 16 / int64_t(itemsize(operand_dtype(problem)));
   const bool in_vectors = l.p.in.channel == 1 && channels % vector == 0 && steps_by(l.p.in, vector, true);
   if (is_dw(problem)) {
-    const auto reduce = filter_reduce(problem, l.tiles.walkers, d);
+    const auto reduce = filter_reduce(problem, l.tiles.splits, d);
     const bool vectors = in_vectors && l.p.out.channel == 1 && steps_by(l.p.out, vector, true);
     return make_plan<ConvProblem>([=](const ConvArgs& a, void* workspace, Stream stream) {
       const int32_t aligned = vectors && is_aligned(a.x, 16) && is_aligned(a.dy, 16);
@@ -152,8 +153,9 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
     const void* in = backward ? a.dy : a.x;
     const int32_t vectors_in = in_vectors && is_aligned(in, 16),
                   vectors_out = out_vectors && is_aligned(a.out, 4 * out_item);
-    launch(*kernel, config, stream, l.p, l.tiles, l.block, in, a.w, a.bias, a.residual, a.out,
-           float(a.activation_alpha), vectors_in, vectors_out);
+    const GroupConvOperands<void> operands{in, a.w, a.bias, a.residual, a.out};
+    launch(*kernel, config, stream, l.p, l.tiles, l.block, operands, float(a.activation_alpha), vectors_in,
+           vectors_out);
   });
 }
 

@@ -4,8 +4,9 @@
 // the inner loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while one is
 // computed. A thread computes 4 channels of 7 neighbouring outputs of a row. Each of its outputs sums over one channel
 // (depthwise) or over the channels of its group (kGrouped: as many input as output channels, a multiple of 4).
-// Grid: bundles (slices of channels) x walkers over the tiles. Block: up to 224 threads (dw: 256).
-// Shared memory (dynamic): the weights as float and two buffers of `buffer` bytes. Numerics: sums in float32.
+// Grid: channel tiles (slices of channels) x splits of the tiles (GroupConvTiles). Block: up to 224 threads (dw: 256).
+// Shared memory (dynamic): the weights as float and two buffers of `buffer` bytes. Bytes: reads x (dw: and dy) about
+// once from memory, and writes y (dx) once, or a partial sum of dw for each split. Numerics: sums in float32.
 // Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs it reads x 1.3 times from L2 and once
 // from memory. 7x7 and groups of 4 are bound by products, with 4 or 14 of them for a load from shared memory.
 #include "cuda/conv/depthwise/group_conv.cuh"
@@ -16,18 +17,29 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // channels
+template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // channels of a slice
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // Floats from weight to weight of a channel. The padding of 4 reduces bank conflicts between taps when they are stored.
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 
-// Loads a tile of rows x columns pixels, each with a slice of `channels` channels, into shared memory. `vectors`:
-// `from`, the strides and the bytes of the channels are multiples of 16. A thread keeps its columns and loops down the
-// rows.
+// The pixels that a tile has of a plane: their rows and columns, `channels` channels of each, and the strides of the
+// tensor. `vectors`: the address, the strides and the bytes of the channels are multiples of 16.
+struct PixelRegion {
+  int32_t channels;
+  const GroupConvStrides& strides;
+  StridedIndex height, width;
+  bool vectors;
+};
+
+// Loads a tile of rows x columns pixels, each with a slice of channels, into shared memory. A thread keeps its columns
+// and loops down the rows.
 template <class T>
 __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const FastDivmod& columns,
-                                            const T* from, int32_t channels, const GroupConvStrides& side,
-                                            const StridedIndex& height, const StridedIndex& width, bool vectors) {
+                                            const T* from, const PixelRegion& region) {
+  const int32_t channels = region.channels;
+  const GroupConvStrides& strides = region.strides;
+  const StridedIndex &height = region.height, &width = region.width;
+  const bool vectors = region.vectors;
   const int32_t per_pixel = vectors ? kSliceBytes / 16 : kQuads<T>, at_once = blockDim.x / per_pixel;
   const int32_t channel = threadIdx.x % per_pixel * (kSlice<T> / per_pixel), pixel = threadIdx.x / per_pixel;
   const int32_t rows_at_once = max_of<int32_t>(columns.quotient(at_once), 1);
@@ -36,7 +48,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
   if (first_row >= rows_at_once) return;
   for (int32_t column = first_column; column < int32_t(columns.divisor); column += at_once) {
     const int32_t x = width.index(column);
-    const T* source = from + max_of(x, 0) * side.column;
+    const T* source = from + max_of(x, 0) * strides.column;
     T* target = to + (first_row * pitch + column) * kSlice<T> + channel;
     if (vectors) {
       const bool exists = x >= 0 && channel < channels;
@@ -46,18 +58,18 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
       if (height.up == 1) {
         const int32_t step = rows_at_once * height.step;
         int32_t y = height.first + first_row * height.step;
-        const T* line = source + int64_t(y) * side.row;
+        const T* line = source + int64_t(y) * strides.row;
 #pragma unroll 2
         for (int32_t row = first_row; row < rows; row += rows_at_once) {
           cp_async<16>(shared, line, exists && uint32_t(y) < uint32_t(height.size));
           y += step;
-          line += int64_t(step) * side.row;
+          line += int64_t(step) * strides.row;
           shared += shared_step;
         }
       } else {
         for (int32_t row = first_row; row < rows; row += rows_at_once, shared += shared_step) {
           const int32_t y = height.index(row);
-          cp_async<16>(shared, source + max_of(y, 0) * side.row, exists && y >= 0);
+          cp_async<16>(shared, source + max_of(y, 0) * strides.row, exists && y >= 0);
         }
       }
     } else {
@@ -65,8 +77,8 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
         const int32_t y = height.index(row);
 #pragma unroll
         for (int i = 0; i < 4; ++i)
-          target[i] =
-              (x | y) >= 0 && channel + i < channels ? source[y * side.row + (channel + i) * side.channel] : T(0.0f);
+          target[i] = (x | y) >= 0 && channel + i < channels ? source[y * strides.row + (channel + i) * strides.channel]
+                                                             : T(0.0f);
       }
     }
   }
@@ -94,7 +106,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
 // sums[u] += n columns of a row of the window * the pixels from line[u * hop] on. `weights` are n columns x kIn x 4
 // floats with the pitches column_pitch and kWeightPitch. kHop = 0: any hop, with n = 1.
 template <class T, int n, int kHop, int kIn>
-__device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* line, const float* weights,
+__device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
   float w[n][kIn][4];
 #pragma unroll
@@ -114,16 +126,16 @@ __device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* li
   };
   if constexpr (kHop > 0) {
 #pragma unroll
-    for (int k = 0; k < (kRun - 1) * kHop + n; ++k) {
+    for (int k = 0; k < (kSpan - 1) * kHop + n; ++k) {
       float x[4];
       read_quad(x, line + k * kSlice<T>);
 #pragma unroll
       for (int s = 0; s < n; ++s)
-        if (k >= s && (k - s) % kHop == 0 && (k - s) / kHop < kRun) add((k - s) / kHop, s, x);
+        if (k >= s && (k - s) % kHop == 0 && (k - s) / kHop < kSpan) add((k - s) / kHop, s, x);
     }
   } else {
 #pragma unroll
-    for (int u = 0; u < kRun; ++u) {
+    for (int u = 0; u < kSpan; ++u) {
       float x[4];
       read_quad(x, line + u * hop * kSlice<T>);
       add(u, 0, x);
@@ -131,151 +143,251 @@ __device__ __forceinline__ void add_products(float (&sums)[kRun][4], const T* li
   }
 }
 
-// y or dx. The window has kS columns and moves by kHop pixels from output to output of a run; kS = kHop = 0: any.
+// The outputs of a thread: a span of one row, four channels of each pixel. They have the same offset in each tile.
+struct NhwcThread {
+  int32_t first_channel, channels;  // the slice of the block
+  int32_t channel;                  // the first channel of the thread, in the slice
+  int32_t column, row;              // the first output: its offset from the first output of the tile
+
+  // Elements from the first output of a tile to the first output of the thread, in a tensor with the strides s.
+  __device__ __forceinline__ int64_t offset(const GroupConv& p, const GroupConvStrides& s) const {
+    return (first_channel + channel) * s.channel + row * p.height.spread * int64_t(s.row) +
+           column * p.width.spread * int64_t(s.column);
+  }
+};
+
+// Adds the products of one depth of the window to the sums. `pixels` is the tile of in at that depth, `window` the
+// weights of that depth.
+template <class T, int kS, int kHop, bool kGrouped>
+__device__ __forceinline__ void add_window(const GroupConv& p, const NhwcBlock& b, const NhwcThread& thread,
+                                           const T* pixels, const float* window, float (&sums)[kSpan][4]) {
+  const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
+  const T* line = pixels + (thread.row * p.height.hop * b.pitch + thread.column * hop) * kSlice<T>;
+  window += thread.channel;
+  // The input channels of the thread: its own four, or all channels of its group, four at a time.
+  const int32_t first = kGrouped ? int32_t(b.in_channels.quotient(thread.channel)) * p.in_channels : thread.channel;
+  const int32_t in_channels = kGrouped ? p.in_channels : 4;
+#pragma unroll 1
+  for (int32_t r = 0; r < p.height.taps; ++r) {
+#pragma unroll 1
+    for (int32_t c = 0; c < in_channels; c += 4) {
+      const T* from = line + first + c;
+      const float* at = window + (kGrouped ? c * kWeightPitch<T> : 0);
+      if constexpr (kS > 0) {
+        add_products<T, kS, kHop, kGrouped ? 4 : 1>(sums, from, at, column_pitch, hop);
+      } else {
+#pragma unroll 1
+        for (int32_t s = 0; s < p.width.taps; ++s)
+          add_products<T, 1, 0, kGrouped ? 4 : 1>(sums, from + s * kSlice<T>, at + s * column_pitch, 0, hop);
+      }
+    }
+    line += b.pitch * kSlice<T>;
+    window += p.width.taps * column_pitch;
+  }
+}
+
+// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs and clears the sums.
+// `vectors`: the four channels of the thread are stored as one vector.
+template <class T>
+__device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvTile& tile, const NhwcThread& thread,
+                                            const GroupConvOperands<T>& a, float alpha, bool vectors,
+                                            float (&sums)[kSpan][4]) {
+  const int32_t out_row = tile.row + thread.row * p.height.spread;
+  const int32_t out_column = tile.column + thread.column * p.width.spread;
+  const int32_t columns = out_row < p.height.out ? ceil_div(p.width.out - out_column, p.width.spread) : 0;
+  const int32_t first = thread.first_channel + thread.channel, left = thread.channels - thread.channel;
+  float v[kSpan * 4], shift[4] = {};
+  if (p.has_bias) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (i < left) shift[i] = float(a.bias[(first + i) * p.bias_stride]);
+  }
+#pragma unroll
+  for (int i = 0; i < kSpan * 4; ++i) {
+    v[i] = sums[i / 4][i % 4] + shift[i % 4];
+    sums[i / 4][i % 4] = 0;
+  }
+  finish_sums(p, v, alpha, [&](int u, float(&four)[4]) {
+    const int64_t at =
+        tile.offset(p.residual) + thread.offset(p, p.residual) + u * p.width.spread * int64_t(p.residual.column);
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      if (u < columns && i < left) four[i] += load_residual<T>(p, a.residual, at + i * p.residual.channel);
+  });
+  int64_t at = tile.offset(p.out) + thread.offset(p, p.out);
+#pragma unroll
+  for (int u = 0; u < kSpan; ++u, at += p.width.spread * int64_t(p.out.column)) {
+    if (u >= columns) break;
+    if (vectors && left >= 4) {
+      store_quad<T>(p, a.out, at, {v[u * 4], v[u * 4 + 1], v[u * 4 + 2], v[u * 4 + 3]});
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (i < left) store<T>(p, a.out, at + i * p.out.channel, v[u * 4 + i]);
+    }
+  }
+}
+
+// y or dx. The window has kS columns and moves by kHop pixels from output to output of a span; kS = kHop = 0: any.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     conv_nhwc(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
-              const __grid_constant__ NhwcBlock b, const T* in, const T* w, const T* bias, const void* residual,
-              void* out, float alpha, int32_t vectors_in, int32_t vectors_out) {
+              const __grid_constant__ NhwcBlock b, const __grid_constant__ GroupConvOperands<T> a, float alpha,
+              int32_t vectors_in, int32_t vectors_out) {
   extern __shared__ float4 shared[];
   float* const weights = reinterpret_cast<float*>(shared);
   char* const buffers = reinterpret_cast<char*>(shared) + b.weights;
-  uint32_t walker = blockIdx.x;
-  const int32_t first_channel = tiles.bundles.divmod(walker) * kSlice<T>;
+  uint32_t first_tile = blockIdx.x;
+  const int32_t first_channel = tiles.channel_tiles.divmod(first_tile) * kSlice<T>;
   const int32_t channels = min_of(kSlice<T>, p.groups * p.out_channels - first_channel);
-  load_weights(p, b, first_channel, channels, w, weights);
+  load_weights(p, b, first_channel, channels, a.w, weights);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // in the slice
-  const int32_t column = b.runs.divmod(rest) * kRun, row = rest;
+  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // first channel of the thread, in the slice
+  const int32_t column = b.spans.divmod(rest) * kSpan, row = rest;
   const bool active = row < p.height.tile;
+  const NhwcThread thread{first_channel, channels, channel, column, row};
 
-  const auto place = [&](const GroupConvStrides& s) {
-    return (first_channel + channel) * s.channel + row * p.height.spread * int64_t(s.row) +
-           column * p.width.spread * int64_t(s.column);
-  };
   const auto next = [&](const GroupConvStep& s) -> GroupConvStep {
-    if (s.z + 1 < p.depth.taps) return {s.position, s.z + 1, 0};
-    return {s.position + tiles.walkers, 0, 0};
+    if (s.z + 1 < p.depth.taps) return {s.tile, s.z + 1, 0};
+    return {s.tile + tiles.splits, 0, 0};
   };
   const auto load = [&](const GroupConvStep& s, int buffer) {
-    const GroupConvTile tile(p, tiles, s.position);
+    const GroupConvTile tile(p, tiles, s.tile);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
-    const T* from = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
-    load_pixels(reinterpret_cast<T*>(buffers + buffer * b.buffer), b.pitch, b.in_rows, b.in_columns, from, channels,
-                p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), vectors_in);
+    const T* from = a.in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
+    load_pixels(reinterpret_cast<T*>(buffers + buffer * b.buffer), b.pitch, b.in_rows, b.in_columns, from,
+                {channels, p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), bool(vectors_in)});
     return true;
   };
-
-  float sums[kRun][4] = {};
-  const auto compute = [&](const GroupConvStep& step, int buffer) {
+  float sums[kSpan][4] = {};
+  const auto compute = [&](const GroupConvStep& s, int buffer) {
     if (!active) return;
-    const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
-    const T* line = reinterpret_cast<const T*>(buffers + buffer * b.buffer) +
-                    (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
-    const float* window = weights + step.z * p.height.taps * p.width.taps * column_pitch + channel;
-    // The input channels of the thread's outputs: its own four, or all `met` channels of the group, four at a time.
-    const int32_t meets = kGrouped ? int32_t(b.in_channels.quotient(channel)) * p.in_channels : channel;
-    const int32_t met = kGrouped ? p.in_channels : 4;
-#pragma unroll 1
-    for (int32_t r = 0; r < p.height.taps; ++r) {
-#pragma unroll 1
-      for (int32_t c = 0; c < met; c += 4) {
-        const T* from = line + meets + c;
-        const float* at = window + (kGrouped ? c * kWeightPitch<T> : 0);
-        if constexpr (kS > 0) {
-          add_products<T, kS, kHop, kGrouped ? 4 : 1>(sums, from, at, column_pitch, hop);
-        } else {
-#pragma unroll 1
-          for (int32_t s = 0; s < p.width.taps; ++s)
-            add_products<T, 1, 0, kGrouped ? 4 : 1>(sums, from + s * kSlice<T>, at + s * column_pitch, 0, hop);
-        }
-      }
-      line += b.pitch * kSlice<T>;
-      window += p.width.taps * column_pitch;
-    }
+    const int32_t weights_of_depth = p.height.taps * p.width.taps * p.in_channels * kWeightPitch<T>;
+    add_window<T, kS, kHop, kGrouped>(p, b, thread, reinterpret_cast<const T*>(buffers + buffer * b.buffer),
+                                      weights + s.z * weights_of_depth, sums);
   };
-  const auto finish = [&](const GroupConvStep& step) {
-    if (!active) return;
-    const GroupConvTile tile(p, tiles, step.position);
-    const int32_t out_row = tile.row + row * p.height.spread;
-    const int32_t out_column = tile.column + column * p.width.spread;
-    const int32_t columns = out_row < p.height.out ? ceil_div(p.width.out - out_column, p.width.spread) : 0;
-    const int32_t first = first_channel + channel, left = channels - channel;
-    float v[kRun * 4], shift[4] = {};
-    if (p.has_bias) {
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (i < left) shift[i] = float(bias[(first + i) * p.bias_stride]);
-    }
-#pragma unroll
-    for (int i = 0; i < kRun * 4; ++i) {
-      v[i] = sums[i / 4][i % 4] + shift[i % 4];
-      sums[i / 4][i % 4] = 0;
-    }
-    finish_sums(p, v, alpha, [&](int u, float(&four)[4]) {
-      const int64_t at = tile.offset(p.residual) + place(p.residual) + u * p.width.spread * int64_t(p.residual.column);
-#pragma unroll
-      for (int i = 0; i < 4; ++i)
-        if (u < columns && i < left) four[i] += load_residual<T>(p, residual, at + i * p.residual.channel);
-    });
-    int64_t at = tile.offset(p.out) + place(p.out);
-#pragma unroll
-    for (int u = 0; u < kRun; ++u, at += p.width.spread * int64_t(p.out.column)) {
-      if (u >= columns) break;
-      if (vectors_out && left >= 4) {
-        store_quad<T>(p, out, at, {v[u * 4], v[u * 4 + 1], v[u * 4 + 2], v[u * 4 + 3]});
-      } else {
-#pragma unroll
-        for (int i = 0; i < 4; ++i)
-          if (i < left) store<T>(p, out, at + i * p.out.channel, v[u * 4 + i]);
-      }
-    }
+  const auto finish = [&](const GroupConvStep& s) {
+    if (active) finish_tile<T>(p, GroupConvTile(p, tiles, s.tile), thread, a, alpha, vectors_out, sums);
   };
-  for_each_step({walker, 0, 0}, tiles.count, next, load, compute, finish);
+  for_each_step({first_tile, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Partial sums of dw, parts[walker of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
+// The elements of dw that a thread sums: filters from first_channel + channel on; input channels of the group from
+// first_in on (groups only); of the window depth z, row r and the columns from s on.
+struct NhwcFilterThread {
+  int32_t first_channel, channels, channel, first_in, z, r, s;
+  int32_t filters;         // filters of w
+  uint32_t tile_split;     // which tiles the block sums over
+  int32_t position_split;  // which positions of these tiles the thread sums over
+  bool active;             // false if the thread has no job
+};
+
+// Adds the products of a span of dy with the pixels of x that its windows read. `hop` is the hop if kHop = 0.
+template <class T, int kS, int kHop, bool kGrouped, int kColumns, int kIn>
+__device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int32_t hop,
+                                         float (&sums)[kColumns][kIn][4]) {
+  float g[kSpan][4];
+#pragma unroll
+  for (int u = 0; u < kSpan; ++u) read_quad(g[u], dy_line + u * kSlice<T>);
+  const auto add = [&](int u, int k, const float(&v)[4]) {
+    if constexpr (kGrouped) {
+#pragma unroll
+      for (int c = 0; c < 4; ++c)
+#pragma unroll
+        for (int f = 0; f < 4; ++f) sums[k][c][f] += g[u][f] * v[c];
+    } else {
+#pragma unroll
+      for (int f = 0; f < 4; ++f) sums[k][0][f] += g[u][f] * v[f];
+    }
+  };
+  if constexpr (kS > 0) {
+#pragma unroll
+    for (int at = 0; at < (kSpan - 1) * kHop + kS; ++at) {
+      float v[4];
+      read_quad(v, x_line + at * kSlice<T>);
+#pragma unroll
+      for (int k = 0; k < kS; ++k)
+        if (at >= k && (at - k) % kHop == 0 && (at - k) / kHop < kSpan) add((at - k) / kHop, k, v);
+    }
+  } else {
+#pragma unroll
+    for (int u = 0; u < kSpan; ++u) {
+      float v[4];
+      read_quad(v, x_line + u * hop * kSlice<T>);
+      add(u, 0, v);
+    }
+  }
+}
+
+// Adds the sums of all position splits in shared memory, and stores them as a partial sum of dw. Neighbouring position
+// splits are kQuads threads apart.
+template <class T, int kColumns, int kIn>
+__device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NhwcBlock& b,
+                                                   const NhwcFilterThread& thread, float* shared,
+                                                   const float (&sums)[kColumns][kIn][4], float* partial_sums) {
+  constexpr int kSums = kColumns * kIn * 4;
+#pragma unroll
+  for (int i = 0; i < kSums; ++i) shared[i * blockDim.x + threadIdx.x] = sums[i / (kIn * 4)][i / 4 % kIn][i % 4];
+  __syncthreads();
+  if (!thread.active || thread.position_split != 0) return;
+#pragma unroll 1
+  for (int i = 0; i < kSums; ++i) {
+    const int k = i / (kIn * 4), c = i / 4 % kIn, filter = thread.channel + i % 4;
+    if (filter >= thread.channels) continue;
+    float sum = 0;
+    for (int j = 0; j < int(b.position_splits.divisor); ++j)
+      sum += shared[i * blockDim.x + threadIdx.x + j * kQuads<T>];
+    const int64_t weight =
+        (int64_t(thread.tile_split) * thread.filters + thread.first_channel + filter) * p.in_channels +
+        thread.first_in + c;
+    partial_sums[((weight * p.depth.taps + thread.z) * p.height.taps + thread.r) * p.width.taps + thread.s + k] = sum;
+  }
+}
+
+// Computes partial sums of dw, [split of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
 // kS columns of one row of the window for four filters, each with its own channel or (kGrouped) with four channels of
 // the group; kS = 0: one column, with any hop. `in` is x, `gradient` is dy.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
-                     const __grid_constant__ NhwcBlock b, const T* in, const T* gradient, float* parts,
+                     const __grid_constant__ NhwcBlock b, const T* in, const T* gradient, float* partial_sums,
                      int32_t vectors) {
   extern __shared__ float4 shared[];
-  constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1, kSums = kColumns * kIn * 4;
+  constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
-  uint32_t slab = blockIdx.x;
-  uint32_t bundle = tiles.bundles.divmod(slab);  // digits: slices, depth of the window, jobs
-  const int32_t first_channel = int32_t(bundle % b.slices) * kSlice<T>;
-  bundle /= b.slices;
-  const int32_t z = int32_t(bundle % p.depth.taps), first_job = int32_t(bundle / p.depth.taps) * b.jobs.divisor;
+  uint32_t tile_split = blockIdx.x;
+  // The digits of channel_tile: slices, depth of the window, jobs.
+  uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
+  const int32_t first_channel = int32_t(channel_tile % b.slices) * kSlice<T>;
+  channel_tile /= b.slices;
+  const int32_t z = int32_t(channel_tile % p.depth.taps),
+                first_job = int32_t(channel_tile / p.depth.taps) * b.jobs.divisor;
   const int32_t channels = min_of(kSlice<T>, filters - first_channel);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // in the slice
-  const int32_t walker = b.walkers.divmod(rest), job = first_job + int32_t(rest);
-  const int32_t met = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
+  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // first channel of the thread, in the slice
+  const int32_t position_split = b.position_splits.divmod(rest), job = first_job + int32_t(rest);
+  const int32_t first_in = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
   const int32_t r = kS ? tap : tap / p.width.taps, s = kS ? 0 : tap % p.width.taps;
   const bool active = rest < b.jobs.divisor && job < rows_of_jobs * (kGrouped ? p.in_channels / 4 : 1);
-  const int32_t meets = kGrouped ? int32_t(b.in_channels.quotient(channel)) * p.in_channels + met : channel;
+  const int32_t in_channel = kGrouped ? int32_t(b.in_channels.quotient(channel)) * p.in_channels + first_in : channel;
 
   char* const buffers = reinterpret_cast<char*>(shared);
   const int32_t dy_offset = b.in_rows * b.pitch * kSlice<T>;
-  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.position + tiles.walkers, s.z, 0}; };
+  const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, s.z, 0}; };
   const auto load = [&](const GroupConvStep& s, int buffer) {
-    const GroupConvTile tile(p, tiles, s.position);
+    const GroupConvTile tile(p, tiles, s.tile);
     const int32_t depth = p.depth.in_line(tile.depth).index(s.z);
     if (depth < 0) return false;
     T* const to = reinterpret_cast<T*>(buffers + buffer * b.buffer);
     const T* x = in + tile.image * p.in.image + depth * p.in.depth + first_channel * p.in.channel;
-    load_pixels(to, b.pitch, b.in_rows, b.in_columns, x, channels, p.in, p.height.in_line(tile.row),
-                p.width.in_line(tile.column), vectors);
+    load_pixels(to, b.pitch, b.in_rows, b.in_columns, x,
+                {channels, p.in, p.height.in_line(tile.row), p.width.in_line(tile.column), bool(vectors)});
     const T* dy = gradient + tile.image * p.out.image + tile.depth * p.out.depth + first_channel * p.out.channel;
-    load_pixels(to + dy_offset, b.out_pitch, p.height.tile, b.out_columns, dy, channels, p.out,
-                p.height.out_line(tile.row), p.width.out_line(tile.column), vectors);
+    load_pixels(to + dy_offset, b.out_pitch, p.height.tile, b.out_columns, dy,
+                {channels, p.out, p.height.out_line(tile.row), p.width.out_line(tile.column), bool(vectors)});
     return true;
   };
 
@@ -285,65 +397,23 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     const int32_t hop = kHop ? kHop : p.width.hop;
     const T* x = reinterpret_cast<const T*>(buffers + buffer * b.buffer);
     const T* dy = x + dy_offset + channel;
-    x += (r * b.pitch + s) * kSlice<T> + meets;
-    const int32_t all = b.runs.divisor * p.height.tile;
+    x += (r * b.pitch + s) * kSlice<T> + in_channel;
+    const int32_t all = b.spans.divisor * p.height.tile;
 #pragma unroll 1
-    for (int32_t i = walker; i < all; i += b.walkers.divisor) {
+    for (int32_t i = position_split; i < all; i += b.position_splits.divisor) {
       uint32_t row = i;
-      const int32_t column = b.runs.divmod(row) * kRun;
+      const int32_t column = b.spans.divmod(row) * kSpan;
       const T* dy_line = dy + (row * b.out_pitch + column) * kSlice<T>;
       const T* x_line = x + (row * p.height.hop * b.pitch + column * hop) * kSlice<T>;
-      float g[kRun][4];
-#pragma unroll
-      for (int u = 0; u < kRun; ++u) read_quad(g[u], dy_line + u * kSlice<T>);
-      const auto add = [&](int u, int k, const float(&v)[4]) {
-        if constexpr (kGrouped) {
-#pragma unroll
-          for (int c = 0; c < 4; ++c)
-#pragma unroll
-            for (int f = 0; f < 4; ++f) sums[k][c][f] += g[u][f] * v[c];
-        } else {
-#pragma unroll
-          for (int f = 0; f < 4; ++f) sums[k][0][f] += g[u][f] * v[f];
-        }
-      };
-      if constexpr (kS > 0) {
-#pragma unroll
-        for (int at = 0; at < (kRun - 1) * kHop + kS; ++at) {
-          float v[4];
-          read_quad(v, x_line + at * kSlice<T>);
-#pragma unroll
-          for (int k = 0; k < kS; ++k)
-            if (at >= k && (at - k) % kHop == 0 && (at - k) / kHop < kRun) add((at - k) / kHop, k, v);
-        }
-      } else {
-#pragma unroll
-        for (int u = 0; u < kRun; ++u) {
-          float v[4];
-          read_quad(v, x_line + u * hop * kSlice<T>);
-          add(u, 0, v);
-        }
-      }
+      add_span<T, kS, kHop, kGrouped>(x_line, dy_line, hop, sums);
     }
   };
-  for_each_step({slab, z, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
+  for_each_step({tile_split, z, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});
   griddep_launch_dependents();
 
-  // The walkers of a sum are kQuads threads apart. Walker 0 adds their sums from shared memory.
-  float* const all_sums = reinterpret_cast<float*>(shared);
-#pragma unroll
-  for (int i = 0; i < kSums; ++i) all_sums[i * blockDim.x + threadIdx.x] = sums[i / (kIn * 4)][i / 4 % kIn][i % 4];
-  __syncthreads();
-  if (!active || walker != 0) return;
-#pragma unroll 1
-  for (int i = 0; i < kSums; ++i) {
-    const int k = i / (kIn * 4), c = i / 4 % kIn, filter = channel + i % 4;
-    if (filter >= channels) continue;
-    float sum = 0;
-    for (int j = 0; j < int(b.walkers.divisor); ++j) sum += all_sums[i * blockDim.x + threadIdx.x + j * kQuads<T>];
-    const int64_t weight = (int64_t(slab) * filters + first_channel + filter) * p.in_channels + met + c;
-    parts[((weight * p.depth.taps + z) * p.height.taps + r) * p.width.taps + s + k] = sum;
-  }
+  const NhwcFilterThread thread{first_channel, channels,   channel,        first_in, z, r, s,
+                                filters,       tile_split, position_split, active};
+  store_partial_sums<T>(p, b, thread, reinterpret_cast<float*>(shared), sums, partial_sums);
 }
 
 }  // namespace minidnn

@@ -15,10 +15,10 @@ std::optional<Nhwc3x3Tiling> nhwc_3x3_tiling(const ConvProblem& problem, bool gr
     return {};
   Nhwc3x3& b = l.block;
   b.images = int32_t(problem.y.shape[0]);
-  const int64_t quads = grouped ? kQuadsOfBundle : channels / 4, bundles = ceil_div(channels / 4, quads);
+  const int64_t quads = grouped ? kQuadsOfChannelTile : channels / 4, channel_tiles = ceil_div(channels / 4, quads);
   b.quads = FastDivmod(quads);
-  b.bundles = FastDivmod(bundles);
-  b.runs = FastDivmod(ceil_div(p.width.out, kColumnsOfRows));
+  b.channel_tiles = FastDivmod(channel_tiles);
+  b.spans = FastDivmod(ceil_div(p.width.out, kColumnsOfRows));
   // Chooses the number of strips with the least estimated time. More strips fill the rounds of blocks better, but each
   // strip reads two rows that another strip reads too.
   Nhwc3x3Tiling best;
@@ -26,9 +26,9 @@ std::optional<Nhwc3x3Tiling> nhwc_3x3_tiling(const ConvProblem& problem, bool gr
   for (int64_t strips = 1; strips <= 64 && strips <= p.height.out; ++strips) {
     b.rows = int32_t(ceil_div<int64_t>(p.height.out, strips));
     b.strips = FastDivmod(ceil_div(p.height.out, b.rows));
-    const double items = double(quads * b.runs.divisor) * b.strips.divisor * b.images;
-    if (items * double(bundles) >= double(kIndexLimit)) return {};
-    const int64_t blocks = ceil_div(int64_t(items), int64_t(kThreadsOfRows)) * bundles;
+    const double items = double(quads * b.spans.divisor) * b.strips.divisor * b.images;
+    if (items * double(channel_tiles) >= double(kIndexLimit)) return {};
+    const int64_t blocks = ceil_div(int64_t(items), int64_t(kThreadsOfRows)) * channel_tiles;
     const int64_t registers = itemsize(operand_dtype(problem)) == 4 ? 208 : grouped ? 128 : 168;
     set_blocks(l, blocks, kThreadsOfRows, 150 + (b.rows + 2) * (grouped ? 770.0 : 260.0), registers);
     if (double us = issue_us(l, d); us < least) {

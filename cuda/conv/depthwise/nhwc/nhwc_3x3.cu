@@ -5,7 +5,7 @@
 // loaded row of in to float once and adds it to the three rows of out that need it. (A tile in shared memory would be
 // read and converted for each of the three.) At any time, two rows of out have unfinished sums and two rows of in are
 // in flight. Columns that two threads share hit the L1.
-// Grid: enough blocks for one thread per quad of channels, run of 4 columns, strip of rows, image. Block: 128 threads.
+// Grid: enough blocks for one thread per quad of channels, span of 4 columns, strip of rows, image. Block: 128 threads.
 // Shared memory (static, only kGrouped): the weights of 8 groups. Numerics: sums in float32.
 // Depthwise is bound by memory. Groups are bound by products: 576 of them for 36 loads of weights from shared memory.
 #include "cuda/conv/depthwise/group_conv.cuh"
@@ -20,46 +20,81 @@ template <> struct RawQuad<float> {
   using type = float4;
 };
 
+// The weight of output channel o for input channel c of its group; 0 if w has no output channel o.
+template <bool kGrouped, class T>
+__device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32_t channels, int32_t tap, int32_t c,
+                                           int32_t o) {
+  const int32_t group = kGrouped ? o / 4 : o, of_group = kGrouped ? o % 4 : 0;
+  const int64_t at = int64_t(p.w_origin) + int64_t(group) * p.w_group + of_group * p.w_out + c * p.w_in +
+                     tap / 3 * p.w_tap[1] + tap % 3 * p.w_tap[2];
+  return o < channels ? float(w[at]) : 0.0f;
+}
+
+// to = from + the products of row r of the window with x, a row of in. The first product reads `from` and writes `to`,
+// without a copy. kGrouped: `of_quad` points to the weights of the thread's quad of channels in shared memory, [tap][c]
+// [output channel of the channel tile]. Depthwise: the weights are own[tap][channel].
+template <bool kGrouped, int kTaps>
+__device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
+                                        const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],
+                                        float (&to)[kColumnsOfRows][4]) {
+  constexpr int kIn = kGrouped ? 4 : 1;
+#pragma unroll
+  for (int s = 0; s < 3; ++s) {
+    // This barrier makes the compiler read the weights again for each row: kept, they would take 144 registers.
+    if constexpr (kGrouped) asm volatile("" ::: "memory");
+#pragma unroll
+    for (int c = 0; c < kIn; ++c) {
+      float four[4];
+      if constexpr (kGrouped) {
+        read_quad(four, of_quad + ((r * 3 + s) * kIn + c) * kQuadsOfChannelTile * 4);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 4; ++i) four[i] = own[r * 3 + s][i];
+      }
+#pragma unroll
+      for (int u = 0; u < kColumnsOfRows; ++u)
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          to[u][i] = (s == 0 && c == 0 ? from[u][i] : to[u][i]) + four[i] * x[u + s][kGrouped ? c : i];
+    }
+  }
+}
+
 template <class T, bool kGrouped>
 __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
                                                   : kGrouped     ? 4
                                                                  : 3)
     conv_nhwc_3x3(const __grid_constant__ GroupConv p, const __grid_constant__ Nhwc3x3 b, const T* in, const T* w,
                   const T* bias, const void* residual, void* out, float alpha) {
-  constexpr int kRun = kColumnsOfRows, kReach = kRun + 2, kTaps = 9, kMet = kGrouped ? 4 : 1;
+  constexpr int kSpan = kColumnsOfRows, kReach = kSpan + 2, kTaps = 9, kIn = kGrouped ? 4 : 1;
   using Raw = typename RawQuad<T>::type;
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
-  const int32_t first_quad = b.bundles.divmod(rest) * kQuadsOfBundle;  // depthwise: 0, as there is one bundle
+  const int32_t first_quad = b.channel_tiles.divmod(rest) * kQuadsOfChannelTile;  // depthwise: 0, one channel tile
   // kGrouped: lanes 4i to 4i + 3 take the same quad of channels and so read the same weights, which is one access to
   // shared memory for all of them.
-  const uint32_t lane = threadIdx.x % 32, turned = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
-  rest = rest * kThreadsOfRows + threadIdx.x - lane + turned;
+  const uint32_t lane = threadIdx.x % 32, transposed = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
+  rest = rest * kThreadsOfRows + threadIdx.x - lane + transposed;
   const int32_t quad = b.quads.divmod(rest), channel = (first_quad + quad) * 4;
-  const int32_t column = b.runs.divmod(rest) * kRun, row = b.strips.divmod(rest) * b.rows;
+  const int32_t column = b.spans.divmod(rest) * kSpan, row = b.strips.divmod(rest) * b.rows;
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 
-  // The weight of output channel o for the c-th input channel of its group.
-  const auto weight_at = [&](int32_t tap, int32_t c, int32_t o) {
-    const int32_t group = kGrouped ? o / 4 : o, of_group = kGrouped ? o % 4 : 0;
-    const int64_t at = int64_t(p.w_origin) + int64_t(group) * p.w_group + of_group * p.w_out + c * p.w_in +
-                       tap / 3 * p.w_tap[1] + tap % 3 * p.w_tap[2];
-    return o < channels ? float(w[at]) : 0.0f;
-  };
-  // The weights. kGrouped: [tap][c][output channel of the bundle] in shared memory. Depthwise: in each thread's
+  // The weights. kGrouped: [tap][c][output channel of the channel tile] in shared memory. Depthwise: in each thread's
   // registers.
-  __shared__ alignas(16) float shared[kGrouped ? kTaps * kMet * kQuadsOfBundle * 4 : 1];
+  __shared__ alignas(16) float shared[kGrouped ? kTaps * kIn * kQuadsOfChannelTile * 4 : 1];
   float own[kGrouped ? 1 : kTaps][4];
   if constexpr (kGrouped) {
-    for (int32_t i = threadIdx.x; i < kTaps * kMet * kQuadsOfBundle * 4; i += kThreadsOfRows) {
-      constexpr int kOutputs = kQuadsOfBundle * 4;
-      shared[i] = weight_at(i / (kOutputs * kMet), i / kOutputs % kMet, first_quad * 4 + i % kOutputs);
+    for (int32_t i = threadIdx.x; i < kTaps * kIn * kQuadsOfChannelTile * 4; i += kThreadsOfRows) {
+      constexpr int kOutputs = kQuadsOfChannelTile * 4;
+      shared[i] =
+          weight_at<kGrouped>(p, w, channels, i / (kOutputs * kIn), i / kOutputs % kIn, first_quad * 4 + i % kOutputs);
     }
     __syncthreads();
   } else {
 #pragma unroll
-    for (int i = 0; i < kTaps * 4; ++i) own[i / 4][i % 4] = active ? weight_at(i / 4, 0, channel + i % 4) : 0.0f;
+    for (int i = 0; i < kTaps * 4; ++i)
+      own[i / 4][i % 4] = active ? weight_at<kGrouped>(p, w, channels, i / 4, 0, channel + i % 4) : 0.0f;
   }
   if (!active) return;
 
@@ -84,62 +119,40 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
 #pragma unroll
     for (int i = 0; i < 4; ++i) shift[i] = float(bias[(channel + i) * p.bias_stride]);
   }
-  const auto place = [&](const GroupConvStrides& s) {
+  const auto offset_in = [&](const GroupConvStrides& s) {
     return image * s.image + channel * s.channel + row * int64_t(s.row) + column * int64_t(s.column);
   };
-  int64_t at = place(p.out);
-  const auto finish = [&](int32_t done, const float(&sums)[kRun][4]) {
-    float v[kRun * 4];
+  int64_t at = offset_in(p.out);
+  const auto finish = [&](int32_t done, const float(&sums)[kSpan][4]) {
+    float v[kSpan * 4];
 #pragma unroll
-    for (int i = 0; i < kRun * 4; ++i) v[i] = sums[i / 4][i % 4] + shift[i % 4];
+    for (int i = 0; i < kSpan * 4; ++i) v[i] = sums[i / 4][i % 4] + shift[i % 4];
     finish_sums(p, v, alpha, [&](int u, float(&four)[4]) {
       if (u >= columns) return;
-      const int64_t from = place(p.residual) + done * int64_t(p.residual.row) + u * int64_t(p.residual.column);
+      const int64_t from = offset_in(p.residual) + done * int64_t(p.residual.row) + u * int64_t(p.residual.column);
 #pragma unroll
       for (int i = 0; i < 4; ++i) four[i] += load_residual<T>(p, residual, from + i * p.residual.channel);
     });
 #pragma unroll
-    for (int u = 0; u < kRun; ++u)
+    for (int u = 0; u < kSpan; ++u)
       if (u < columns)
         store_quad<T>(p, out, at + u * int64_t(p.out.column), {v[u * 4], v[u * 4 + 1], v[u * 4 + 2], v[u * 4 + 3]});
     at += p.out.row;
   };
 
+  const float* const of_quad = shared + (kGrouped ? quad * 4 : 0);
   // The sums of the two unfinished rows of out: `older` still lacks one row of in, `newer` two.
-  float older[kRun][4] = {}, newer[kRun][4] = {};
+  float older[kSpan][4] = {}, newer[kSpan][4] = {};
   const auto step = [&](int32_t number, Raw(&raw)[kReach]) {
     float x[kReach][4];
 #pragma unroll
     for (int k = 0; k < kReach; ++k) read_quad(x[k], reinterpret_cast<const T*>(&raw[k]));
     load(raw);
-    // to = from + the products of row r of the window. The first product reads `from` and writes `to`, without a copy.
-    const auto add = [&](int r, float(&to)[kRun][4], const float(&from)[kRun][4]) {
-#pragma unroll
-      for (int s = 0; s < 3; ++s) {
-        // This barrier makes the compiler read the weights again for each row: kept, they would take 144 registers.
-        if constexpr (kGrouped) asm volatile("" ::: "memory");
-#pragma unroll
-        for (int c = 0; c < kMet; ++c) {
-          float four[4];
-          if constexpr (kGrouped) {
-            read_quad(four, shared + (((r * 3 + s) * kMet + c) * kQuadsOfBundle + quad) * 4);
-          } else {
-#pragma unroll
-            for (int i = 0; i < 4; ++i) four[i] = own[r * 3 + s][i];
-          }
-#pragma unroll
-          for (int u = 0; u < kRun; ++u)
-#pragma unroll
-            for (int i = 0; i < 4; ++i)
-              to[u][i] = (s == 0 && c == 0 ? from[u][i] : to[u][i]) + four[i] * x[u + s][kGrouped ? c : i];
-        }
-      }
-    };
-    add(2, older, older);
+    add_row<kGrouped>(2, x, of_quad, own, older, older);
     if (number >= 2) finish(number - 2, older);
-    add(1, older, newer);
-    constexpr float kZeros[kRun][4] = {};
-    add(0, newer, kZeros);
+    add_row<kGrouped>(1, x, of_quad, own, newer, older);
+    constexpr float kZeros[kSpan][4] = {};
+    add_row<kGrouped>(0, x, of_quad, own, kZeros, newer);
   };
   Raw even[kReach], odd[kReach];
   load(even);

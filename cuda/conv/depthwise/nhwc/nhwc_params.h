@@ -5,29 +5,32 @@
 
 namespace minidnn {
 
-constexpr int kSliceBytes = 64;  // of a slice, the channels of a pixel that a block takes: two sectors, half a line
-constexpr int kRun = 7;          // outputs of a run, neighbours in a row that a thread computes
+// A slice is the channels of a pixel that a block computes: two sectors of memory, half a cache line.
+constexpr int kSliceBytes = 64;
+// A span is the outputs of a thread, neighbours in a row.
+constexpr int kSpan = 7;
 
-// A block has one thread for each quad (four channels of a slice), run and row of a tile. For dw it has one thread for
-// each quad, job and walker. A job is a row of the window (with kS = 0: a tap) and, in groups, a quad of the group's
-// channels of x. The `walkers` of a job share the runs and rows of the tile.
+// y and dx: a block has one thread for each quad (four channels of a slice), span and row of a tile.
+// dw: a block has one thread for each quad, job and position split. A job is a row of the window (with kS = 0: a tap)
+// and, in groups, a quad of the group's channels of x. The positions of a tile are its spans times its rows; the threads
+// of a quad and job take every position_splits-th of them.
 struct NhwcBlock {
-  FastDivmod runs, rows, jobs, walkers;
+  FastDivmod spans, rows, jobs, position_splits;
   // Columns and rows of the tile of in, columns of the tile of dy. The pitches are pixels from row to row of the tile
   // of in and of dy; they are odd, to keep neighbouring rows in different banks.
   FastDivmod in_columns, out_columns;
   int32_t in_rows = 0, pitch = 0, out_pitch = 0;
-  int32_t weights = 0, buffer = 0;    // bytes: all of w that a block needs; one of the two buffers
-  FastDivmod window[3], in_channels;  // to split an index of w into its digits
+  int32_t weights = 0, buffer = 0;    // bytes of all weights that a block needs, and of one of the two buffers
+  FastDivmod window[3], in_channels;  // sizes that split an index of w into its digits
   int32_t slices = 1, job_groups = 1;
 };
 
-// How nhwc_3x3.cu divides its work. The index of a thread has the digits quad of channels (fastest), run of
-// kColumnsOfRows columns, strip of `rows` rows, image. The blocks of a bundle take kQuadsOfBundle groups of four
-// channels, or all quads of a depthwise problem.
-constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfBundle = 8;
+// How nhwc_3x3.cu divides its work. The index of a thread has the digits quad of channels (fastest), span of
+// kColumnsOfRows columns, strip of `rows` rows, image. A channel tile has kQuadsOfChannelTile groups of four channels,
+// or all quads of a depthwise problem.
+constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfChannelTile = 8;
 struct Nhwc3x3 {
-  FastDivmod bundles, quads, runs, strips;
+  FastDivmod channel_tiles, quads, spans, strips;
   int32_t rows = 0, images = 0;
 };
 

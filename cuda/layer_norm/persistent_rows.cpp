@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.layer_norm.persistent_rows: norms of contiguous rows that are kept on chip; see persistent_rows.cu.
+// cuda.layer_norm.persistent_rows: norms of contiguous rows that are kept on chip; see persistent_rows.cu and
+// persistent_rows_backward.cu.
 #include "cuda/layer_norm/persistent_rows_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -115,8 +116,8 @@ int64_t max_persistent_blocks(const Tiling& c, const Device& d) {
   return std::min(at_once, ceil_div(c.rows.rows, c.rows.rows_at_once * c.rows_per_iteration));
 }
 
-KernelSpec kernel_of(DType t, const char* kernel, int64_t vector, int64_t thread_vectors) {
-  return {"cuda/layer_norm/persistent_rows.cu",
+KernelSpec kernel_of(DType t, std::string_view kernel, int64_t vector, int64_t thread_vectors) {
+  return {kernel == "backward" ? "cuda/layer_norm/persistent_rows_backward.cu" : "cuda/layer_norm/persistent_rows.cu",
           cat("minidnn::layer_norm_rows_", kernel, "<", cuda_name(t), ", ", vector, ", ", thread_vectors, ">")};
 }
 KernelSpec stream_spec(DType t) {

@@ -4,7 +4,7 @@
 // and dbias. Inference has only the second launch.
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cuda/device/grid.cuh"
-#include "cuda/device/team.cuh"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 

@@ -63,7 +63,7 @@ template <uint32_t last = kStages - 1> __device__ __forceinline__ void wait_stag
 // tensor `others`, if there is one.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
   int64_t at[kUnroll];
   uint32_t have = 0;
   template <class Tile>
@@ -74,14 +74,14 @@ template <class T, int kVec> struct Batch {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
       if (mine.item(i + u) < mine.end) {
-        x[u].raw = mine.x[(i + u) * mine.stride];
-        if (backward) dy[u].raw = mine.dy[(i + u) * mine.stride];
+        x[u] = Vec<T, kVec>::load(mine.x + (i + u) * mine.stride);
+        if (backward) dy[u] = Vec<T, kVec>::load(mine.dy + (i + u) * mine.stride);
         ++have;
       }
     if (others) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)
-        if (u < have) other[u].load(typed<T>(others) + at[u]);
+        if (u < have) other[u] = Vec<T, kVec>::load(typed<T>(others) + at[u]);
     }
   }
 };
@@ -214,8 +214,8 @@ __global__ void __launch_bounds__(persistent_threads(backward, columns))
 #pragma unroll
           for (int u = 0; u < kUnroll; ++u)
             if (u < batch.have) {
-              batch.dy[u].keep_where_positive(batch.other[u]);
-              mine.dy[(i + u) * mine.stride] = batch.dy[u].raw;
+              keep_where_positive(batch.dy[u], batch.other[u]);
+              *reinterpret_cast<Vec<T, kVec>*>(mine.dy + (i + u) * mine.stride) = batch.dy[u];
             }
         }
         if constexpr (columns) adds.add(batch.x, batch.dy, batch.have);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer, RMS, group and instance norm over any strides: a block per row; backward also a block per parameter.
 #include "cpp/layer_norm/layer_norm_math.h"
-#include "cuda/device/team.cuh"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 

@@ -22,12 +22,12 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
   const int64_t row = int64_t(blockIdx.x / r.blocks) * r.rows_at_once + slice.row_in_block;
   const bool exists = row < r.rows;
   const T* x = typed<T>(a.x) + row * r.columns;
-  Packed<T, kVec> v[kVectors];
+  Vec<T, kVec> v[kVectors];
   bool has[kVectors];
 #pragma unroll
   for (int w = 0; w < kVectors; ++w) {
     has[w] = exists && slice.first + w * slice.step < r.vectors;
-    if (has[w]) v[w].load(x + int64_t(slice.first + w * slice.step) * kVec);
+    if (has[w]) v[w] = Vec<T, kVec>::load(x + int64_t(slice.first + w * slice.step) * kVec);
   }
   if (several_blocks(r)) init_cluster(shared);
   const float n = float(r.columns);
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
       parameters_of<kVec>(r, first_channel, vector, a.bias, 0, bias);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) y[k] = ((v[w][k] - mean) * inv_std - shift) * scale[k] + bias[k];
-      Packed<T, kVec>::store(out + int64_t(vector) * kVec, y);
+      Vec<T, kVec>::pack(y).store(out + int64_t(vector) * kVec);
     }
 }
 
@@ -106,9 +106,9 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   auto has = [&](int w) { return slice.has(r, w); };
   auto column = [&](int w) { return slice.column<kVec>(w); };
   auto slot_of = [&](uint32_t stage) {
-    return reinterpret_cast<Packed<T, kVec>*>(dynamic) + stage * (kRows * kVectors * blockDim.x) + threadIdx.x;
+    return reinterpret_cast<Vec<T, kVec>*>(dynamic) + stage * (kRows * kVectors * blockDim.x) + threadIdx.x;
   };
-  auto fetch = [&](Packed<T, kVec>* stage, int i, int w, int64_t row) {
+  auto fetch = [&](Vec<T, kVec>* stage, int i, int w, int64_t row) {
     cp_async<16>(cvta_to_shared(stage + (i * kVectors + w) * blockDim.x), typed<T>(a.x) + row * r.columns + column(w),
                  row < r.rows && has(w));
   };
@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
   int iteration = 0;
 #pragma unroll 1
   for (int64_t row = start; row < r.rows; row += step, ++iteration) {
-    Packed<T, kVec>* const stage = slot_of(oldest);
+    Vec<T, kVec>* const stage = slot_of(oldest);
     oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
     wait_stage(r.stages);
     float4 sums[kRows];
@@ -144,7 +144,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       float mean = 0, away = 0, squares = 0;
       if (r.centered) {
         float sum = 0;
-        const Packed<T, kVec> x = stage[i * kVectors * blockDim.x];
+        const Vec<T, kVec> x = stage[i * kVectors * blockDim.x];
 #pragma unroll
         for (int k = 0; k < kVec; ++k) sum += x[k];
         mean = warp_sum(sum) * per_first;
@@ -152,7 +152,7 @@ __global__ void __launch_bounds__(kMaxRowThreads)
 #pragma unroll
       for (int w = 0; w < kVectors; ++w)
         if (has(w)) {
-          const Packed<T, kVec> x = stage[(i * kVectors + w) * blockDim.x];
+          const Vec<T, kVec> x = stage[(i * kVectors + w) * blockDim.x];
 #pragma unroll
           for (int k = 0; k < kVec; ++k) {
             const float deviation = x[k] - mean;
@@ -182,11 +182,11 @@ __global__ void __launch_bounds__(kMaxRowThreads)
       T* const out = static_cast<T*>(a.out) + (row + i) * r.columns;
 #pragma unroll
       for (int w = 0; w < kVectors; ++w) {
-        const Packed<T, kVec> x = stage[(i * kVectors + w) * blockDim.x];
+        const Vec<T, kVec> x = stage[(i * kVectors + w) * blockDim.x];
         float y[kVec];
 #pragma unroll
         for (int k = 0; k < kVec; ++k) y[k] = ((x[k] - mean) * inv_std - shift) * scale[w][k] + bias[w][k];
-        if (exists && has(w)) Packed<T, kVec>::store(out + column(w), y);
+        if (exists && has(w)) Vec<T, kVec>::pack(y).store(out + column(w));
         fetch(stage, i, w, row + i + r.stages * step);
       }
     }

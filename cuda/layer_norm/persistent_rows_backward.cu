@@ -24,30 +24,28 @@ template <int kVectors, int i = 0> __device__ __forceinline__ void wait_group(in
 // A ring of r.stages rows of x and dy in shared memory, which are complete or in flight. A thread reads back only what
 // it has copied itself, so the copies need no barrier. Vectors that do not exist are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
-  Packed<T, kVec>* slots;  // [stages][kVectors][x, dy][threads]
+  Vec<T, kVec>* slots;  // [stages][kVectors][x, dy][threads]
 
-  __device__ __forceinline__ Packed<T, kVec>* stage(uint32_t i) const {
+  __device__ __forceinline__ Vec<T, kVec>* stage(uint32_t i) const {
     return slots + i * (2 * kVectors * blockDim.x) + threadIdx.x;
   }
-  static __device__ __forceinline__ Packed<T, kVec>& x(Packed<T, kVec>* stage, int w) {
-    return stage[2 * w * blockDim.x];
-  }
-  static __device__ __forceinline__ Packed<T, kVec>& dy(Packed<T, kVec>* stage, int w) {
+  static __device__ __forceinline__ Vec<T, kVec>& x(Vec<T, kVec>* stage, int w) { return stage[2 * w * blockDim.x]; }
+  static __device__ __forceinline__ Vec<T, kVec>& dy(Vec<T, kVec>* stage, int w) {
     return stage[(2 * w + 1) * blockDim.x];
   }
   // at: the first element of the vector, which is read if `exists`.
-  static __device__ __forceinline__ void fetch(const LayerNormArgs& a, Packed<T, kVec>* stage, int w, int64_t at,
+  static __device__ __forceinline__ void fetch(const LayerNormArgs& a, Vec<T, kVec>* stage, int w, int64_t at,
                                                bool exists) {
-    Packed<T, kVec>&x_to = x(stage, w), &dy_to = dy(stage, w);
+    Vec<T, kVec>&x_to = x(stage, w), &dy_to = dy(stage, w);
     if constexpr (kVec > 1) {
       cp_async<16>(cvta_to_shared(&x_to), typed<T>(a.x) + at, exists);
       cp_async<16>(cvta_to_shared(&dy_to), typed<T>(a.dy) + at, exists);
     } else if (exists) {
-      x_to.load(typed<T>(a.x) + at);
-      dy_to.load(typed<T>(a.dy) + at);
+      x_to = Vec<T, kVec>::load(typed<T>(a.x) + at);
+      dy_to = Vec<T, kVec>::load(typed<T>(a.dy) + at);
     } else {
-      x_to.raw = T(0.f);
-      dy_to.raw = T(0.f);
+      x_to = {};
+      dy_to = {};
     }
   }
 };
@@ -154,7 +152,7 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
   using Ring = RowRing<T, kVec, kVectors>;
   extern __shared__ uint4 dynamic[];
   __shared__ RowSums<1> shared;
-  const Ring ring{reinterpret_cast<Packed<T, kVec>*>(dynamic)};
+  const Ring ring{reinterpret_cast<Vec<T, kVec>*>(dynamic)};
   const RowSlice slice(r);
   const int64_t step = int64_t(gridDim.x / r.blocks) * r.rows_at_once;
   const int64_t start = int64_t(blockIdx.x / r.blocks) * r.rows_at_once;
@@ -188,7 +186,7 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
 #pragma unroll 1
   for (int64_t begin = start; begin < r.rows; begin += step, ++iteration) {
     const int64_t row = begin + slice.row_in_block;
-    Packed<T, kVec>* const stage = ring.stage(oldest);
+    Vec<T, kVec>* const stage = ring.stage(oldest);
     oldest = oldest + 1 == r.stages ? 0 : oldest + 1;
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
@@ -198,7 +196,7 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {
       if constexpr (kOneStage) wait_group<kVectors>(w);
-      const Packed<T, kVec> x = Ring::x(stage, w), dy = Ring::dy(stage, w);
+      const Vec<T, kVec> x = Ring::x(stage, w), dy = Ring::dy(stage, w);
       float scale[kVec];
       scales.get(w, scale);
 #pragma unroll
@@ -216,12 +214,12 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     const int64_t ahead = row + r.stages * step;
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {
-      const Packed<T, kVec> x = Ring::x(stage, w), dy = Ring::dy(stage, w);
+      const Vec<T, kVec> x = Ring::x(stage, w), dy = Ring::dy(stage, w);
       float scale[kVec], dx[kVec];
       scales.get(w, scale);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) dx[k] = inv_std * (dy[k] * scale[k] - ((x[k] - mean) * second + first));
-      if (has(w) && row < r.rows) Packed<T, kVec>::store(static_cast<T*>(a.out) + row * r.columns + column(w), dx);
+      if (has(w) && row < r.rows) Vec<T, kVec>::pack(dx).store(static_cast<T*>(a.out) + row * r.columns + column(w));
       Ring::fetch(a, stage, w, ahead * r.columns + column(w), ahead < r.rows && has(w));
       commit(w);
     }

@@ -5,8 +5,10 @@
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/reduce.cuh"
+#include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/persistent_rows_params.h"
 #include "cuda/norm/moments.cuh"
+#include "cuda/norm/parameters.cuh"
 
 namespace minidnn {
 

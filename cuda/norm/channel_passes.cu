@@ -17,27 +17,27 @@ constexpr int kWarps = kChannelThreads / 32;
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float first, Moments<float>& total) {
-  Packed<T, kVec> x[kUnroll];
+  Vec<T, kVec> x[kUnroll];
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) x[u].load(typed<T>(a.x) + tile.offset(i + u * kChannelThreads));
+  for (int u = 0; u < kUnroll; ++u) x[u] = Vec<T, kVec>::load(typed<T>(a.x) + tile.offset(i + u * kChannelThreads));
   add_vectors<T, kVec, kUnroll>(total, x, kUnroll, first);
 }
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float mean, Gradients<float>& total) {
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
   int64_t at[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     at[u] = tile.offset(i + u * kChannelThreads);
-    x[u].load(typed<T>(a.x) + at[u]);
-    dy[u].load(typed<T>(a.dy) + at[u]);
+    x[u] = Vec<T, kVec>::load(typed<T>(a.x) + at[u]);
+    dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + at[u]);
   }
   if (a.other) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) y[u].load(typed<T>(a.other) + at[u]);
+    for (int u = 0; u < kUnroll; ++u) y[u] = Vec<T, kVec>::load(typed<T>(a.other) + at[u]);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) dy[u].keep_where_positive(y[u]);
+    for (int u = 0; u < kUnroll; ++u) keep_where_positive(dy[u], y[u]);
   }
   add_vectors<T, kVec, kUnroll>(total, x, dy, kUnroll, mean);
 }
@@ -75,12 +75,12 @@ __global__ void __launch_bounds__(kChannelThreads)
 template <class T, int kVec, int kUnroll, bool whole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnAdds<kVec>& adds) {
-  Packed<T, kVec> x[kUnroll];
+  Vec<T, kVec> x[kUnroll];
   uint32_t have = 0;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
     if (whole || i + u * tile.s.rows < tile.end) {
-      x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
+      x[u] = Vec<T, kVec>::load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
       ++have;
     }
   adds.add(x, have);
@@ -88,22 +88,22 @@ __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const Bat
 template <class T, int kVec, int kUnroll, bool whole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnGradientAdds<kVec>& adds) {
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
   uint32_t have = 0;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
     if (whole || i + u * tile.s.rows < tile.end) {
-      x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
-      dy[u].load(typed<T>(a.dy) + tile.offset(i + u * tile.s.rows));
+      x[u] = Vec<T, kVec>::load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
+      dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + tile.offset(i + u * tile.s.rows));
       ++have;
     }
   if (a.other) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (u < have) y[u].load(typed<T>(a.other) + tile.offset(i + u * tile.s.rows));
+      if (u < have) y[u] = Vec<T, kVec>::load(typed<T>(a.other) + tile.offset(i + u * tile.s.rows));
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (u < have) dy[u].keep_where_positive(y[u]);
+      if (u < have) keep_where_positive(dy[u], y[u]);
   }
   adds.add(x, dy, have);
 }
@@ -245,20 +245,20 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
 template <class T, int kVec, int kUnroll, bool backward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArgs& a, uint32_t i, uint32_t step,
                                             const ChannelCoefficients (&lines)[kCoefficients]) {
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
   int64_t at[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     at[u] = tile.offset(i + u * step);
-    x[u].load(typed<T>(a.x) + at[u]);
-    if constexpr (backward) dy[u].load(typed<T>(a.dy) + at[u]);
+    x[u] = Vec<T, kVec>::load(typed<T>(a.x) + at[u]);
+    if constexpr (backward) dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + at[u]);
   }
   if (a.other) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) other[u].load(typed<T>(a.other) + at[u]);
+    for (int u = 0; u < kUnroll; ++u) other[u] = Vec<T, kVec>::load(typed<T>(a.other) + at[u]);
     if constexpr (backward) {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) dy[u].keep_where_positive(other[u]);
+      for (int u = 0; u < kUnroll; ++u) keep_where_positive(dy[u], other[u]);
     }
   }
 #pragma unroll

@@ -5,7 +5,7 @@
 
 namespace minidnn {
 
-template <class T, int items> using Items = Vec<T, items>;
+template <class T, int kItems> using Items = Vec<T, kItems>;
 
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> cut(const Vec<T, N>& low, const Vec<T, N>& high, uint32_t first) {

@@ -31,11 +31,11 @@ template <class Op> __device__ __forceinline__ float warp_reduce(float v) {
   return v;
 }
 // Reduces each v[e] over the lanes whose numbers have the same remainder modulo `stride`, a power of two.
-template <class Op, int n> __device__ __forceinline__ void warp_reduce_strided(float (&v)[n], int stride) {
+template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(float (&v)[kN], int stride) {
 #pragma unroll 1
   for (int offset = stride; offset < 32; offset *= 2)
 #pragma unroll
-    for (int e = 0; e < n; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
+    for (int e = 0; e < kN; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
 }
 
 // The v of another lane of the warp: `offset` lanes higher, `offset` lanes lower, lane index xor `mask`, or `lane`.

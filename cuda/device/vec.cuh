@@ -6,7 +6,7 @@
 
 namespace minidnn {
 
-template <int bytes> struct BitsOf;
+template <int kBytes> struct BitsOf;
 template <> struct BitsOf<1> {
   using type = uint8_t;
 };

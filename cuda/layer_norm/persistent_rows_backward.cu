@@ -16,9 +16,9 @@ namespace minidnn {
 template <int kVec, int kVectors> constexpr int kBlocksOfSm = kVec * kVectors <= kTwoBlocksPerSm ? 2 : 1;
 
 // Waits until commit group w of kVectors is complete.
-template <int kVectors, int i = 0> __device__ __forceinline__ void wait_group(int w) {
-  if (w == i) cp_async_wait_group<kVectors - 1 - i>();
-  else if constexpr (i + 1 < kVectors) wait_group<kVectors, i + 1>(w);
+template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_group(int w) {
+  if (w == kGroup) cp_async_wait_group<kVectors - 1 - kGroup>();
+  else if constexpr (kGroup + 1 < kVectors) wait_group<kVectors, kGroup + 1>(w);
 }
 
 // A ring of r.stages rows of x and dy in shared memory, which are complete or in flight. A thread reads back only what
@@ -66,7 +66,7 @@ template <int kVec, int kVectors> constexpr bool kKeepsScale = kVec * kVectors <
 // The scale of a thread's columns.
 template <int kVec, int kVectors> struct RowScale {
   float registers[kVectors][kVec];
-  float4* smem;  // the thread's first slot; slots are blockDim.x apart
+  float4* smem;  // the thread's first slot; the next ones follow at steps of blockDim.x
 
   __device__ __forceinline__ void load(const RowTiling& r, const RowSlice& slice, const void* from) {
 #pragma unroll

@@ -9,6 +9,7 @@
 // - Backward: threads exchange the factor g (lrn_math.h) through shared memory. If a block ends in the middle of the
 //   channels of a position, it also computes g of the next strip.
 #include "cuda/lrn/cross_channel_params.h"
+#include "cuda/lrn/power.cuh"
 #include "cuda/lrn/sliding_window.cuh"
 
 namespace minidnn {

@@ -32,7 +32,7 @@ __device__ __forceinline__ void keep_where_positive(Vec<T, kVec>& dy, const Vec<
   }
 }
 
-template <bool backward> struct SumsOf {
+template <bool kBackward> struct SumsOf {
   using type = Moments<float>;
 };
 template <> struct SumsOf<true> {
@@ -128,7 +128,7 @@ template <int kVec> struct ColumnTile {
   __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }  // among all channels
 };
 
-template <class T, int kVec, bool columns> struct TileOf {
+template <class T, int kVec, bool kColumns> struct TileOf {
   using type = PlaneTile<T, kVec>;
 };
 template <class T, int kVec> struct TileOf<T, kVec, true> {
@@ -255,7 +255,7 @@ template <int kVec> struct ColumnGradientAdds {
     return sums;
   }
 };
-template <int kVec, bool backward> struct ColumnAddsOf {
+template <int kVec, bool kBackward> struct ColumnAddsOf {
   using type = ColumnAdds<kVec>;
 };
 template <int kVec> struct ColumnAddsOf<kVec, true> {
@@ -292,9 +292,9 @@ struct MomentSums {
     away += o.away;
     squares += o.squares;
   }
-  template <int first = 1> __device__ __forceinline__ void join_warp() {
+  template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
-    for (int lane = first; lane < 32; lane *= 2) {
+    for (int lane = kFirst; lane < 32; lane *= 2) {
       away += shuffle_xor(away, lane);
       squares += shuffle_xor(squares, lane);
     }
@@ -305,7 +305,7 @@ struct GradientSums : Gradients<double> {
   __device__ __forceinline__ void add(const float4& v, double) { join({double(v.x), double(v.y)}); }
 };
 
-template <bool backward> struct FinishOf {
+template <bool kBackward> struct FinishOf {
   using type = MomentSums;
 };
 template <> struct FinishOf<true> {
@@ -326,12 +326,12 @@ __device__ __forceinline__ Statistic statistic_of(const ChannelTiling&, const Ba
                                                   const GradientSums& total) {
   return {float(total.dy), float(total.product * double(typed<float>(a.inv_std)[channel])), 0};
 }
-template <bool backward>
+template <bool kBackward>
 __device__ __forceinline__ void write_statistic(const ChannelTiling& s, const BatchNormArgs& a, int64_t channel,
                                                 const Statistic& of) {
-  static_cast<float*>(backward ? a.dbias : a.mean)[channel] = of.first;
-  static_cast<float*>(backward ? a.dscale : a.inv_std)[channel] = of.second;
-  if (backward || !a.running_mean) return;
+  static_cast<float*>(kBackward ? a.dbias : a.mean)[channel] = of.first;
+  static_cast<float*>(kBackward ? a.dscale : a.inv_std)[channel] = of.second;
+  if (kBackward || !a.running_mean) return;
   const float momentum = float(a.momentum), keep = float(1 - a.momentum);
   float& running_mean = static_cast<float*>(a.running_mean)[channel];
   float& running_var = static_cast<float*>(a.running_var)[channel];
@@ -340,11 +340,11 @@ __device__ __forceinline__ void write_statistic(const ChannelTiling& s, const Ba
 }
 
 // The coefficients of a channel; `first` and `second` as in Statistic. Backward also reads a.mean and a.inv_std.
-template <bool backward>
+template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a, int64_t c,
                                                        float first, float second) {
   const float scale = typed<float>(a.scale)[c];
-  if constexpr (!backward) return {first, scale * second, typed<float>(a.bias)[c], 0};
+  if constexpr (!kBackward) return {first, scale * second, typed<float>(a.bias)[c], 0};
   else {
     const float inv_std = typed<float>(a.inv_std)[c], per_member = 1 / float(s.members), factor = scale * inv_std;
     return {typed<float>(a.mean)[c], factor, factor * (first * per_member), factor * (second * per_member * inv_std)};
@@ -353,7 +353,7 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
 
 // Applies norm_element() to the vector at offset `at` and stores the result. kCoefficients: one line for all elements,
 // or one for each. dy: after relu's gradient.
-template <class T, int kVec, bool backward, int kCoefficients>
+template <class T, int kVec, bool kBackward, int kCoefficients>
 __device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, const Vec<T, kVec>& x,
                                            const Vec<T, kVec>& dy, const Vec<T, kVec>& other,
                                            const ChannelCoefficients (&lines)[kCoefficients]) {
@@ -362,7 +362,7 @@ __device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, c
   for (int k = 0; k < kVec; ++k) {
     const ChannelCoefficients& c = lines[kCoefficients == 1 ? 0 : k];
     const float deviation = x[k] - c.mean;
-    if constexpr (backward) out[k] = dy[k] * c.factor - c.offset - deviation * c.slope;
+    if constexpr (kBackward) out[k] = dy[k] * c.factor - c.offset - deviation * c.slope;
     else {
       out[k] = deviation * c.factor + c.offset;
       if (a.other) out[k] += other[k];
@@ -370,7 +370,7 @@ __device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, c
     }
   }
   Vec<T, kVec>::pack(out).store(static_cast<T*>(a.out) + at);
-  if constexpr (backward)
+  if constexpr (kBackward)
     if (a.dresidual) dy.store(static_cast<T*>(a.dresidual) + at);
 }
 

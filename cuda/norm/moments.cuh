@@ -41,9 +41,9 @@ template <class F> struct Gradients {
     product += o.product;
   }
   // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits.
-  template <int first = 1> __device__ __forceinline__ void join_warp() {
+  template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
-    for (int lane = first; lane < 32; lane *= 2) {
+    for (int lane = kFirst; lane < 32; lane *= 2) {
       dy += shuffle_xor(dy, lane);
       product += shuffle_xor(product, lane);
     }

@@ -4,7 +4,7 @@
 // that are read, Y that of the result.
 #include "cpp/conv/conv_math.h"
 #include "cuda/device/grid.cuh"
-#include "cuda/device/team.cuh"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 

@@ -5,7 +5,7 @@
 // in that order. dy is read once and dx is written once, without atomics on floats.
 // Grid: blocks of 256 threads over the words that are written. No shared memory.
 // Numerics: forward is exact; sums are float32 (float64 for float64), in the order of the indices.
-#include "cuda/device/elementwise.cuh"
+#include "cuda/device/vec.cuh"
 #include "cuda/gather/gather_params.h"
 
 namespace minidnn {
@@ -37,7 +37,7 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
 template <class T> __global__ void __launch_bounds__(kGatherThreads)
     gather_sum_contiguous_rows(const __grid_constant__ GatherParams w, GatherOrder o, const T* dy, T* dx) {
   constexpr int kItems = 16 / int(sizeof(T)), kAhead = 4;
-  using Vector = Items<T, kItems>;
+  using Vector = Vec<T, kItems>;
   const int64_t at = int64_t(blockIdx.x) * kGatherThreads + threadIdx.x;
   if (at >= w.words) return;
   const int64_t line = w.span.divisor == 1 ? at : w.span.quotient(at), span = int64_t(w.span.divisor);

@@ -6,7 +6,7 @@
 // few lines of 128 bytes, and its next loads find these lines in L1. Each line of x and of y is transferred from or to
 // memory once. At the two ends of y, and where its lines are shorter than a vector, words are copied one by one.
 // Numerics: exact.
-#include "cuda/device/quad.cuh"
+#include "cuda/device/vec.cuh"
 #include "cuda/pad/vectorized_params.h"
 
 namespace minidnn {

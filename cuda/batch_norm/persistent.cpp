@@ -19,7 +19,7 @@ constexpr size_t kMaxConfigs = 12;  // configurations that find() may try
 // A division of a problem among clusters, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  int64_t blocks = 1, width = 0, threads = 0;  // of a cluster; vectors of a tile; of a block
+  int64_t blocks = 1, width = 0, threads = 0;  // blocks of a cluster; vectors of a tile; threads of a block
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
   Config config() const {

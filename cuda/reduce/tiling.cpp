@@ -7,7 +7,8 @@
 namespace minidnn::cuda::reduce {
 namespace {
 
-constexpr int64_t kBlocksPerSm = 16;  // for outputs in chunks: two or three waves of blocks, so the last is short
+constexpr int64_t kBlocksPerSm =
+    16;  // for outputs in chunks. These are two or three waves of blocks, so the last wave is short
 // Elements that a block reduces, at most. Indices are int32_t, and a loop's last index exceeds the last element's.
 constexpr int64_t kMostElements = INT32_MAX - 2 * kThreads * kAhead * 8;
 constexpr const char* kTooMany = "supports fewer than 2^31 elements of x in a thread block; got more";
@@ -19,7 +20,7 @@ std::string refusal(const ReduceProblem& p) {
   return "";
 }
 CachePolicy policy_of(const ReduceProblem& p, const Device& d) { return policy_of_once(reduce_bytes(p), d.l2_bytes); }
-// Into how many chunks, at most `most`, the work of each of `groups` blocks is divided.
+// The number of chunks, at most `most`, of the work of each of `groups` blocks.
 int64_t chunks_for(int64_t groups, int64_t most, const Device& d) {
   const int64_t wanted = kBlocksPerSm * d.sm_count;
   return groups * 2 > wanted ? 1 : std::clamp<int64_t>(ceil_div(wanted, groups), 1, max_of<int64_t>(most, 1));

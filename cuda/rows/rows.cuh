@@ -89,7 +89,7 @@ class RowReduce {
     return e;
   }
 
-  static constexpr int kReductions = 3;  // most reductions in one kernel
+  static constexpr int kReductions = 3;  // the largest number of reductions in a kernel
   // Reduces v over the row, or over the chunk if chunks are not clustered. `slot`: 0 for the first reduction of a
   // kernel, 1 for the next, and so on.
   template <class Op, int kSlot> __device__ float reduce(float v) const {

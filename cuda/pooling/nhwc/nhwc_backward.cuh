@@ -109,7 +109,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // All indices of a window are close to each other; the multiplication by_line computes an index's line.
+      // All indices of a window are close to each other, so a multiplication (by_line) computes the line of an index.
       uint32_t rest = in ? index : 0;
       const int column = s.by_x_columns.divmod(rest);
       // scatter() does not check whether an index is in its window.

@@ -76,8 +76,8 @@ std::vector<int64_t> widths_of(const ChannelLayout& h) {
 }
 
 // The number of clusters that run at the same time. An H100 has groups of about 16 SMs (GPCs), and all blocks of a
-// cluster run in one group. SMs of a group that do not suffice for another cluster are idle. Measured on an H100, with 8
-// blocks in a cluster: 14 clusters ran where a block took an SM, 30 where it took half of one.
+// cluster run in one group. SMs of a group that do not suffice for another cluster are idle. Measured on an H100, with
+// 8 blocks in a cluster: 14 clusters ran where a block took an SM, 30 where it took half of one.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   const double slots = double(d.sm_count) * double(per_sm), gpcs = double(ceil_div<int64_t>(d.sm_count, 17));
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));

@@ -6,8 +6,8 @@
 namespace minidnn {
 
 constexpr int kMaxRowThreads = 512;  // threads of a persistent block, at most
-// Backward. Up to kScaleInRegisters elements per thread, registers hold scale as well as the sums. Up to kTwoBlocksPerSm
-// elements per thread, the registers of an SM suffice for two blocks.
+// Backward. Up to kScaleInRegisters elements per thread, registers hold scale as well as the sums. Up to
+// kTwoBlocksPerSm elements per thread, the registers of an SM suffice for two blocks.
 constexpr int kScaleInRegisters = 16, kTwoBlocksPerSm = 8;
 constexpr int kFewSumsThreads = 256;  // threads of a block that joins few partial sums
 // Forward, persistent blocks: elements of a row that a thread has, and whose parameters it keeps in registers, at most.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a window kernel (sliding_window.cuh) loads the rows of a tensor into lines of shared memory, reads the neighbours of
-// a vector from them, and stores rows.
+// How a window kernel (sliding_window.cuh) loads the rows of a tensor into lines of shared memory, reads the neighbours
+// of a vector from them, and stores rows.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/lrn/window_slots.cuh"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which vectors a thread of a window kernel (sliding_window.cuh) has, and their slots in shared memory. A line is a buffer
-// for one row of the block. The lines of x and of the means are two rings: the line of a new row replaces the oldest.
+// Which vectors a thread of a window kernel (sliding_window.cuh) has, and their slots in shared memory. A line is a
+// buffer for one row of the block. The lines of x and of the means are two rings: the line of a new row replaces the
+// oldest.
 #pragma once
 #include "cpp/lrn/lrn_math.h"
 #include "cuda/device/ptx/cvta.cuh"
@@ -55,8 +56,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   const SmemLayout& smem;
   unsigned char* const shared;
   const uint32_t begin;  // address of `shared` in the shared state space
-  // own: this thread's vector in the row to be loaded next. in_gap: a vector of a gap that this thread loads as well; its
-  // `at` is relative to own.at.
+  // own: this thread's vector in the row to be loaded next. in_gap: a vector of a gap that this thread loads as well;
+  // its `at` is relative to own.at.
   VecCoord own, in_gap;
   uint32_t thread;  // index in the block; 0 for surplus threads
   uint32_t writes;

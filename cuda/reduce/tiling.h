@@ -11,7 +11,8 @@ constexpr int64_t kThreads = kReduceThreads, kAhead = kReduceAhead;
 
 // The threads that reduce `vectors` vectors, kAhead each: a power of two, at most kThreads.
 int64_t lanes_for(int64_t vectors);
-// Fill in the tiling, which is the parameter of the kernel, too. Return "", or why the engine does not take the problem.
+// Fill in the tiling, which is the parameter of the kernel, too. Return "", or why the engine does not take the
+// problem.
 std::string tile_contiguous_axis(const ReduceProblem&, const Device&, ReduceRows&);
 std::string tile_strided_axis(const ReduceProblem&, const Device&, ReduceColumns&);
 

@@ -29,8 +29,6 @@ LARGER = {
     "cuda/gemm/epilogue/staged.cuh": {"StagedEpilogue"},
     "cuda/gemm/mma/kernel.cu": {"mma_gather"},
     "cuda/gemm/sm90/kernel.cuh": {"gemm_sm90"},
-    "cuda/layer_norm/persistent_rows.cu": {"layer_norm_rows_backward"},
-    "cuda/lrn/sliding_window.cuh": {"run"},
     "tests/cpp/test_gather_index.cpp": {"check_operand"},
 }
 SOURCES = [p for folder in ("cpp", "cuda", "tests/cpp") for p in sorted((ROOT / folder).rglob("*.*"))]

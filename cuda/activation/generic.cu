@@ -5,21 +5,21 @@
 
 namespace minidnn {
 
-template <class T, bool backward> struct ActivateElement {
+template <class T, bool kBackward> struct ActivateElement {
   const ActivationArgs& a;
   int64_t x_at, dy_at, out_at;
   template <class Mode> __device__ __forceinline__ void operator()(Mode) const {
-    activation_element<T, Mode::value, backward>(a, x_at, dy_at, out_at);
+    activation_element<T, Mode::value, kBackward>(a, x_at, dy_at, out_at);
   }
 };
 
 // The offsets are computed outside the switch: thirteen copies of that code would take three times as long to compile.
-template <class T, bool backward>
+template <class T, bool kBackward>
 __global__ void __launch_bounds__(256)
     activation_generic(const __grid_constant__ ActivationProblem p, const __grid_constant__ ActivationArgs a) {
   grid_stride(p.out.numel(), [&](int64_t i) {
-    with_activation(p.mode, ActivateElement<T, backward>{a, p.x.offset_of(i), backward ? p.dy.offset_of(i) : 0,
-                                                         p.out.offset_of(i)});
+    with_activation(p.mode, ActivateElement<T, kBackward>{a, p.x.offset_of(i), kBackward ? p.dy.offset_of(i) : 0,
+                                                          p.out.offset_of(i)});
   });
 }
 

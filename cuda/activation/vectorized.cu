@@ -14,10 +14,10 @@ namespace minidnn {
 // The formulas of activation_math.h, or shorter ones of fast_math.cuh if the result has 16 bits. At copy speed an SM
 // can issue about 38 instructions per element forward and 57 backward, and erfc alone takes 40. The relative errors of
 // the shorter formulas are within 2^-19; float16 has 2^-11.
-template <Activation mode, bool short_result> struct ActivationMaths {
-  template <class T> __device__ __forceinline__ static T value(T x, T alpha) { return activate<mode>(x, alpha); }
+template <Activation kMode, bool kShortResult> struct ActivationMaths {
+  template <class T> __device__ __forceinline__ static T value(T x, T alpha) { return activate<kMode>(x, alpha); }
   template <class T> __device__ __forceinline__ static T gradient(T x, T alpha) {
-    return activate_gradient<mode>(x, alpha);
+    return activate_gradient<kMode>(x, alpha);
   }
 };
 template <> struct ActivationMaths<Activation::tanh, true> {
@@ -32,7 +32,7 @@ template <> struct ActivationMaths<Activation::gelu, true> {
   }
 };
 
-template <class T, bool backward, int kVectors, int kWidth> struct ActivateAll {
+template <class T, bool kBackward, int kVectors, int kWidth> struct ActivateAll {
   const Vec<T, kWidth> (&x)[kVectors];
   const Vec<T, kWidth> (&dy)[kVectors];
   Vec<T, kWidth> (&out)[kVectors];
@@ -45,23 +45,23 @@ template <class T, bool backward, int kVectors, int kWidth> struct ActivateAll {
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const Acc at = Acc(x[v].get(i));
-        if constexpr (backward) out[v].put(i, T(Acc(dy[v].get(i)) * Maths::gradient(at, alpha)));
+        if constexpr (kBackward) out[v].put(i, T(Acc(dy[v].get(i)) * Maths::gradient(at, alpha)));
         else out[v].put(i, T(Maths::value(at, alpha)));
       }
   }
 };
 
-template <class T, bool backward>
+template <class T, bool kBackward>
 __global__ void __launch_bounds__(kTileThreads, sizeof(T) == 8 ? 2
-                                                : backward     ? 4
+                                                : kBackward    ? 4
                                                                : 6)
     activation_vectorized(const ActivationArgs a, int64_t n, int64_t mode, int64_t aligned) {
   constexpr int kVectors = kTileVectors, kWidth = 16 / int(sizeof(T));
   const BlockTile<kVectors, kWidth> tile(n, aligned);
   Vec<T, kWidth> x[kVectors], dy[kVectors], out[kVectors];
   tile.load(a.x, x);
-  if constexpr (backward) tile.load(a.dy, dy);
-  with_activation(Activation(mode), ActivateAll<T, backward, kVectors, kWidth>{x, dy, out, Accumulator<T>(a.alpha)});
+  if constexpr (kBackward) tile.load(a.dy, dy);
+  with_activation(Activation(mode), ActivateAll<T, kBackward, kVectors, kWidth>{x, dy, out, Accumulator<T>(a.alpha)});
   tile.store(a.out, out);
 }
 

@@ -4,27 +4,27 @@
 // and dbias. Inference has only the second launch.
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cuda/device/grid.cuh"
-#include "cuda/device/team.cuh"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-template <class T, NormDirection direction>
+template <class T, NormDirection kDirection>
 __global__ void __launch_bounds__(1024) norm_block_sums(const __grid_constant__ NormSpaces s, BatchNormArgs a) {
   int64_t groups = s.groups.size;
   for (int64_t group = blockIdx.x; group < groups; group += gridDim.x)
-    norm_sums<T, direction>(s, a, BlockReduce{}, group);
+    norm_sums<T, kDirection>(s, a, BlockReduce{}, group);
 }
 
-template <class T, NormDirection direction>
+template <class T, NormDirection kDirection>
 __global__ void __launch_bounds__(256) norm_thread_sums(const __grid_constant__ NormSpaces s, BatchNormArgs a) {
-  grid_stride(s.groups.size, [&](int64_t group) { norm_sums<T, direction>(s, a, SingleThread{}, group); });
+  grid_stride(s.groups.size, [&](int64_t group) { norm_sums<T, kDirection>(s, a, SingleThread{}, group); });
 }
 
-template <class T, NormDirection direction>
+template <class T, NormDirection kDirection>
 __global__ void __launch_bounds__(256) norm_map(const __grid_constant__ NormSpaces s, BatchNormArgs a) {
   grid_stride(s.all.size, [&](int64_t i) {
     NormOffsets at = s.all.offsets_of(i);
-    norm_element<T, direction>(a, at, norm_coefficients<T, direction>(s, a, at.parameter));
+    norm_element<T, kDirection>(a, at, norm_coefficients<T, kDirection>(s, a, at.parameter));
   });
 }
 

@@ -19,7 +19,7 @@ constexpr size_t kMaxConfigs = 12;  // configurations that find() may try
 // A division of a problem among clusters, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  int64_t blocks = 1, width = 0, threads = 0;  // of a cluster; vectors of a tile; of a block
+  int64_t blocks = 1, width = 0, threads = 0;  // blocks of a cluster; vectors of a tile; threads of a block
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
   Config config() const {
@@ -29,14 +29,14 @@ struct Candidate {
 
 bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
 
-// The tensor as planes of channels, or as columns; `group` columns share a statistic. parse() fills it in, or returns
-// why the engine does not take the problem.
+// The tensor as planes of channels, or as columns; `group` columns share a statistic. channel_layout() fills it in, or
+// returns why the engine does not take the problem.
 struct ChannelLayout {
   ChannelTiling channels;
   int64_t vector = 1, group = 1, items = 0;  // items: of a channel, or rows
   bool columns = false;
 };
-std::string parse(const BatchNormProblem& p, ChannelLayout& h) {
+std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   ChannelTiling& c = h.channels;
   if (p.direction == NormDirection::inference) return "inference is not supported";
   if (p.x.dtype == DType::float64) return "float64 is not supported";
@@ -75,12 +75,12 @@ std::vector<int64_t> widths_of(const ChannelLayout& h) {
   return widths;
 }
 
-// Clusters that run at the same time. The blocks of a cluster share one part of the GPU (GPC) of about 16 SMs; the SMs
-// of a part that do not suffice for a cluster are idle. Measured on an H100, with 8 blocks in a cluster: 14 clusters
-// ran where a block took an SM, 30 where it took half of one.
+// The number of clusters that run at the same time. An H100 has groups of about 16 SMs (GPCs), and all blocks of a
+// cluster run in one group. SMs of a group that do not suffice for another cluster are idle. Measured on an H100, with
+// 8 blocks in a cluster: 14 clusters ran where a block took an SM, 30 where it took half of one.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
-  const double slots = double(d.sm_count) * double(per_sm), parts = double(ceil_div<int64_t>(d.sm_count, 17));
-  return std::floor(slots / double(blocks) - (blocks > 2 ? parts * (double(blocks) / 2 - 1) / double(blocks) : 0));
+  const double slots = double(d.sm_count) * double(per_sm), gpcs = double(ceil_div<int64_t>(d.sm_count, 17));
+  return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
 // Fills in the rest of a candidate, or leaves `us` 0 where it does not fit.
@@ -163,7 +163,7 @@ struct Persistent final : Engine<BatchNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const BatchNormProblem& p, const Device& d) const override {
     ChannelLayout h;
-    if (std::string why = parse(p, h); !why.empty()) return why;
+    if (std::string why = channel_layout(p, h); !why.empty()) return why;
     if (!candidates_of(p, h, d).empty()) return "";
     const int64_t of_tensor = h.items * widths_of(h).front() * kVector;
     return cat("needs shared memory for ", h.columns ? "64 bytes or more of neighbouring channels" : "a channel",
@@ -173,12 +173,12 @@ struct Persistent final : Engine<BatchNormProblem> {
   }
   double estimate_us(const BatchNormProblem& p, const Device& d) const override {
     ChannelLayout h;
-    parse(p, h);
+    channel_layout(p, h);
     return candidates_of(p, h, d).front().us;
   }
   std::vector<Config> configs(const BatchNormProblem& p, const Device& d) const override {
     ChannelLayout h;
-    parse(p, h);
+    channel_layout(p, h);
     std::vector<Config> all;
     for (const Candidate& w : candidates_of(p, h, d)) all.push_back(w.config());
     return all;
@@ -186,7 +186,7 @@ struct Persistent final : Engine<BatchNormProblem> {
   std::unique_ptr<Plan<BatchNormProblem>> build(const BatchNormProblem& p, const Device& d,
                                                 const Config& config) const override {
     ChannelLayout h;
-    parse(p, h);
+    channel_layout(p, h);
     const std::vector<Candidate> candidates = candidates_of(p, h, d);
     const auto named = std::ranges::find(candidates, config, &Candidate::config);
     const Candidate w = named == candidates.end() ? candidates.front() : *named;

@@ -53,17 +53,17 @@ struct ThreadSlice {
 };
 
 // Waits until all stages up to `stage` have arrived.
-template <uint32_t last = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
-  if constexpr (last > 0)
-    if (stage < last) return wait_stage<last - 1>(stage);
-  cp_async_wait_group<kStages - 1 - last>();
+template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
+  if constexpr (kLast > 0)
+    if (stage < kLast) return wait_stage<kLast - 1>(stage);
+  cp_async_wait_group<kStages - 1 - kLast>();
 }
 
 // A thread's next kVectorsAtOnce vectors, from shared memory; `have` of them exist. `other`: the same elements of the
 // tensor `others`, if there is one.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
   int64_t at[kUnroll];
   uint32_t have = 0;
   template <class Tile>
@@ -74,24 +74,24 @@ template <class T, int kVec> struct Batch {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
       if (mine.item(i + u) < mine.end) {
-        x[u].raw = mine.x[(i + u) * mine.stride];
-        if (backward) dy[u].raw = mine.dy[(i + u) * mine.stride];
+        x[u] = Vec<T, kVec>::load(mine.x + (i + u) * mine.stride);
+        if (backward) dy[u] = Vec<T, kVec>::load(mine.dy + (i + u) * mine.stride);
         ++have;
       }
     if (others) {
 #pragma unroll
       for (int u = 0; u < kUnroll; ++u)
-        if (u < have) other[u].load(typed<T>(others) + at[u]);
+        if (u < have) other[u] = Vec<T, kVec>::load(typed<T>(others) + at[u]);
     }
   }
 };
 
 // Joins the sums of a block's threads and sends them to all blocks of the cluster, one float4 per statistic. This
 // overload is for planes, which have one channel; the next one is for columns.
-template <bool backward>
+template <bool kBackward>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,
-                                                typename SumsOf<backward>::type total, float about) {
-  using Sums = typename SumsOf<backward>::type;
+                                                typename SumsOf<kBackward>::type total, float about) {
+  using Sums = typename SumsOf<kBackward>::type;
   Sums* const of_warp = static_cast<Sums*>(scratch);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   total.join_warp();
@@ -101,19 +101,19 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   total = {};
   if (lane < blockDim.x / 32) total = of_warp[lane];
   total.join_warp();
-  const float4 part = partial_of(total, about);
+  const float4 partial = partial_of(total, about);
   if (is_single_block(r.channels)) {
-    if (lane == 0) *table = part;
-  } else if (lane < r.channels.chunks) store_in_cluster(table + chunk, lane, part);
+    if (lane == 0) *table = partial;
+  } else if (lane < r.channels.chunks) store_in_cluster(table + chunk, lane, partial);
 }
-template <bool backward, int kVec, class Adds>
+template <bool kBackward, int kVec, class Adds>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, const ColumnTile<kVec>& tile,
                                                 void* scratch, const Adds& adds) {
   using Joined = typename Adds::Joined;
   const ChannelTiling& s = r.channels;
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
   float* const shifts = static_cast<float*>(scratch);
-  void* const left = shifts + (backward ? 0 : s.width * kVec);
+  void* const left = shifts + (kBackward ? 0 : s.width * kVec);
   float shift[kVec]{};
   Joined total = adds.relative_to_block(tile, shifts, shift);
   uint32_t row = tile.row, rows = s.rows, column = threadIdx.x - row * s.width;
@@ -145,30 +145,30 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   for (uint32_t c = warp; c < r.statistics; c += warps) {
     const float4* const mine = columns + c * group;
     const double about = mean_of(*mine);
-    typename FinishOf<backward>::type sums{};
+    typename FinishOf<kBackward>::type sums{};
 #pragma unroll 1
     for (uint32_t i = lane; i < group; i += 32) sums.add(mine[i], about);
     sums.join_warp();
-    float4 part;
-    if constexpr (backward) part = {float(sums.dy), float(sums.product), 0, 0};
+    float4 partial;
+    if constexpr (kBackward) partial = {float(sums.dy), float(sums.product), 0, 0};
     else {
       const double n = double(mine->x) * double(group);
       const float from = float(about);
-      part = {float(n), float(about - double(from) + sums.away / n), float(sums.squares_of(n)), from};
+      partial = {float(n), float(about - double(from) + sums.away / n), float(sums.squares_of(n)), from};
     }
     if (is_single_block(s)) {
-      if (lane == 0) here[c] = part;
-    } else if (lane < s.chunks) store_in_cluster(here + c, lane, part);
+      if (lane == 0) here[c] = partial;
+    } else if (lane < s.chunks) store_in_cluster(here + c, lane, partial);
   }
 }
 
-template <class T, bool backward, bool columns>
-__global__ void __launch_bounds__(persistent_threads(backward, columns))
+template <class T, bool kBackward, bool kColumns>
+__global__ void __launch_bounds__(persistent_threads(kBackward, kColumns))
     batch_norm_persistent(const __grid_constant__ PersistentTiling r, BatchNormArgs a) {
   constexpr int kVec = 16 / int(sizeof(T)), kUnroll = kVectorsAtOnce;
   extern __shared__ uint4 shared[];
   const ChannelTiling& s = r.channels;
-  const typename TileOf<T, kVec, columns>::type tile(s, blockIdx.x);
+  const typename TileOf<T, kVec, kColumns>::type tile(s, blockIdx.x);
   float4* const table = reinterpret_cast<float4*>(shared);
   ChannelCoefficients* const lines = reinterpret_cast<ChannelCoefficients*>(table + s.chunks * r.statistics);
   void* const scratch = lines + r.statistics;
@@ -176,15 +176,16 @@ __global__ void __launch_bounds__(persistent_threads(backward, columns))
 
   const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // first statistic of the cluster
   float about = 0;
-  typename SumsOf<backward>::type total{};
-  typename ColumnAddsOf<kVec, backward>::type adds{};
-  if constexpr (columns && backward) {
+  typename SumsOf<kBackward>::type total{};
+  typename ColumnAddsOf<kVec, kBackward>::type adds{};
+  if constexpr (kColumns && kBackward) {
     if (!tile.idle) {
 #pragma unroll
       for (int k = 0; k < kVec; ++k)
         adds.mean[k] = typed<float>(a.mean)[s.by_group.quotient(uint32_t(tile.channel + k))];
     }
-  } else if constexpr (!columns) about = backward ? typed<float>(a.mean)[first] : float(typed<T>(a.x)[first * s.plane]);
+  } else if constexpr (!kColumns)
+    about = kBackward ? typed<float>(a.mean)[first] : float(typed<T>(a.x)[first * s.plane]);
 
   const uint32_t x_to = cvta_to_shared(mine.x), dy_to = cvta_to_shared(mine.dy);
 #pragma unroll 1
@@ -196,7 +197,7 @@ __global__ void __launch_bounds__(persistent_threads(backward, columns))
         const uint32_t item = mine.item(i + u), slot = (i + u) * mine.stride * 16;
         const int64_t at = tile.offset(item);
         cp_async<16>(x_to + slot, typed<T>(a.x) + at, 1, item < mine.end);
-        if constexpr (backward) cp_async<16>(dy_to + slot, typed<T>(a.dy) + at, 1, item < mine.end);
+        if constexpr (kBackward) cp_async<16>(dy_to + slot, typed<T>(a.dy) + at, 1, item < mine.end);
       }
     }
     cp_async_commit_group();
@@ -208,53 +209,53 @@ __global__ void __launch_bounds__(persistent_threads(backward, columns))
 #pragma unroll 1
     for (uint32_t i = stage * r.stage_vectors; i < (stage + 1) * r.stage_vectors && mine.item(i) < mine.end;
          i += kUnroll) {
-      Batch<T, kVec> batch(tile, mine, i, backward, backward ? a.other : nullptr);
-      if constexpr (backward) {
+      Batch<T, kVec> batch(tile, mine, i, kBackward, kBackward ? a.other : nullptr);
+      if constexpr (kBackward) {
         if (a.other) {
 #pragma unroll
           for (int u = 0; u < kUnroll; ++u)
             if (u < batch.have) {
-              batch.dy[u].keep_where_positive(batch.other[u]);
-              mine.dy[(i + u) * mine.stride] = batch.dy[u].raw;
+              keep_where_positive(batch.dy[u], batch.other[u]);
+              *reinterpret_cast<Vec<T, kVec>*>(mine.dy + (i + u) * mine.stride) = batch.dy[u];
             }
         }
-        if constexpr (columns) adds.add(batch.x, batch.dy, batch.have);
+        if constexpr (kColumns) adds.add(batch.x, batch.dy, batch.have);
         else add_vectors<T, kVec, kUnroll>(total, batch.x, batch.dy, batch.have, about);
       } else {
-        if constexpr (columns) adds.add(batch.x, batch.have);
+        if constexpr (kColumns) adds.add(batch.x, batch.have);
         else add_vectors<T, kVec, kUnroll>(total, batch.x, batch.have, about);
       }
     }
   }
-  if constexpr (columns) all_gather_sums<backward>(r, table, tile, scratch, adds);
-  else all_gather_sums<backward>(r, table, tile.chunk, scratch, total, about);
+  if constexpr (kColumns) all_gather_sums<kBackward>(r, table, tile, scratch, adds);
+  else all_gather_sums<kBackward>(r, table, tile.chunk, scratch, total, about);
   if (is_single_block(s)) __syncthreads();
   else sync_cluster();
 
 #pragma unroll 1
   for (uint32_t c = threadIdx.x; c < r.statistics && first + c < s.parameters; c += blockDim.x) {
-    typename FinishOf<backward>::type all{};
-    const double from = backward ? 0 : mean_of(table[c]);
+    typename FinishOf<kBackward>::type all{};
+    const double from = kBackward ? 0 : mean_of(table[c]);
 #pragma unroll 1
     for (uint32_t block = 0; block < s.chunks; ++block) all.add(table[block * r.statistics + c], from);
     const Statistic of = statistic_of(s, a, first + c, from, all);
-    lines[c] = line_of<backward>(s, a, first + c, of.first, of.second);
-    if (tile.chunk == 0) write_statistic<backward>(s, a, first + c, of);
+    lines[c] = line_of<kBackward>(s, a, first + c, of.first, of.second);
+    if (tile.chunk == 0) write_statistic<kBackward>(s, a, first + c, of);
   }
   __syncthreads();
 
-  ChannelCoefficients line[columns ? kVec : 1];
-  if constexpr (columns) {
+  ChannelCoefficients line[kColumns ? kVec : 1];
+  if constexpr (kColumns) {
     const uint32_t column = (threadIdx.x - tile.row * s.width) * kVec;
 #pragma unroll
     for (int k = 0; k < kVec; ++k) line[k] = lines[s.by_group.quotient(column + k)];
   } else line[0] = lines[0];
 #pragma unroll 1
   for (uint32_t i = 0; mine.item(i) < mine.end; i += kUnroll) {
-    const Batch<T, kVec> batch(tile, mine, i, backward, backward ? nullptr : a.other);
+    const Batch<T, kVec> batch(tile, mine, i, kBackward, kBackward ? nullptr : a.other);
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (u < batch.have) map_vector<T, kVec, backward>(a, batch.at[u], batch.x[u], batch.dy[u], batch.other[u], line);
+      if (u < batch.have) map_vector<T, kVec, kBackward>(a, batch.at[u], batch.x[u], batch.dy[u], batch.other[u], line);
   }
 }
 

@@ -34,6 +34,15 @@ MINIDNN_HD float exp2_ftz(float x) {
 template <class T> MINIDNN_HD float exp2_in(float x) { return exp2_ftz(x); }
 template <> MINIDNN_HD float exp2_in<bfloat16>(float x) { return exp2_ftz(x + 24) * 0x1p-24f; }
 
+// The base-2 logarithm of x >= 2^-126, within 2^-22 if x is not between 0.5 and 2.
+MINIDNN_HD float log2_ftz(float x) {
+#ifdef __CUDA_ARCH__
+  return lg2_approx_ftz(x);
+#else
+  return ::log2f(x);
+#endif
+}
+
 // 1 / x within 1 ulp. 0 if x is above 2^126.
 MINIDNN_HD float reciprocal_ftz(float x) {
 #ifdef __CUDA_ARCH__

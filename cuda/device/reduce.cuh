@@ -31,17 +31,24 @@ template <class Op> __device__ __forceinline__ float warp_reduce(float v) {
   return v;
 }
 // Reduces each v[e] over the lanes whose numbers have the same remainder modulo `stride`, a power of two.
-template <class Op, int n> __device__ __forceinline__ void warp_reduce_strided(float (&v)[n], int stride) {
+template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(float (&v)[kN], int stride) {
 #pragma unroll 1
   for (int offset = stride; offset < 32; offset *= 2)
 #pragma unroll
-    for (int e = 0; e < n; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
+    for (int e = 0; e < kN; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
 }
 
-// The v of the lane `offset` lanes higher.
+// The v of another lane of the warp: `offset` lanes higher, `offset` lanes lower, lane index xor `mask`, or `lane`.
 template <class T> __device__ __forceinline__ T shuffle_down(T v, int offset) {
   return __shfl_down_sync(0xffffffff, v, offset);
 }
+template <class T> __device__ __forceinline__ T shuffle_up(T v, int offset) {
+  return __shfl_up_sync(0xffffffff, v, offset);
+}
+template <class T> __device__ __forceinline__ T shuffle_xor(T v, int mask) {
+  return __shfl_xor_sync(0xffffffff, v, mask);
+}
+template <class T> __device__ __forceinline__ T shuffle(T v, int lane) { return __shfl_sync(0xffffffff, v, lane); }
 struct ShuffleDown {
   template <class T> __device__ __forceinline__ T operator()(T v, int offset) const { return shuffle_down(v, offset); }
 };

@@ -6,7 +6,7 @@
 
 namespace minidnn {
 
-template <int bytes> struct BitsOf;
+template <int kBytes> struct BitsOf;
 template <> struct BitsOf<1> {
   using type = uint8_t;
 };
@@ -40,13 +40,15 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
       return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint4*>(from)));
     else return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint2*>(from)));
   }
-  // Stores words of 4 bytes to global memory, in one instruction (ptx/ld_st.cuh).
+  // Stores to global memory, in one instruction (ptx/ld_st.cuh).
   __device__ __forceinline__ void store(void* to) const {
-    static_assert(sizeof(Word) == 4 && (kBytes == 16 || kBytes == 8));
-    if constexpr (kBytes == 16) st_global_v4(to, {word[0], word[1], word[2], word[3]});
+    static_assert(kWords == 1 || (sizeof(Word) == 4 && (kBytes == 16 || kBytes == 8)));
+    if constexpr (kWords == 1) *static_cast<Vec*>(to) = *this;
+    else if constexpr (kBytes == 16) st_global_v4(to, {word[0], word[1], word[2], word[3]});
     else st_global_v2(to, {word[0], word[1]});
   }
 
+  __device__ __forceinline__ float operator[](int i) const { return float(get(i)); }
   __device__ __forceinline__ T get(int i) const {
     return __builtin_bit_cast(T, Bits(word[i / kPerWord] >> (i % kPerWord * kBits)));
   }
@@ -75,8 +77,10 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
     static_assert(kWords == 1 || kWords == 2 || kWords == 4);
   }
   __device__ __forceinline__ static Vec pack(const float* f) {
-    static_assert(kWords == 2 || kWords == 4);
-    if constexpr (kWords == 2) return {pack_word(f), pack_word(f + kPerWord)};
+    static_assert(kWords == 1 || kWords == 2 || kWords == 4);
+    if constexpr (N == 1) return {__builtin_bit_cast(Bits, T(f[0]))};
+    else if constexpr (kWords == 1) return {pack_word(f)};
+    else if constexpr (kWords == 2) return {pack_word(f), pack_word(f + kPerWord)};
     else return {pack_word(f), pack_word(f + kPerWord), pack_word(f + 2 * kPerWord), pack_word(f + 3 * kPerWord)};
   }
 

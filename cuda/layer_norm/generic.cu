@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer, RMS, group and instance norm over any strides: a block per row; backward also a block per parameter.
 #include "cpp/layer_norm/layer_norm_math.h"
-#include "cuda/device/team.cuh"
+#include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-template <class T, int pass>  // 0: forward, 1: backward's rows, 2: its parameters
+template <class T, int kPass>  // 0: forward, 1: backward's rows, 2: its parameters
 __global__ void __launch_bounds__(256) layer_norm_generic(const __grid_constant__ LayerNormSpaces s, LayerNormArgs a) {
-  const int64_t items = pass == 2 ? s.parameters.size : s.rows.size;
+  const int64_t items = kPass == 2 ? s.parameters.size : s.rows.size;
   for (int64_t i = blockIdx.x; i < items; i += gridDim.x) {
-    if constexpr (pass == 0) norm_row_forward<T>(s, a, BlockReduce{}, i);
-    else if constexpr (pass == 1) norm_row_backward<T>(s, a, BlockReduce{}, i);
+    if constexpr (kPass == 0) norm_row_forward<T>(s, a, BlockReduce{}, i);
+    else if constexpr (kPass == 1) norm_row_backward<T>(s, a, BlockReduce{}, i);
     else norm_parameter_sums<T>(s, a, BlockReduce{}, i);
   }
 }

@@ -9,7 +9,7 @@ namespace minidnn {
 // dscale and dbias from `count` partial results. A block has 32 columns; each of its 16 warps adds up every 16th
 // partial result, then the warps join by halves, in float64. It is a template only because a plain kernel would be part
 // of the cubin of every kernel of this file.
-template <int unused>
+template <int kUnused>
 __global__ void __launch_bounds__(kJoinThreads)
     layer_norm_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -30,7 +30,7 @@ __global__ void __launch_bounds__(kJoinThreads)
 }
 
 // The same for few partial results: a thread has a column.
-template <int unused>
+template <int kUnused>
 __global__ void __launch_bounds__(kFewSumsThreads)
     layer_norm_few_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
   const int64_t column = int64_t(blockIdx.x) * kFewSumsThreads + threadIdx.x;

@@ -5,11 +5,11 @@
 
 namespace minidnn {
 
-constexpr int kMaxRowThreads = 512;  // of a persistent block, at most
-// Backward, elements of a thread, at most: Kept, for which registers have scale as well as the sums; Shared, for which
-// registers suffice for two blocks on an SM.
+constexpr int kMaxRowThreads = 512;  // threads of a persistent block, at most
+// Backward. Up to kScaleInRegisters elements per thread, registers hold scale as well as the sums. Up to
+// kTwoBlocksPerSm elements per thread, the registers of an SM suffice for two blocks.
 constexpr int kScaleInRegisters = 16, kTwoBlocksPerSm = 8;
-constexpr int kFewSumsThreads = 256;  // of a block that joins few partial sums
+constexpr int kFewSumsThreads = 256;  // threads of a block that joins few partial sums
 // Forward, persistent blocks: elements of a row that a thread has, and whose parameters it keeps in registers, at most.
 constexpr int kForwardElements = 32;
 // Forward, persistent blocks: rows per iteration. 16-bit types have two, which share one synchronisation.
@@ -17,7 +17,7 @@ MINIDNN_HD constexpr int rows_per_iteration(int64_t vector) { return vector == 4
 
 struct RowTiling {
   int64_t rows = 0, columns = 0;
-  uint32_t vectors = 0;       // of a row
+  uint32_t vectors = 0;       // vectors of a row
   uint32_t threads = 0;       // of a block, per row: whole warps; 8 or 16 lanes for forward rows in registers
   uint32_t rows_at_once = 0;  // rows that a block processes together
   uint32_t blocks = 1;        // per row: a cluster

@@ -15,7 +15,8 @@ struct Tiling {
   int64_t vector = 1;
 };
 
-std::string parse(const LayerNormProblem& p, const Device& d, Tiling& c) {
+// Returns why_not().
+std::string tile(const LayerNormProblem& p, const Device& d, Tiling& c) {
   if (!p.backward) return "supports backward only";
   if (p.kind == RowNorm::group) return "supports layer and RMS norm only";
   RowTiling contiguous;
@@ -56,22 +57,22 @@ struct TwoPass final : Engine<LayerNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LayerNormProblem& p, const Device& d) const override {
     Tiling c;
-    return parse(p, d, c);
+    return tile(p, d, c);
   }
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
     Tiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) * 5 / 3, d, c.vector > 1 ? 0.9 : 0.4) + 6;
   }
   size_t workspace_bytes(const LayerNormProblem& p, const Device& d, const Config&) const override {
     Tiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     return sums_bytes(c.rows) + size_t(c.rows.sections) * size_t(c.rows.columns) * 2 * sizeof(float);
   }
   std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,
                                                 const Config&) const override {
     Tiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     const TwoPassTiling r = c.rows;
     auto sums = cuda::load_kernel(spec(p.x.dtype, c.vector, "sums"), d.place.index);
     auto map = cuda::load_kernel(spec(p.x.dtype, c.vector, "map"), d.place.index);

@@ -8,8 +8,10 @@
 // - Bytes: x and dy are read twice, dx is written once: five tensors instead of the three of one pass, at the rate of
 //   copies. The map goes through the blocks in reverse order: it begins with what the L2 still holds.
 #include "cpp/layer_norm/layer_norm_math.h"
+#include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/two_pass_params.h"
 #include "cuda/norm/moments.cuh"
+#include "cuda/norm/parameters.cuh"
 
 namespace minidnn {
 
@@ -17,14 +19,14 @@ constexpr int kTwoPassWarps = kTwoPassThreads / 32;
 
 // One vector of x and dy in each of the kTwoPassRows rows from `row` on.
 template <class T, int kVec> struct RowBatch {
-  Packed<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
+  Vec<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
   __device__ __forceinline__ void load(const TwoPassTiling& r, const LayerNormArgs& a, int64_t row, uint32_t vector) {
     const int64_t at = row * r.columns + int64_t(vector) * kVec;
 #pragma unroll
     for (int u = 0; u < kTwoPassRows; ++u)
       if (row + u < r.rows) {
-        x[u].load(typed<T>(a.x) + at + u * r.columns);
-        dy[u].load(typed<T>(a.dy) + at + u * r.columns);
+        x[u] = Vec<T, kVec>::load(typed<T>(a.x) + at + u * r.columns);
+        dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + at + u * r.columns);
       }
   }
 };
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(kTwoPassThreads)
           dscale[k] += one * x_hat;
           dx[k] = line.inv_std * (one * scale[k] - line.offset - x_hat * line.slope);
         }
-        Packed<T, kVec>::store(static_cast<T*>(a.out) + (row + u) * r.columns + int64_t(vector) * kVec, dx);
+        Vec<T, kVec>::pack(dx).store(static_cast<T*>(a.out) + (row + u) * r.columns + int64_t(vector) * kVec);
       }
   }
   float2* to = partials + section * r.columns + int64_t(vector) * kVec;

@@ -96,12 +96,12 @@ struct TwoPassGroups final : Engine<LayerNormProblem> {
                       .dbias = r.dbias,
                       .eps = r.eps};
       auto* lines = reinterpret_cast<ChannelCoefficients*>(static_cast<char*>(workspace) + partials);
-      const void* const parts = lines + samples * c.parameters;
+      const void* const sample_sums = lines + samples * c.parameters;
       cuda::LaunchConfig wide = blocks, narrow = groups, last = channels;
       cuda::launch(*sums, wide, stream, c, a, workspace);
       wide.programmatic = narrow.programmatic = early;
-      cuda::launch(*finish, narrow, stream, c, a, workspace, parts, lines);
-      if (parameters) cuda::launch(*parameters, last, stream, c.parameters, samples, parts, r.dscale, r.dbias);
+      cuda::launch(*finish, narrow, stream, c, a, workspace, sample_sums, lines);
+      if (parameters) cuda::launch(*parameters, last, stream, c.parameters, samples, sample_sums, r.dscale, r.dbias);
       cuda::launch(*map, wide, stream, c, a, lines);
     });
   }

@@ -19,7 +19,8 @@ struct Tiling {
   int64_t blocks = 0;  // channels innermost: of the grid; 0: planes
 };
 
-std::string parse(const LrnProblem& p, const Device& d, Tiling& c) {
+// Returns why_not().
+std::string tile(const LrnProblem& p, const Device& d, Tiling& c) {
   if (p.kind != LocalNorm::lrn) return "supports lrn only";
   if (p.x.dtype == DType::float64) return "float64 is not supported";
   if (std::string why = why_not_cross_channel(p); !why.empty()) return why;
@@ -64,17 +65,17 @@ struct CrossChannel final : Engine<LrnProblem> {
   int revision() const override { return 4; }
   std::string why_not(const LrnProblem& p, const Device& d) const override {
     Tiling c;
-    return parse(p, d, c);
+    return tile(p, d, c);
   }
   double estimate_us(const LrnProblem& p, const Device& d) const override {
     Tiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     if (!c.blocks) return sliding_window_us(p, d, c.planes);
     return roofline_us(local_norm_flop(p), local_norm_bytes(p), d, c.whole ? 0.75 : 0.5);
   }
   std::unique_ptr<Plan<LrnProblem>> build(const LrnProblem& p, const Device& d, const Config&) const override {
     Tiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     const bool backward = p.backward != 0;
     if (!c.blocks)
       return sliding_window_plan(p, d, c.planes, planes_spec(p.x.dtype, backward, c.planes.whole, c.planes.size));

@@ -9,24 +9,25 @@
 // - Backward: threads exchange the factor g (lrn_math.h) through shared memory. If a block ends in the middle of the
 //   channels of a position, it also computes g of the next strip.
 #include "cuda/lrn/cross_channel_params.h"
+#include "cuda/lrn/power.cuh"
 #include "cuda/lrn/sliding_window.cuh"
 
 namespace minidnn {
 
-// size: the window size; 0: any. whole: each plane begins at a multiple of a vector.
-template <class T, int kVec, bool whole, int size, bool backward>
+// kSize: the window size; 0: any. kWhole: each plane begins at a multiple of a vector.
+template <class T, int kVec, bool kWhole, int kSize, bool kBackward>
 __global__ void __launch_bounds__(kWindowThreads, window_threads_per_sm(false) / kWindowThreads)
     lrn_cross_channel_planes(const __grid_constant__ SlidingWindowParams r, const __grid_constant__ SmemLayout smem,
                              LrnArgs a, LrnFactors f) {
   extern __shared__ __align__(16) unsigned char shared[];
-  SlidingWindow<T, kVec, Axis::none, whole, false, size, backward>(r, smem, shared).run(a, f);
+  SlidingWindow<T, kVec, Axis::none, kWhole, false, kSize, kBackward>(r, smem, shared).run(a, f);
 }
 
-template <class T, bool whole> struct Rows {
-  static constexpr int kOwn = whole ? 16 / int(sizeof(T)) : kStripChannels;
+template <class T, bool kWhole> struct Rows {
+  static constexpr int kOwn = kWhole ? 16 / int(sizeof(T)) : kStripChannels;
   static constexpr int kLines = kOwn + 2 * kMaxSide;
-  using Beside = Items<T, kMaxSide>;
-  using Line = Items<T, kOwn>;
+  using Side = Vec<T, kMaxSide>;
+  using Line = Vec<T, kOwn>;
   int64_t at, channel, channels;
   bool inside, own;
 
@@ -42,7 +43,7 @@ template <class T, bool whole> struct Rows {
   __device__ __forceinline__ bool has(int l) const { return channel + l >= 0 && channel + l < channels; }
   template <class Some> __device__ __forceinline__ Some load(const T* from, int l) const {
     Some some{};
-    if constexpr (whole) {
+    if constexpr (kWhole) {
       if (inside && has(l)) some = *reinterpret_cast<const Some*>(from + at + l);
     } else {
 #pragma unroll
@@ -52,12 +53,12 @@ template <class T, bool whole> struct Rows {
   }
 
   struct Values {
-    Beside before, after;
+    Side before, after;
     Line line;
     __device__ __forceinline__ void load(const Rows& s, const T* from) {
       line = s.load<Line>(from, 0);
-      before = s.load<Beside>(from, -kMaxSide);
-      after = s.load<Beside>(from, kOwn);
+      before = s.load<Side>(from, -kMaxSide);
+      after = s.load<Side>(from, kOwn);
     }
     __device__ __forceinline__ float get(int l) const {
       return float(l < 0 ? before.get(l + kMaxSide) : l < kOwn ? line.get(l) : after.get(l - kOwn));
@@ -70,7 +71,7 @@ template <class T, bool whole> struct Rows {
     __device__ __forceinline__ void put(int l, float v) { line.put(l, T(v)); }
     __device__ __forceinline__ void store(const Rows& s, T* to) const {
       if (!s.own) return;
-      if constexpr (whole) *reinterpret_cast<Line*>(to + s.at) = line;
+      if constexpr (kWhole) *reinterpret_cast<Line*>(to + s.at) = line;
       else {
 #pragma unroll
         for (int k = 0; k < kOwn; ++k)
@@ -92,10 +93,10 @@ template <class T, bool whole> struct Rows {
   __device__ __forceinline__ void gather(const float* shared, float (&g)[kLines]) const {
 #pragma unroll
     for (int l = -kMaxSide; l < kOwn + kMaxSide; l += 4) {
-      const int beside = l < 0 ? -1 : l < kOwn ? 0 : 1;
+      const int neighbor = l < 0 ? -1 : l < kOwn ? 0 : 1;
       const float4 v =
           own && has(l)
-              ? *reinterpret_cast<const float4*>(shared + smem_offset(int(threadIdx.x) + beside, l - beside * kOwn))
+              ? *reinterpret_cast<const float4*>(shared + smem_offset(int(threadIdx.x) + neighbor, l - neighbor * kOwn))
               : float4{};
       const int to = l + kMaxSide;
       g[to] = v.x;
@@ -106,7 +107,7 @@ template <class T, bool whole> struct Rows {
   }
 };
 
-template <int lines> __device__ __forceinline__ float window(const float (&v)[lines], int l, int behind, int ahead) {
+template <int kLines> __device__ __forceinline__ float window(const float (&v)[kLines], int l, int behind, int ahead) {
   float sum = v[l];
 #pragma unroll
   for (int o = 1; o <= kMaxSide; ++o) {
@@ -129,12 +130,12 @@ __device__ __forceinline__ void sums(const typename Strip::Values& x, const LrnF
   for (int l = 0; l < Strip::kOwn; ++l) s[l] = f.k + f.scale * window(squares, l + kMaxSide, behind, ahead);
 }
 
-template <class T, bool whole, int size>
-__global__ void __launch_bounds__(kCrossChannelThreads, size ? 3 : 2)
+template <class T, bool kWhole, int kSize>
+__global__ void __launch_bounds__(kCrossChannelThreads, kSize ? 3 : 2)
     lrn_cross_channel_forward(const __grid_constant__ CrossChannelParams r, LrnArgs a, LrnFactors f) {
-  using Strip = Rows<T, whole>;
+  using Strip = Rows<T, kWhole>;
   const Strip strip(r);
-  const int behind = size ? (size - 1) / 2 : r.behind, ahead = size ? size / 2 : r.ahead;
+  const int behind = kSize ? (kSize - 1) / 2 : r.behind, ahead = kSize ? kSize / 2 : r.ahead;
   typename Strip::Values x;
   x.load(strip, static_cast<const T*>(a.x));
   typename Strip::Own y;
@@ -145,14 +146,14 @@ __global__ void __launch_bounds__(kCrossChannelThreads, size ? 3 : 2)
   y.store(strip, static_cast<T*>(a.out));
 }
 
-template <class T, bool whole, int size>
+template <class T, bool kWhole, int kSize>
 __global__ void __launch_bounds__(kCrossChannelThreads, 2)
     lrn_cross_channel_backward(const __grid_constant__ CrossChannelParams r, LrnArgs a, LrnFactors f) {
-  using Strip = Rows<T, whole>;
+  using Strip = Rows<T, kWhole>;
   __shared__ float4 smem[Strip::kShared / 4];
   float* const shared = &smem[0].x;
   const Strip strip(r);
-  const int behind = size ? (size - 1) / 2 : r.behind, ahead = size ? size / 2 : r.ahead;
+  const int behind = kSize ? (kSize - 1) / 2 : r.behind, ahead = kSize ? kSize / 2 : r.ahead;
   typename Strip::Values x;
   typename Strip::Own dy;
   x.load(strip, static_cast<const T*>(a.x));

@@ -22,7 +22,8 @@ struct SlidingWindowTiling {
 // Fills in the tiling. Returns "", or why these kernels do not take the problem. In a `whole` tiling, each row begins
 // at a multiple of a vector.
 std::string tile_sliding_window(const LrnProblem&, Axis, const Device&, SlidingWindowTiling&);
-int64_t window_vector(DType, int64_t size, bool means_gradients);  // elements
+// The number of elements of a thread's vector.
+int64_t window_vector(DType, int64_t size, bool means_gradients);
 LrnFactors lrn_factors(const LrnProblem&, const LrnArgs&);
 double sliding_window_us(const LrnProblem&, const Device&, const SlidingWindowTiling&);
 std::unique_ptr<Plan<LrnProblem>> sliding_window_plan(const LrnProblem&, const Device&, const SlidingWindowTiling&,

@@ -9,12 +9,12 @@
 
 namespace minidnn {
 
-// How windows extend along a row: not at all; over adjacent elements; over elements that are `step` apart.
+// How windows extend along a row: not at all; over adjacent elements; over every `step`-th element.
 enum class Axis { none, contiguous, strided };
 
-constexpr int kMaxReach = 4;         // positions of a window on either side of its centre, at most
+constexpr int kMaxReach = 4;         // the largest number of positions of a window on one side of its centre
 constexpr int kRowsAhead = 3;        // rows in flight while one is processed
-constexpr int kWindowThreads = 128;  // of a block
+constexpr int kWindowThreads = 128;  // threads of a block
 // The kernels whose threads need the most registers: gradients with means, for windows of any size.
 MINIDNN_HD constexpr bool is_register_heavy(bool centered, bool backward, int64_t size) {
   return centered && backward && !size;
@@ -30,7 +30,7 @@ MINIDNN_HD constexpr int window_threads_per_sm(bool heavy) { return heavy ? 384 
 struct SlidingWindowParams {
   // Rows of an image; positions of a row; elements from a position to the next, and from a row to the next.
   int64_t height = 0, width = 0, step = 1, row = 0;
-  int64_t elements = 0;  // of a tensor
+  int64_t elements = 0;  // elements of a tensor
   int32_t behind = 0, ahead = 0;
   // A group has `threads` threads: `slice` of them for each position (one vector of channels each) or, where channels
   // are not innermost, one for each vector of positions. It writes `own` positions or vectors of positions; the `halo`

@@ -8,7 +8,7 @@ namespace minidnn {
 namespace cuda::lrn {
 namespace {
 
-std::string parse(const LrnProblem& p, const Device& d, SlidingWindowTiling& c) {
+std::string tile(const LrnProblem& p, const Device& d, SlidingWindowTiling& c) {
   if (std::string why = why_not_spatial_window(p); !why.empty()) return why;
   return tile_sliding_window(p, is_row_major(p.x) ? Axis::contiguous : Axis::strided, d, c);
 }
@@ -28,16 +28,16 @@ struct SpatialWindow final : Engine<LrnProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LrnProblem& p, const Device& d) const override {
     SlidingWindowTiling c;
-    return parse(p, d, c);
+    return tile(p, d, c);
   }
   double estimate_us(const LrnProblem& p, const Device& d) const override {
     SlidingWindowTiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     return sliding_window_us(p, d, c);
   }
   std::unique_ptr<Plan<LrnProblem>> build(const LrnProblem& p, const Device& d, const Config&) const override {
     SlidingWindowTiling c;
-    parse(p, d, c);
+    tile(p, d, c);
     return sliding_window_plan(p, d, c, spec(p.x.dtype, c.axis, c.centered, c.size, p.backward));
   }
   std::vector<KernelSpec> kernels() const override {

@@ -4,15 +4,15 @@
 
 namespace minidnn {
 
-// size: the window size; 0: any size, rows that need not be aligned, and means that may be absent.
-template <class T, int kVec, Axis axis, bool centered, int size, bool backward>
-__global__ void __launch_bounds__(window_threads(axis, is_register_heavy(centered, backward, size)),
-                                  window_threads_per_sm(is_register_heavy(centered, backward, size)) /
-                                      window_threads(axis, is_register_heavy(centered, backward, size)))
+// kSize: the window size; 0: any size, rows that need not be aligned, and means that may be absent.
+template <class T, int kVec, Axis kAxis, bool kCentered, int kSize, bool kBackward>
+__global__ void __launch_bounds__(window_threads(kAxis, is_register_heavy(kCentered, kBackward, kSize)),
+                                  window_threads_per_sm(is_register_heavy(kCentered, kBackward, kSize)) /
+                                      window_threads(kAxis, is_register_heavy(kCentered, kBackward, kSize)))
     lrn_spatial_window(const __grid_constant__ SlidingWindowParams r, const __grid_constant__ SmemLayout smem,
                        LrnArgs a, LrnFactors f) {
   extern __shared__ __align__(16) unsigned char shared[];
-  SlidingWindow<T, kVec, axis, size != 0, centered, size, backward>(r, smem, shared).run(a, f);
+  SlidingWindow<T, kVec, kAxis, kSize != 0, kCentered, kSize, kBackward>(r, smem, shared).run(a, f);
 }
 
 }  // namespace minidnn

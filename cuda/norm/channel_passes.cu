@@ -17,39 +17,39 @@ constexpr int kWarps = kChannelThreads / 32;
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float first, Moments<float>& total) {
-  Packed<T, kVec> x[kUnroll];
+  Vec<T, kVec> x[kUnroll];
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) x[u].load(typed<T>(a.x) + tile.offset(i + u * kChannelThreads));
+  for (int u = 0; u < kUnroll; ++u) x[u] = Vec<T, kVec>::load(typed<T>(a.x) + tile.offset(i + u * kChannelThreads));
   add_vectors<T, kVec, kUnroll>(total, x, kUnroll, first);
 }
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float mean, Gradients<float>& total) {
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
   int64_t at[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     at[u] = tile.offset(i + u * kChannelThreads);
-    x[u].load(typed<T>(a.x) + at[u]);
-    dy[u].load(typed<T>(a.dy) + at[u]);
+    x[u] = Vec<T, kVec>::load(typed<T>(a.x) + at[u]);
+    dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + at[u]);
   }
   if (a.other) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) y[u].load(typed<T>(a.other) + at[u]);
+    for (int u = 0; u < kUnroll; ++u) y[u] = Vec<T, kVec>::load(typed<T>(a.other) + at[u]);
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) dy[u].keep_where_positive(y[u]);
+    for (int u = 0; u < kUnroll; ++u) keep_where_positive(dy[u], y[u]);
   }
   add_vectors<T, kVec, kUnroll>(total, x, dy, kUnroll, mean);
 }
 
-template <class T, int kVec, bool backward>
+template <class T, int kVec, bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_planes_sums(const __grid_constant__ ChannelTiling s, BatchNormArgs a, float4* partials) {
   constexpr int kUnroll = kVec == 1 ? 8 : 4;
   const PlaneTile<T, kVec> tile(s, blockIdx.x);
-  const float about = backward ? typed<float>(a.mean)[s.by_group.quotient(uint32_t(tile.channel))]
-                               : float(typed<T>(a.x)[tile.channel * s.plane]);
-  typename SumsOf<backward>::type total{};
+  const float about = kBackward ? typed<float>(a.mean)[s.by_group.quotient(uint32_t(tile.channel))]
+                                : float(typed<T>(a.x)[tile.channel * s.plane]);
+  typename SumsOf<kBackward>::type total{};
   uint32_t i = tile.begin + threadIdx.x;
   for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
     add_items<T, kVec, kUnroll>(tile, a, i, about, total);
@@ -61,7 +61,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
   for (; i < tile.end; i += kChannelThreads) add_items<T, kVec, 1>(tile, a, i, about, total);
   griddep_launch_dependents();
-  __shared__ typename SumsOf<backward>::type of_warp[kWarps];
+  __shared__ typename SumsOf<kBackward>::type of_warp[kWarps];
   total.join_warp();
   if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = total;
   __syncthreads();
@@ -71,52 +71,52 @@ __global__ void __launch_bounds__(kChannelThreads)
   partials[int64_t(tile.chunk) * s.channels + tile.channel] = partial_of(total, about);
 }
 
-// Adds kUnroll rows of a thread, from row i on. whole: all of them exist; otherwise those before tile.end do.
-template <class T, int kVec, int kUnroll, bool whole>
+// Adds kUnroll rows of a thread, from row i on. kWhole: all of them exist; otherwise those before tile.end do.
+template <class T, int kVec, int kUnroll, bool kWhole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnAdds<kVec>& adds) {
-  Packed<T, kVec> x[kUnroll];
+  Vec<T, kVec> x[kUnroll];
   uint32_t have = 0;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
-    if (whole || i + u * tile.s.rows < tile.end) {
-      x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
+    if (kWhole || i + u * tile.s.rows < tile.end) {
+      x[u] = Vec<T, kVec>::load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
       ++have;
     }
   adds.add(x, have);
 }
-template <class T, int kVec, int kUnroll, bool whole>
+template <class T, int kVec, int kUnroll, bool kWhole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnGradientAdds<kVec>& adds) {
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], y[kUnroll];
   uint32_t have = 0;
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
-    if (whole || i + u * tile.s.rows < tile.end) {
-      x[u].load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
-      dy[u].load(typed<T>(a.dy) + tile.offset(i + u * tile.s.rows));
+    if (kWhole || i + u * tile.s.rows < tile.end) {
+      x[u] = Vec<T, kVec>::load(typed<T>(a.x) + tile.offset(i + u * tile.s.rows));
+      dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + tile.offset(i + u * tile.s.rows));
       ++have;
     }
   if (a.other) {
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (u < have) y[u].load(typed<T>(a.other) + tile.offset(i + u * tile.s.rows));
+      if (u < have) y[u] = Vec<T, kVec>::load(typed<T>(a.other) + tile.offset(i + u * tile.s.rows));
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u)
-      if (u < have) dy[u].keep_where_positive(y[u]);
+      if (u < have) keep_where_positive(dy[u], y[u]);
   }
   adds.add(x, dy, have);
 }
 
-template <class T, int kVec, bool backward>
+template <class T, int kVec, bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_columns_sums(const __grid_constant__ ChannelTiling s, BatchNormArgs a, float4* partials) {
-  using Adds = typename ColumnAddsOf<kVec, backward>::type;
+  using Adds = typename ColumnAddsOf<kVec, kBackward>::type;
   using Sums = typename Adds::Joined;
-  constexpr int kUnroll = backward ? kRowsInFlight / 2 : kRowsInFlight;
+  constexpr int kUnroll = kBackward ? kRowsInFlight / 2 : kRowsInFlight;
   const ColumnTile<kVec> tile(s, blockIdx.x);
   Adds adds{};
-  if constexpr (backward) {
+  if constexpr (kBackward) {
     if (!tile.idle) {
 #pragma unroll
       for (int k = 0; k < kVec; ++k)
@@ -142,12 +142,12 @@ __global__ void __launch_bounds__(kChannelThreads)
 // Joins the partial results of each channel. A block has kFinishChannels channels (128 bytes of a chunk); each row of
 // kFinishChannels threads adds up every kFinishRows-th chunk. A block has few channels because columns have about a
 // thousand chunks, and all of them are joined in this one launch.
-template <bool backward>
+template <bool kBackward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials) {
   griddep_launch_dependents();
   griddep_wait();
-  using Sums = typename FinishOf<backward>::type;
+  using Sums = typename FinishOf<kBackward>::type;
   constexpr uint32_t kFinishRows = kFinishThreads / kFinishChannels, kFinishWarps = kFinishThreads / 32;
   __shared__ Sums of_warp[kFinishWarps][kFinishChannels];
   const uint32_t column = threadIdx.x % kFinishChannels, row = threadIdx.x / kFinishChannels;
@@ -171,15 +171,15 @@ __global__ void __launch_bounds__(kFinishThreads)
   if (row != 0 || !exists) return;
 #pragma unroll
   for (uint32_t w = 1; w < kFinishWarps; ++w) total.join(of_warp[w][column]);
-  write_statistic<backward>(s, a, channel, statistic_of(s, a, channel, about, total));
+  write_statistic<kBackward>(s, a, channel, statistic_of(s, a, channel, about, total));
 }
 
 // Group norm: a warp joins the partial results of a group and writes the lines of its channels. Backward it also writes
 // each channel's contribution to dscale and dbias, which parameter_sums adds up over the samples.
-template <bool backward>
+template <bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
-    norm_groups_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials, float2* parts,
-                       ChannelCoefficients* lines) {
+    norm_groups_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials,
+                       float2* sample_sums, ChannelCoefficients* lines) {
   griddep_launch_dependents();
   griddep_wait();
   const int64_t group = int64_t(blockIdx.x) * kWarps + threadIdx.x / 32, all = s.samples * s.channels;
@@ -190,7 +190,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   // Channels are counted over all samples here; the parameters repeat for each sample.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
-  if constexpr (!backward) {
+  if constexpr (!kBackward) {
     const double about = mean_of(partials[first]);
     MomentSums total{};
 #pragma unroll 4
@@ -219,7 +219,7 @@ __global__ void __launch_bounds__(kChannelThreads)
         sums.join({double(v.x), double(v.y)});
       }
       const double one = scale ? double(scale[parameter + c]) : 1.0, product = sums.product * double(inv_std);
-      parts[first + c] = {float(product), float(sums.dy)};
+      sample_sums[first + c] = {float(product), float(sums.dy)};
       total.join({one * sums.dy, one * product});
     }
     total.join_warp();
@@ -232,64 +232,64 @@ __global__ void __launch_bounds__(kChannelThreads)
 }
 
 // The coefficients of statistic c: group norm reads those that norm_groups_finish wrote; batch norm computes them.
-template <bool backward>
+template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a,
                                                        const ChannelCoefficients* lines, int64_t c) {
   if (lines) return lines[c];
-  if constexpr (backward) return line_of<true>(s, a, c, typed<float>(a.dbias)[c], typed<float>(a.dscale)[c]);
+  if constexpr (kBackward) return line_of<true>(s, a, c, typed<float>(a.dbias)[c], typed<float>(a.dscale)[c]);
   const float inv_std = a.var ? norm::inverse_std(typed<float>(a.var)[c], a.eps) : typed<float>(a.inv_std)[c];
   return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
 }
 
 // Maps kUnroll vectors, from item i on, `step` items apart.
-template <class T, int kVec, int kUnroll, bool backward, int kCoefficients, class Tile>
+template <class T, int kVec, int kUnroll, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArgs& a, uint32_t i, uint32_t step,
                                             const ChannelCoefficients (&lines)[kCoefficients]) {
-  Packed<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
+  Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
   int64_t at[kUnroll];
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u) {
     at[u] = tile.offset(i + u * step);
-    x[u].load(typed<T>(a.x) + at[u]);
-    if constexpr (backward) dy[u].load(typed<T>(a.dy) + at[u]);
+    x[u] = Vec<T, kVec>::load(typed<T>(a.x) + at[u]);
+    if constexpr (kBackward) dy[u] = Vec<T, kVec>::load(typed<T>(a.dy) + at[u]);
   }
   if (a.other) {
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) other[u].load(typed<T>(a.other) + at[u]);
-    if constexpr (backward) {
+    for (int u = 0; u < kUnroll; ++u) other[u] = Vec<T, kVec>::load(typed<T>(a.other) + at[u]);
+    if constexpr (kBackward) {
 #pragma unroll
-      for (int u = 0; u < kUnroll; ++u) dy[u].keep_where_positive(other[u]);
+      for (int u = 0; u < kUnroll; ++u) keep_where_positive(dy[u], other[u]);
     }
   }
 #pragma unroll
-  for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, backward>(a, at[u], x[u], dy[u], other[u], lines);
+  for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
 // Maps a thread's items from `first` on, in reverse: first those behind the last whole batch, then the whole batches
 // from the last to the first.
-template <class T, int kVec, bool backward, int kCoefficients, class Tile>
+template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {
   constexpr int kUnroll = kVec == 1 ? 8 : 4;
   uint32_t whole = (tile.end - tile.begin) / (kUnroll * step), i = first + whole * (kUnroll * step);
   if constexpr (kVec == 1) {  // small planes: see norm_planes_sums
-    for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, backward>(tile, a, i, step, lines);
-    for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, backward>(tile, a, i, step, lines);
+    for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, kBackward>(tile, a, i, step, lines);
+    for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, kBackward>(tile, a, i, step, lines);
   }
-  for (; i < tile.end; i += step) map_vectors<T, kVec, 1, backward>(tile, a, i, step, lines);
-  while (whole > 0) map_vectors<T, kVec, kUnroll, backward>(tile, a, first + --whole * (kUnroll * step), step, lines);
+  for (; i < tile.end; i += step) map_vectors<T, kVec, 1, kBackward>(tile, a, i, step, lines);
+  while (whole > 0) map_vectors<T, kVec, kUnroll, kBackward>(tile, a, first + --whole * (kUnroll * step), step, lines);
 }
 
-template <class T, int kVec, bool backward>
+template <class T, int kVec, bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_planes_map(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const ChannelCoefficients* given) {
   const PlaneTile<T, kVec> tile(s, gridDim.x - 1 - blockIdx.x);
   griddep_wait();
-  const ChannelCoefficients lines[1] = {line_of<backward>(s, a, given, tile.channel)};
-  map_backwards<T, kVec, backward>(tile, a, tile.begin + threadIdx.x, kChannelThreads, lines);
+  const ChannelCoefficients lines[1] = {line_of<kBackward>(s, a, given, tile.channel)};
+  map_backwards<T, kVec, kBackward>(tile, a, tile.begin + threadIdx.x, kChannelThreads, lines);
 }
 
-template <class T, int kVec, bool backward>
+template <class T, int kVec, bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_columns_map(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const ChannelCoefficients* given) {
   const ColumnTile<kVec> tile(s, gridDim.x - 1 - blockIdx.x);
@@ -299,17 +299,17 @@ __global__ void __launch_bounds__(kChannelThreads)
   if (kVec > 1 && !given && s.by_group.divisor >= kVec) {  // a vector has elements of two statistics at most
     const uint32_t from = uint32_t(tile.channel), first = s.by_group.quotient(from);
     const uint32_t last = s.by_group.quotient(from + kVec - 1);
-    lines[0] = line_of<backward>(s, a, nullptr, first);
-    const ChannelCoefficients other = line_of<backward>(s, a, nullptr, last);
+    lines[0] = line_of<kBackward>(s, a, nullptr, first);
+    const ChannelCoefficients other = line_of<kBackward>(s, a, nullptr, last);
 #pragma unroll
     for (int k = 1; k < kVec; ++k) lines[k] = s.by_group.quotient(from + k) == first ? lines[0] : other;
   } else {
 #pragma unroll
     for (int k = 0; k < kVec; ++k)
       lines[k] =
-          line_of<backward>(s, a, given, given ? tile.of_all() + k : s.by_group.quotient(uint32_t(tile.channel + k)));
+          line_of<kBackward>(s, a, given, given ? tile.of_all() + k : s.by_group.quotient(uint32_t(tile.channel + k)));
   }
-  map_backwards<T, kVec, backward>(tile, a, tile.begin + tile.row, s.rows, lines);
+  map_backwards<T, kVec, kBackward>(tile, a, tile.begin + tile.row, s.rows, lines);
 }
 
 }  // namespace minidnn

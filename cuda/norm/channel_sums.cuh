@@ -12,11 +12,27 @@
 // sums.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
+#include "cuda/device/vec.cuh"
 #include "cuda/norm/moments.cuh"
+#include "cuda/norm/parameters.cuh"
 
 namespace minidnn {
 
-template <bool backward> struct SumsOf {
+// The gradient of relu: sets the elements to 0 where y <= 0. Elements at a NaN of y are kept.
+template <class T, int kVec>
+__device__ __forceinline__ void keep_where_positive(Vec<T, kVec>& dy, const Vec<T, kVec>& y) {
+  if constexpr (kVec == 1) dy.put(0, y[0] <= 0 ? T(0.f) : dy.get(0));
+  else {
+#pragma unroll
+    for (int i = 0; i < Vec<T, kVec>::kWords; ++i) {
+      uint32_t& word = dy.word[i];
+      if constexpr (sizeof(T) == 4) word = y[i] <= 0 ? 0 : word;
+      else word &= (y[2 * i] <= 0 ? 0 : 0xffff) | (y[2 * i + 1] <= 0 ? 0 : 0xffff0000);
+    }
+  }
+}
+
+template <bool kBackward> struct SumsOf {
   using type = Moments<float>;
 };
 template <> struct SumsOf<true> {
@@ -48,7 +64,7 @@ template <class T, int kVec> struct PlaneTile {
 
 // Adds the first `have` of kUnroll vectors of one channel to the moments of x - first, or to the sums of gradients.
 template <class T, int kVec, int kUnroll>
-__device__ __forceinline__ void add_vectors(Moments<float>& total, const Packed<T, kVec> (&x)[kUnroll], uint32_t have,
+__device__ __forceinline__ void add_vectors(Moments<float>& total, const Vec<T, kVec> (&x)[kUnroll], uint32_t have,
                                             float first) {
   float sum = 0;
 #pragma unroll
@@ -71,8 +87,8 @@ __device__ __forceinline__ void add_vectors(Moments<float>& total, const Packed<
   total.join(some);
 }
 template <class T, int kVec, int kUnroll>
-__device__ __forceinline__ void add_vectors(Gradients<float>& total, const Packed<T, kVec> (&x)[kUnroll],
-                                            const Packed<T, kVec> (&dy)[kUnroll], uint32_t have, float mean) {
+__device__ __forceinline__ void add_vectors(Gradients<float>& total, const Vec<T, kVec> (&x)[kUnroll],
+                                            const Vec<T, kVec> (&dy)[kUnroll], uint32_t have, float mean) {
   Gradients<float> some{};
 #pragma unroll
   for (int u = 0; u < kUnroll; ++u)
@@ -112,15 +128,12 @@ template <int kVec> struct ColumnTile {
   __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }  // among all channels
 };
 
-template <class T, int kVec, bool columns> struct TileOf {
+template <class T, int kVec, bool kColumns> struct TileOf {
   using type = PlaneTile<T, kVec>;
 };
 template <class T, int kVec> struct TileOf<T, kVec, true> {
   using type = ColumnTile<kVec>;
 };
-
-// The value of the lane whose index is this lane's xor `mask`.
-__device__ __forceinline__ float from_lane(float v, uint32_t mask) { return __shfl_xor_sync(0xffffffff, v, mask); }
 
 template <int kVec> struct ColumnMoments {
   float n, mean[kVec], squares[kVec];
@@ -140,11 +153,11 @@ template <int kVec> struct ColumnMoments {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
       ColumnMoments o;
-      o.n = from_lane(n, lane);
+      o.n = shuffle_xor(n, lane);
 #pragma unroll
       for (int k = 0; k < kVec; ++k) {
-        o.mean[k] = from_lane(mean[k], lane);
-        o.squares[k] = from_lane(squares[k], lane);
+        o.mean[k] = shuffle_xor(mean[k], lane);
+        o.squares[k] = shuffle_xor(squares[k], lane);
       }
       join(o);
     }
@@ -156,8 +169,7 @@ template <int kVec> struct ColumnAdds {
   using Joined = ColumnMoments<kVec>;
   float n, sum[kVec], squares[kVec], shift[kVec];
   // Adds the first `have` of kUnroll vectors.
-  template <class T, int kUnroll> __device__ __forceinline__ void add(const Packed<T, kVec> (&x)[kUnroll],
-                                                                      uint32_t have) {
+  template <class T, int kUnroll> __device__ __forceinline__ void add(const Vec<T, kVec> (&x)[kUnroll], uint32_t have) {
     if (n == 0) {
 #pragma unroll
       for (int k = 0; k < kVec; ++k) shift[k] = x[0][k];
@@ -213,8 +225,8 @@ template <int kVec> struct ColumnGradients {
     for (uint32_t lane = first; lane < 32; lane *= 2)
 #pragma unroll
       for (int k = 0; k < kVec; ++k) {
-        dy[k] += from_lane(dy[k], lane);
-        product[k] += from_lane(product[k], lane);
+        dy[k] += shuffle_xor(dy[k], lane);
+        product[k] += shuffle_xor(product[k], lane);
       }
   }
   __device__ __forceinline__ float4 partial(int k, float) const { return {dy[k], product[k], 0, 0}; }
@@ -224,7 +236,7 @@ template <int kVec> struct ColumnGradientAdds {
   Joined sums;
   float mean[kVec];
   template <class T, int kUnroll>
-  __device__ __forceinline__ void add(const Packed<T, kVec> (&x)[kUnroll], const Packed<T, kVec> (&dy)[kUnroll],
+  __device__ __forceinline__ void add(const Vec<T, kVec> (&x)[kUnroll], const Vec<T, kVec> (&dy)[kUnroll],
                                       uint32_t have) {
 #pragma unroll
     for (int k = 0; k < kVec; ++k) {
@@ -243,7 +255,7 @@ template <int kVec> struct ColumnGradientAdds {
     return sums;
   }
 };
-template <int kVec, bool backward> struct ColumnAddsOf {
+template <int kVec, bool kBackward> struct ColumnAddsOf {
   using type = ColumnAdds<kVec>;
 };
 template <int kVec> struct ColumnAddsOf<kVec, true> {
@@ -280,11 +292,11 @@ struct MomentSums {
     away += o.away;
     squares += o.squares;
   }
-  template <int first = 1> __device__ __forceinline__ void join_warp() {
+  template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
-    for (int lane = first; lane < 32; lane *= 2) {
-      away += __shfl_xor_sync(0xffffffff, away, lane);
-      squares += __shfl_xor_sync(0xffffffff, squares, lane);
+    for (int lane = kFirst; lane < 32; lane *= 2) {
+      away += shuffle_xor(away, lane);
+      squares += shuffle_xor(squares, lane);
     }
   }
   __device__ __forceinline__ double squares_of(double n) const { return max_or_nan(squares - away / n * away, 0.0); }
@@ -293,7 +305,7 @@ struct GradientSums : Gradients<double> {
   __device__ __forceinline__ void add(const float4& v, double) { join({double(v.x), double(v.y)}); }
 };
 
-template <bool backward> struct FinishOf {
+template <bool kBackward> struct FinishOf {
   using type = MomentSums;
 };
 template <> struct FinishOf<true> {
@@ -314,12 +326,12 @@ __device__ __forceinline__ Statistic statistic_of(const ChannelTiling&, const Ba
                                                   const GradientSums& total) {
   return {float(total.dy), float(total.product * double(typed<float>(a.inv_std)[channel])), 0};
 }
-template <bool backward>
+template <bool kBackward>
 __device__ __forceinline__ void write_statistic(const ChannelTiling& s, const BatchNormArgs& a, int64_t channel,
                                                 const Statistic& of) {
-  static_cast<float*>(backward ? a.dbias : a.mean)[channel] = of.first;
-  static_cast<float*>(backward ? a.dscale : a.inv_std)[channel] = of.second;
-  if (backward || !a.running_mean) return;
+  static_cast<float*>(kBackward ? a.dbias : a.mean)[channel] = of.first;
+  static_cast<float*>(kBackward ? a.dscale : a.inv_std)[channel] = of.second;
+  if (kBackward || !a.running_mean) return;
   const float momentum = float(a.momentum), keep = float(1 - a.momentum);
   float& running_mean = static_cast<float*>(a.running_mean)[channel];
   float& running_var = static_cast<float*>(a.running_var)[channel];
@@ -328,11 +340,11 @@ __device__ __forceinline__ void write_statistic(const ChannelTiling& s, const Ba
 }
 
 // The coefficients of a channel; `first` and `second` as in Statistic. Backward also reads a.mean and a.inv_std.
-template <bool backward>
+template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a, int64_t c,
                                                        float first, float second) {
   const float scale = typed<float>(a.scale)[c];
-  if constexpr (!backward) return {first, scale * second, typed<float>(a.bias)[c], 0};
+  if constexpr (!kBackward) return {first, scale * second, typed<float>(a.bias)[c], 0};
   else {
     const float inv_std = typed<float>(a.inv_std)[c], per_member = 1 / float(s.members), factor = scale * inv_std;
     return {typed<float>(a.mean)[c], factor, factor * (first * per_member), factor * (second * per_member * inv_std)};
@@ -341,25 +353,25 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
 
 // Applies norm_element() to the vector at offset `at` and stores the result. kCoefficients: one line for all elements,
 // or one for each. dy: after relu's gradient.
-template <class T, int kVec, bool backward, int kCoefficients>
-__device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, const Packed<T, kVec>& x,
-                                           const Packed<T, kVec>& dy, const Packed<T, kVec>& other,
+template <class T, int kVec, bool kBackward, int kCoefficients>
+__device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, const Vec<T, kVec>& x,
+                                           const Vec<T, kVec>& dy, const Vec<T, kVec>& other,
                                            const ChannelCoefficients (&lines)[kCoefficients]) {
   float out[kVec];
 #pragma unroll
   for (int k = 0; k < kVec; ++k) {
     const ChannelCoefficients& c = lines[kCoefficients == 1 ? 0 : k];
     const float deviation = x[k] - c.mean;
-    if constexpr (backward) out[k] = dy[k] * c.factor - c.offset - deviation * c.slope;
+    if constexpr (kBackward) out[k] = dy[k] * c.factor - c.offset - deviation * c.slope;
     else {
       out[k] = deviation * c.factor + c.offset;
       if (a.other) out[k] += other[k];
       if (a.relu) out[k] = out[k] < 0 ? 0.f : out[k];
     }
   }
-  Packed<T, kVec>::store(static_cast<T*>(a.out) + at, out);
-  if constexpr (backward)
-    if (a.dresidual) dy.put(static_cast<T*>(a.dresidual) + at);
+  Vec<T, kVec>::pack(out).store(static_cast<T*>(a.out) + at);
+  if constexpr (kBackward)
+    if (a.dresidual) dy.store(static_cast<T*>(a.dresidual) + at);
 }
 
 }  // namespace minidnn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Moments that can be joined (Chan, Golub & LeVeque 1979), and sums of gradients: shared by batch_norm and layer_norm.
 #pragma once
-#include "cuda/device/packed.cuh"
+#include "cuda/device/reduce.cuh"
 #include "cuda/norm/channel_passes_params.h"
 
 namespace minidnn {
@@ -20,9 +20,9 @@ template <class F> struct Moments {
 #pragma unroll 1  // two divisions each
     for (int lane = 1; lane < 32; lane *= 2) {
       Moments o;
-      o.n = __shfl_xor_sync(0xffffffff, n, lane);
-      o.mean = __shfl_xor_sync(0xffffffff, mean, lane);
-      o.squares = __shfl_xor_sync(0xffffffff, squares, lane);
+      o.n = shuffle_xor(n, lane);
+      o.mean = shuffle_xor(mean, lane);
+      o.squares = shuffle_xor(squares, lane);
       // Both lanes join in the same order, lower lane first: otherwise the bits of their results would differ.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
@@ -41,11 +41,11 @@ template <class F> struct Gradients {
     product += o.product;
   }
   // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits.
-  template <int first = 1> __device__ __forceinline__ void join_warp() {
+  template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
-    for (int lane = first; lane < 32; lane *= 2) {
-      dy += __shfl_xor_sync(0xffffffff, dy, lane);
-      product += __shfl_xor_sync(0xffffffff, product, lane);
+    for (int lane = kFirst; lane < 32; lane *= 2) {
+      dy += shuffle_xor(dy, lane);
+      product += shuffle_xor(product, lane);
     }
   }
 };

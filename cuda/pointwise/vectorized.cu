@@ -91,7 +91,7 @@ template <class T, class First, class Result, int kVectors, int kWidth> struct A
   }
 };
 
-template <bool first, class A, class B> struct Choose {
+template <bool kFirst, class A, class B> struct Choose {
   using type = A;
 };
 template <class A, class B> struct Choose<false, A, B> {

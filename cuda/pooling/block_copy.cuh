@@ -53,7 +53,7 @@ template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* t
 
 #ifndef __CUDA_ARCH__
 inline void cp_async_commit_group() {}
-template <int pending> void cp_async_wait_group() {}
+template <int kPending> void cp_async_wait_group() {}
 #endif
 
 // Copies 16 bytes to shared memory; visible after cp_async_wait_group and a barrier.

@@ -6,14 +6,14 @@
 
 namespace minidnn {
 
-template <class T, PoolingMode mode>
+template <class T, PoolingMode kMode>
 __global__ void __launch_bounds__(256) pooling_forward(const __grid_constant__ PoolingProblem p, PoolingArgs a) {
-  grid_stride(p.out.numel(), [&](int64_t i) { pool_forward_element<T, mode>(p, a, i); });
+  grid_stride(p.out.numel(), [&](int64_t i) { pool_forward_element<T, kMode>(p, a, i); });
 }
 
-template <class T, PoolingMode mode>
+template <class T, PoolingMode kMode>
 __global__ void __launch_bounds__(256) pooling_backward(const __grid_constant__ PoolingProblem p, PoolingArgs a) {
-  grid_stride(p.out.numel(), [&](int64_t i) { pool_backward_element<T, mode>(p, a, i); });
+  grid_stride(p.out.numel(), [&](int64_t i) { pool_backward_element<T, kMode>(p, a, i); });
 }
 
 }  // namespace minidnn

@@ -31,9 +31,9 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
 
 // What mean_factor_of() returns for all windows, or 0 if some windows count fewer elements than others.
 inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude_padding) {
-  for (const Windows& along : {h, w})
-    for (int at : {0, along.count - 1})
-      if (along.counted(at, exclude_padding) != along.window) return 0;
+  for (const Windows& axis : {h, w})
+    for (int at : {0, axis.count - 1})
+      if (axis.counted(at, exclude_padding) != axis.window) return 0;
   return 1.f / (float(h.window) * float(w.window));
 }
 

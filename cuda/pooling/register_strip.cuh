@@ -21,7 +21,7 @@ template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 
 // The first maximum of some elements and its index, 0 to 65535. A 16-bit element and its index share one 32-bit word.
 // Words sort by element first and by descending index second, so the larger of two words is the first maximum.
-template <class T, bool in_word = sizeof(T) == 2> struct First : FirstMaxima<1> {
+template <class T, bool kInWord = sizeof(T) == 2> struct First : FirstMaxima<1> {
   MINIDNN_HD static Item item(T v, int index) { return FirstMaxima<1>::item({{float(v)}}, index); }
   MINIDNN_HD static Item moved(Item item, int by) {
     item.index[0] += by;
@@ -42,7 +42,7 @@ template <class T> struct First<T, true> {
 };
 
 // The integer type of an index with this many bytes.
-template <int bytes> struct IndexOf {
+template <int kBytes> struct IndexOf {
   using type = int64_t;
 };
 template <> struct IndexOf<4> {
@@ -94,7 +94,7 @@ template <class T, class S, int kWindows> struct Strip {
       MINIDNN_UNROLL
       for (int c = 0; c < kSeen; ++c)
         item[c] = R::item(read(at, j, c), c < kOver * S::stride + S::window - 1 ? max_of(c, first) : c);
-      join_along<S, R, kWindows>(item, found);
+      join_axis<S, R, kWindows>(item, found);
       const int by = of_line(max_of(at, 0));
       MINIDNN_UNROLL
       for (int i = 0; i < kWindows; ++i) found[i] = R::moved(found[i], by);

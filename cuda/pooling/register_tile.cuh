@@ -7,8 +7,8 @@
 
 namespace minidnn::cuda::pooling {
 
-template <int n> struct Lanes {
-  float of[n];
+template <int kN> struct Lanes {
+  float of[kN];
 };
 template <class T> constexpr int kInWord = 4 / int(sizeof(T));
 template <class T> MINIDNN_HD Lanes<kInWord<T>> lanes_in(uint32_t word) {
@@ -26,23 +26,23 @@ template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& la
 // Operations that join elements in order. `repeats`: an element may be joined twice, so elements outside x are replaced
 // by x's edge elements. That changes no result as long as each window covers some element of x, as all windows of
 // static size do.
-template <bool is_max> struct Joined {
-  static constexpr bool repeats = is_max;
+template <bool kIsMax> struct Joined {
+  static constexpr bool repeats = kIsMax;
   using Item = float;
-  MINIDNN_HD static Item join(Item a, Item b) { return is_max ? larger(a, b) : a + b; }
+  MINIDNN_HD static Item join(Item a, Item b) { return kIsMax ? larger(a, b) : a + b; }
 };
 template <class T> struct WordMaxima {
   static constexpr bool repeats = true;
   using Item = uint32_t;
   MINIDNN_HD static Item join(Item a, Item b) { return larger_in<T>(a, b); }
 };
-template <int n> struct Sums {
+template <int kN> struct Sums {
   static constexpr bool repeats = false;
-  using Item = Lanes<n>;
+  using Item = Lanes<kN>;
   MINIDNN_HD static Item join(const Item& a, const Item& b) {
     Item sum;
     MINIDNN_UNROLL
-    for (int i = 0; i < n; ++i) sum.of[i] = a.of[i] + b.of[i];
+    for (int i = 0; i < kN; ++i) sum.of[i] = a.of[i] + b.of[i];
     return sum;
   }
 };
@@ -55,22 +55,22 @@ MINIDNN_HD float with_one_nan(float v) {
   return v != v ? detail::float_of(0x7fffffff) : v + 0.f;
 #endif
 }
-template <int n> struct FirstMaxima {
+template <int kN> struct FirstMaxima {
   static constexpr bool repeats = true;
   struct Item {
-    float of[n];
-    int32_t index[n];
+    float of[kN];
+    int32_t index[kN];
   };
-  MINIDNN_HD static Item item(const Lanes<n>& v, int32_t index) {
+  MINIDNN_HD static Item item(const Lanes<kN>& v, int32_t index) {
     Item item;
     MINIDNN_UNROLL
-    for (int i = 0; i < n; ++i) item.of[i] = with_one_nan(v.of[i]), item.index[i] = index;
+    for (int i = 0; i < kN; ++i) item.of[i] = with_one_nan(v.of[i]), item.index[i] = index;
     return item;
   }
   MINIDNN_HD static Item join(const Item& a, const Item& b) {
     Item first;
     MINIDNN_UNROLL
-    for (int i = 0; i < n; ++i) {
+    for (int i = 0; i < kN; ++i) {
       first.of[i] = larger(a.of[i], b.of[i]);
       first.index[i] = word_of(a.of[i]) == word_of(first.of[i]) ? a.index[i] : b.index[i];
     }
@@ -82,7 +82,7 @@ template <int n> struct FirstMaxima {
 // are split into blocks of S::window - 1, and each window is the end of one block joined with the beginning of the
 // next.
 template <class S, class R, int kCount, class Item = typename R::Item>
-MINIDNN_HD void join_along(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
+MINIDNN_HD void join_axis(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
   if constexpr (S::stride == 1 && S::window > 2) {
     constexpr int kBlock = S::window - 1;
     MINIDNN_UNROLL
@@ -117,15 +117,15 @@ struct Span {
 
 // Available lines of a plane, and n of its columns as byte offsets, which saves multiplications. An element outside the
 // plane or the lines is replaced by the nearest one inside.
-template <class T, int n> struct Columns {
+template <class T, int kN> struct Columns {
   const T* plane;
-  uint32_t line, offset[n];
+  uint32_t line, offset[kN];
   int begin, end;
 
   MINIDNN_HD Columns(const T* plane, int64_t line, int64_t column, int first, int size, int begin, int end)
       : plane(plane), line(uint32_t(line)), begin(begin), end(end) {
     MINIDNN_UNROLL
-    for (int i = 0; i < n; ++i)
+    for (int i = 0; i < kN; ++i)
       offset[i] = uint32_t(min_of(max_of(first + i, 0), size - 1)) * uint32_t(column) * uint32_t(sizeof(T));
   }
   MINIDNN_HD const T* at(int l) const { return plane + uint32_t(max_of(min_of(l, end - 1), begin)) * line; }
@@ -148,14 +148,14 @@ MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, I
       const bool exists = R::repeats || (lines.has(r) && columns.has(c));
       line[c] = read(r, c, exists);
     }
-    join_along<S, R, kAcross>(line, joined);
+    join_axis<S, R, kAcross>(line, joined);
     MINIDNN_UNROLL
     for (int k = 0; k < kAcross; ++k) of_lines[k][r] = joined[k];
   }
   MINIDNN_UNROLL
   for (int k = 0; k < kAcross; ++k) {
     Item down[kDown];
-    join_along<S, R, kDown>(of_lines[k], down);
+    join_axis<S, R, kDown>(of_lines[k], down);
     MINIDNN_UNROLL
     for (int d = 0; d < kDown; ++d) found[d][k] = down[d];
   }

@@ -2,11 +2,11 @@
 // Values in registers: 16-byte words, their lanes, the reciprocals of means, and accumulators of maxima and sums. NVRTC
 // compiles it into the kernels; g++ compiles it into a test that runs the kernels on the host.
 #pragma once
+#include "cuda/device/fast_math.cuh"
 #include "cuda/pooling/window_params.h"
 
 #ifdef __CUDACC__
 #include "cuda/device/ptx/ld_st.cuh"
-#include "cuda/device/ptx/math.cuh"
 #define MINIDNN_UNROLL _Pragma("unroll")
 #define MINIDNN_UNROLL_4 _Pragma("unroll 4")
 #else
@@ -19,18 +19,14 @@ namespace minidnn::cuda::pooling {
 // 1 / v, rounded, for v from 1 to 2^48. Computed as an approximation and one Newton step: a division would spend most
 // of its time on the overflow cases.
 MINIDNN_HD float reciprocal(float v) {
-#ifdef __CUDA_ARCH__
-  const float r = rcp_approx_ftz(v);
-  return fmaf(fmaf(-v, r, 1.f), r, r);
-#else
-  return 1.f / v;
-#endif
+  const float r = fast::reciprocal_ftz(v);
+  return ::fmaf(::fmaf(-v, r, 1.f), r, r);
 }
 // The reciprocal of a mean's divisor along one dimension. A tile of windows needs it once per line and column, not per
 // window.
-template <class S> MINIDNN_HD float mean_factor_along(const Windows& along, int at, bool exclude_padding) {
-  const int first = at * S::stride - along.before, low = exclude_padding ? 0 : -along.before;
-  const int high = along.size + (exclude_padding ? 0 : along.after);
+template <class S> MINIDNN_HD float axis_mean_factor(const Windows& axis, int at, bool exclude_padding) {
+  const int first = at * S::stride - axis.before, low = exclude_padding ? 0 : -axis.before;
+  const int high = axis.size + (exclude_padding ? 0 : axis.after);
   return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
 }
 // The reciprocal of a mean's divisor: s.mean_factor if it is the same for all windows; if s.mean_factor is 0, it is
@@ -38,7 +34,7 @@ template <class S> MINIDNN_HD float mean_factor_along(const Windows& along, int 
 template <class S, class Params> MINIDNN_HD float mean_factor_of(const Params& s, int p, int q) {
   if (s.mean_factor != 0) return s.mean_factor;
   if constexpr (S::window > 0) {
-    return mean_factor_along<S>(s.h, p, s.exclude_padding) * mean_factor_along<S>(s.w, q, s.exclude_padding);
+    return axis_mean_factor<S>(s.h, p, s.exclude_padding) * axis_mean_factor<S>(s.w, q, s.exclude_padding);
   } else {
     const float n = float(s.h.counted(p, s.exclude_padding)) * float(s.w.counted(q, s.exclude_padding));
     return reciprocal(max_of(n, 1.f));

@@ -7,17 +7,17 @@
 
 namespace minidnn {
 
-template <ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
-    reduce_combine(const __grid_constant__ ReduceCombine r, const Partial<kind>* partials, void* y) {
+template <ReduceKind kKind> __global__ void __launch_bounds__(kReduceThreads)
+    reduce_combine(const __grid_constant__ ReduceCombine r, const Partial<kKind>* partials, void* y) {
   const int lanes = int(r.lanes), lane = threadIdx.x % lanes;
   const int64_t output = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
-  auto s = reduction::identity<kind, float>();
+  auto s = reduction::identity<kKind, float>();
   griddep_wait();
   if (output < r.outputs)
     for (int64_t chunk = lane; chunk < r.chunks; chunk += lanes)
-      s = reduction::combined<kind, float>(s, partials[output * r.output_step + chunk * r.chunk_step]);
-  s = reduce_lanes<kind, float>(s, lanes);
-  if (output < r.outputs && lane == 0) finish<kind>(r.mode, r.y, y, output, s, r.count);
+      s = reduction::combined<kKind, float>(s, partials[output * r.output_step + chunk * r.chunk_step]);
+  s = reduce_lanes<kKind, float>(s, lanes);
+  if (output < r.outputs && lane == 0) finish<kKind>(r.mode, r.y, y, output, s, r.count);
 }
 
 }  // namespace minidnn

@@ -7,13 +7,13 @@
 
 namespace minidnn {
 
-template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThreads)
-    reduce_contiguous_axis(const __grid_constant__ ReduceRows r, const T* x, void* y, Partial<kind>* partials) {
+template <class T, ReduceKind kKind> __global__ void __launch_bounds__(kReduceThreads)
+    reduce_contiguous_axis(const __grid_constant__ ReduceRows r, const T* x, void* y, Partial<kKind>* partials) {
   constexpr int kWidth = kVecWidth<T>;
   const int lanes = int(r.lanes), lane = threadIdx.x % lanes;
   const int64_t item = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   const Map map(r.mode);
-  RunningResult<kind> results[kAhead];
+  RunningResult<kKind> results[kAhead];
   int64_t output = item, chunk = 0, start = 0;  // start: the chunk's first element
   if (r.chunks > 1) {
     output = item / r.chunks;
@@ -34,7 +34,7 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
       const int32_t index = int32_t((span - first) * r.span);
       const int64_t head = min_of(n, int64_t((16 - reinterpret_cast<uint64_t>(from) % 16) % 16 / sizeof(T)));
       const int64_t vectors = (n - head) / kWidth, tail = head + vectors * kWidth;
-      for (int64_t i = lane; i < head; i += lanes) take<kind>(results[0], float(from[i]), index + int32_t(i), map);
+      for (int64_t i = lane; i < head; i += lanes) take<kKind>(results[0], float(from[i]), index + int32_t(i), map);
       const T* body = from + head;
       for (int64_t v = lane; v < vectors; v += kAhead * lanes) {
         Vec<T> in[kAhead];
@@ -46,20 +46,20 @@ template <class T, ReduceKind kind> __global__ void __launch_bounds__(kReduceThr
           if (v + u * lanes < vectors)
 #pragma unroll
             for (int e = 0; e < kWidth; ++e)
-              take<kind>(results[u], float(in[u].get(e)), index + int32_t(head + (v + u * lanes) * kWidth) + e, map);
+              take<kKind>(results[u], float(in[u].get(e)), index + int32_t(head + (v + u * lanes) * kWidth) + e, map);
       }
-      for (int64_t i = tail + lane; i < n; i += lanes) take<kind>(results[0], float(from[i]), index + int32_t(i), map);
+      for (int64_t i = tail + lane; i < n; i += lanes) take<kKind>(results[0], float(from[i]), index + int32_t(i), map);
     }
   }
   griddep_launch_dependents();
   const auto joined = [&](int u) {
-    return reduction::combined<kind, float>(results[u].from(start), results[u + 1].from(start));
+    return reduction::combined<kKind, float>(results[u].from(start), results[u + 1].from(start));
   };
-  Partial<kind> s = reduction::combined<kind, float>(joined(0), joined(2));
-  s = reduce_lanes<kind, float>(s, lanes);
+  Partial<kKind> s = reduction::combined<kKind, float>(joined(0), joined(2));
+  s = reduce_lanes<kKind, float>(s, lanes);
   if (lane > 0 || item >= r.items) return;
   if (r.chunks > 1) partials[item] = s;
-  else finish<kind>(r.mode, r.y, y, output, s, r.count);
+  else finish<kKind>(r.mode, r.y, y, output, s, r.count);
 }
 
 }  // namespace minidnn

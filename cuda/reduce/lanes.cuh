@@ -6,40 +6,40 @@
 
 namespace minidnn {
 
-template <ReduceKind kind> using Partial = reduction::State<kind, float>;
+template <ReduceKind kKind> using Partial = reduction::State<kKind, float>;
 
-template <ReduceKind kind, class Acc> struct ShuffleState {
-  using State = reduction::State<kind, Acc>;
+template <ReduceKind kKind, class Acc> struct ShuffleState {
+  using State = reduction::State<kKind, Acc>;
   __device__ __forceinline__ State operator()(const State& s, int offset) const {
     State other;
-    other.value = __shfl_down_sync(0xffffffff, s.value, offset);
-    if constexpr (kind == ReduceKind::arg) other.index = __shfl_down_sync(0xffffffff, s.index, offset);
+    other.value = shuffle_down(s.value, offset);
+    if constexpr (kKind == ReduceKind::arg) other.index = shuffle_down(s.index, offset);
     return other;
   }
 };
 
 // Combines the partial results of `lanes` neighbouring threads, a power of two up to kReduceThreads. The first of them
 // gets the result. All threads of the block must call this function.
-template <ReduceKind kind, class Acc>
-__device__ __forceinline__ reduction::State<kind, Acc> reduce_lanes(reduction::State<kind, Acc> s, int lanes) {
-  using State = reduction::State<kind, Acc>;
+template <ReduceKind kKind, class Acc>
+__device__ __forceinline__ reduction::State<kKind, Acc> reduce_lanes(reduction::State<kKind, Acc> s, int lanes) {
+  using State = reduction::State<kKind, Acc>;
   __shared__ State warps[kReduceThreads / 32];
-  const auto combine = [](const State& a, const State& b) { return reduction::combined<kind, Acc>(a, b); };
-  s = warp_reduce_down(s, min_of(lanes, 32), combine, ShuffleState<kind, Acc>());
+  const auto combine = [](const State& a, const State& b) { return reduction::combined<kKind, Acc>(a, b); };
+  s = warp_reduce_down(s, min_of(lanes, 32), combine, ShuffleState<kKind, Acc>());
   if (lanes <= 32) return s;
   __syncthreads();  // threads may still be reading the slots of the previous reduction
   const int warp = threadIdx.x / 32;
   if (threadIdx.x % 32 == 0) warps[warp] = s;
   __syncthreads();
   if (threadIdx.x % lanes == 0)
-    for (int i = 1; i < lanes / 32; ++i) s = reduction::combined<kind, Acc>(s, warps[warp + i]);
+    for (int i = 1; i < lanes / 32; ++i) s = reduction::combined<kKind, Acc>(s, warps[warp + i]);
   return s;
 }
 
-template <ReduceKind kind>
+template <ReduceKind kKind>
 __device__ __forceinline__ void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t output,
-                                       const Partial<kind>& s, int64_t count) {
-  reduction::finish<kind, float>(mode, y, to, y.offset_of(output), s, count);
+                                       const Partial<kKind>& s, int64_t count) {
+  reduction::finish<kKind, float>(mode, y, to, y.offset_of(output), s, count);
 }
 
 }  // namespace minidnn

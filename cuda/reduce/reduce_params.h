@@ -16,8 +16,8 @@ struct ReduceRows {
   CachePolicy policy;
   // Offsets: of results in y, of an output's first element in x, and of its spans from there.
   TensorDesc y, kept, spans;
-  int64_t items, chunks, slices, slice, span, spans_per_chunk, count;  // slice and span: elements
-  int64_t lanes;                                                       // threads for each item, a chunk of an output
+  int64_t items, chunks, slices, slice, span, spans_per_chunk, count;  // slice and span are numbers of elements
+  int64_t lanes;  // threads per item; an item is a chunk of an output
 };
 
 // Contiguous outputs: x[outer][row][column] is reduced over rows, which are `pitch` elements apart.

@@ -30,9 +30,9 @@ struct Map {
 // A thread's running result for its chunk of an output. Elements arrive in index order, which makes most comparisons of
 // combined() unnecessary. For arg, `index` is the index within the chunk, and the initial state -inf at index 0 is
 // correct: if all elements are -inf, it is the answer; otherwise a larger element replaces it.
-template <ReduceKind kind> struct RunningResult {
-  float value = reduction::identity<kind, float>().value;
-  __device__ Partial<kind> from(int64_t) const { return {value}; }
+template <ReduceKind kKind> struct RunningResult {
+  float value = reduction::identity<kKind, float>().value;
+  __device__ Partial<kKind> from(int64_t) const { return {value}; }
 };
 template <> struct RunningResult<ReduceKind::arg> {
   float value = -INFINITY;
@@ -40,20 +40,20 @@ template <> struct RunningResult<ReduceKind::arg> {
   __device__ Partial<ReduceKind::arg> from(int64_t first) const { return {value, first + index}; }
 };
 
-template <ReduceKind kind>
-__device__ __forceinline__ void take(RunningResult<kind>& s, float v, [[maybe_unused]] int32_t index, const Map& map) {
-  if constexpr (kind == ReduceKind::arg) {
+template <ReduceKind kKind>
+__device__ __forceinline__ void take(RunningResult<kKind>& s, float v, [[maybe_unused]] int32_t index, const Map& map) {
+  if constexpr (kKind == ReduceKind::arg) {
     const float largest = max_nan(__fmaf_rn(v, map.sign, 0.f), s.value);  // adding 0 turns -0 into 0
     if (__float_as_uint(largest) != __float_as_uint(s.value)) s.index = index;
     s.value = largest;
     return;
   }
   v = __uint_as_float((__float_as_uint(v) & map.keep) ^ map.flip);
-  if constexpr (kind == ReduceKind::sum) {
+  if constexpr (kKind == ReduceKind::sum) {
     s.value += v * (map.squares ? v : 1.f);
-  } else if constexpr (kind == ReduceKind::prod) {
+  } else if constexpr (kKind == ReduceKind::prod) {
     s.value *= v;
-  } else if constexpr (kind == ReduceKind::max) {
+  } else if constexpr (kKind == ReduceKind::max) {
     const float truth = v == 0 ? map.if_zero : 1.f - map.if_zero;
     v = map.tests ? truth : v;
     s.value = max_nan(s.value, v);

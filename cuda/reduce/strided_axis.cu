@@ -12,11 +12,11 @@ namespace minidnn {
 // vector of shorter elements is extracted from the two aligned vectors that it overlaps. Neighbouring threads read
 // these vectors too, so the memory traffic does not grow. The last rows, where the second vector may be past the end of
 // the tensor, are loaded element by element.
-template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__(kReduceThreads)
-    reduce_strided_axis(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kind>* partials) {
+template <class T, ReduceKind kKind, bool kWide> __global__ void __launch_bounds__(kReduceThreads)
+    reduce_strided_axis(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kKind>* partials) {
   constexpr int kWidth = kVecWidth<T>;
-  constexpr bool kExtracts = !wide && sizeof(T) < 4;
-  __shared__ RunningResult<kind> shared[kReduceThreads * kWidth];
+  constexpr bool kExtracts = !kWide && sizeof(T) < 4;
+  __shared__ RunningResult<kKind> shared[kReduceThreads * kWidth];
   const int lanes = int(c.lanes), high = kReduceThreads / lanes, across = threadIdx.x % lanes,
             down = threadIdx.x / lanes;
   int64_t rest = blockIdx.x;
@@ -26,11 +26,11 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
   const int64_t first = block * lanes * kWidth, column = first + across * kWidth;
   const int64_t begin = chunk * c.rows_per_chunk, end = min_of(c.rows, begin + c.rows_per_chunk);
   const Map map(c.mode);
-  RunningResult<kind> sums[kWidth];
+  RunningResult<kKind> sums[kWidth];
   if (column < c.columns) {
     x += c.outer.offset_of(outer) + column;
     const int count = int(min_of<int64_t>(kWidth, c.columns - column));
-    const int64_t whole = wide ? end : min_of(end, c.whole_rows);
+    const int64_t whole = kWide ? end : min_of(end, c.whole_rows);
     int64_t row = begin + down;
     for (; row < whole; row += kAhead * high) {
       Vec<T> in[kAhead], next[kExtracts ? kAhead : 1];
@@ -44,7 +44,7 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
             from -= shift[u];
             next[u] = Vec<T>::load(from + (shift[u] + count > kWidth ? kWidth : 0), c.policy);
           }
-          if constexpr (wide || kExtracts) in[u] = Vec<T>::load(from, c.policy);
+          if constexpr (kWide || kExtracts) in[u] = Vec<T>::load(from, c.policy);
           else {
 #pragma unroll
             for (int e = 0; e < kWidth; ++e) in[u].put(e, from[e]);
@@ -56,16 +56,16 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
           if constexpr (kExtracts) in[u] = extract(in[u], next[u], uint32_t(shift[u]));
 #pragma unroll
           for (int e = 0; e < kWidth; ++e)
-            take<kind>(sums[e], float(in[u].get(e)), int32_t(row - begin) + u * high, map);
+            take<kKind>(sums[e], float(in[u].get(e)), int32_t(row - begin) + u * high, map);
         }
     }
-    if constexpr (!wide) {
+    if constexpr (!kWide) {
       row = begin + down;
       if (row < whole) row += ceil_div(whole - row, int64_t(high)) * high;
       for (; row < end; row += high)
 #pragma unroll
         for (int e = 0; e < kWidth; ++e)
-          if (e < count) take<kind>(sums[e], float(x[row * c.pitch + e]), int32_t(row - begin), map);
+          if (e < count) take<kKind>(sums[e], float(x[row * c.pitch + e]), int32_t(row - begin), map);
     }
   }
   griddep_launch_dependents();
@@ -73,11 +73,11 @@ template <class T, ReduceKind kind, bool wide> __global__ void __launch_bounds__
   for (int e = 0; e < kWidth; ++e) shared[(down * lanes + across) * kWidth + e] = sums[e];
   __syncthreads();
   for (int i = threadIdx.x; i < lanes * kWidth && first + i < c.columns; i += kReduceThreads) {
-    Partial<kind> s = shared[i].from(begin);
-    for (int d = 1; d < high; ++d) s = reduction::combined<kind, float>(s, shared[d * lanes * kWidth + i].from(begin));
+    Partial<kKind> s = shared[i].from(begin);
+    for (int d = 1; d < high; ++d) s = reduction::combined<kKind, float>(s, shared[d * lanes * kWidth + i].from(begin));
     const int64_t output = outer * c.columns + first + i;
     if (c.chunks > 1) partials[chunk * c.outputs + output] = s;
-    else finish<kind>(c.mode, c.y, y, output, s, c.rows);
+    else finish<kKind>(c.mode, c.y, y, output, s, c.rows);
   }
 }
 

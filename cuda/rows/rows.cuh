@@ -11,9 +11,9 @@
 namespace minidnn::rows {
 
 // The sum of n numbers, n a power of two, by halves. Destroys f.
-template <int n> __device__ __forceinline__ float take_sum(float (&f)[n]) {
+template <int kN> __device__ __forceinline__ float take_sum(float (&f)[kN]) {
 #pragma unroll
-  for (int half = n / 2; half > 0; half /= 2)
+  for (int half = kN / 2; half > 0; half /= 2)
 #pragma unroll
     for (int e = 0; e < half; ++e) f[e] += f[e + half];
   return f[0];
@@ -25,11 +25,11 @@ __device__ __forceinline__ uint32_t larger(float, uint32_t a, uint32_t b) {
 }
 template <class T> __device__ __forceinline__ uint32_t larger(T, uint32_t a, uint32_t b) { return max_x2(T(), a, b); }
 // The largest number of n vectors. Ignores NaN.
-template <class T, int n> __device__ __forceinline__ float largest_of(const Vec<T> (&raw)[n]) {
+template <class T, int kN> __device__ __forceinline__ float largest_of(const Vec<T> (&raw)[kN]) {
   Vec<T> largest = raw[0];
   auto take = [](uint32_t& word, uint32_t other) { word = larger(T(), word, other); };
 #pragma unroll
-  for (int k = 1; k < n; ++k)
+  for (int k = 1; k < kN; ++k)
 #pragma unroll
     for (int i = 0; i < 4; ++i) take(largest.word[i], raw[k].word[i]);
   take(largest.word[0], largest.word[1]);
@@ -89,21 +89,21 @@ class RowReduce {
     return e;
   }
 
-  static constexpr int kReductions = 3;  // most reductions in one kernel
+  static constexpr int kReductions = 3;  // the largest number of reductions in a kernel
   // Reduces v over the row, or over the chunk if chunks are not clustered. `slot`: 0 for the first reduction of a
   // kernel, 1 for the next, and so on.
-  template <class Op, int slot> __device__ float reduce(float v) const {
+  template <class Op, int kSlot> __device__ float reduce(float v) const {
     v = warp_reduce<Op>(v, threads < 32 ? threads : 32);
     if (threads <= 32) return v;
     __shared__ float of_warp[kReductions][32];
     const int lane = threadIdx.x % 32, warps = threads / 32;
-    if (lane == 0) of_warp[slot][threadIdx.x / 32] = v;
+    if (lane == 0) of_warp[kSlot][threadIdx.x / 32] = v;
     named_barrier_sync(team_ + 1, threads);
-    v = lane < warps ? of_warp[slot][team_ * warps + lane] : Op::identity();
+    v = lane < warps ? of_warp[kSlot][team_ * warps + lane] : Op::identity();
     v = warp_reduce<Op>(v);
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
-      const float4* of_block = exchange<slot>({v, 0, 0, 0});
+      const float4* of_block = exchange<kSlot>({v, 0, 0, 0});
       v = of_block[0].x;
 #pragma unroll 1
       for (int i = 1; i < chunks_; ++i) v = Op::of(v, of_block[i].x);
@@ -119,9 +119,9 @@ class RowReduce {
     return all[slot];
   }
   // Sends v to all blocks of the cluster and returns the values of all blocks.
-  template <int slot> __device__ __forceinline__ const float4* exchange(float4 v) const {
-    ClusterExchange<kMaxCluster>& slot_exchange = exchange_of(slot);
-    if (slot == 0) cluster_wait();
+  template <int kSlot> __device__ __forceinline__ const float4* exchange(float4 v) const {
+    ClusterExchange<kMaxCluster>& slot_exchange = exchange_of(kSlot);
+    if (kSlot == 0) cluster_wait();
     return slot_exchange.all_gather(chunks_, v);
   }
 #endif

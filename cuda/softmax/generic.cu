@@ -10,17 +10,17 @@
 namespace minidnn {
 
 // Blocks have any number of whole warps.
-template <class T, SoftmaxDirection direction, bool log>
+template <class T, SoftmaxDirection kDirection, bool kLog>
 __global__ void __launch_bounds__(1024) softmax_block_per_row(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   BlockReduce team;
   for (int64_t row = blockIdx.x, rows = p.rows(); row < rows; row += gridDim.x)
-    softmax_row<T, direction, log>(p, a, row, team);
+    softmax_row<T, kDirection, kLog>(p, a, row, team);
 }
 
-template <class T, SoftmaxDirection direction, bool log>
+template <class T, SoftmaxDirection kDirection, bool kLog>
 __global__ void __launch_bounds__(256) softmax_thread_per_row(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   SingleThread team;
-  grid_stride(p.rows(), [&](int64_t row) { softmax_row<T, direction, log>(p, a, row, team); });
+  grid_stride(p.rows(), [&](int64_t row) { softmax_row<T, kDirection, kLog>(p, a, row, team); });
 }
 
 }  // namespace minidnn

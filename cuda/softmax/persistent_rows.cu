@@ -15,18 +15,18 @@ namespace {
 using rows::RowVectors;
 
 // Scales the elements of a vector and applies the mask: adds it, or (keep) sets the masked elements to -inf.
-template <class T, SoftmaxMask masked>
+template <class T, SoftmaxMask kMasked>
 __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void* mask, int64_t at) {
   constexpr int kWidth = kVecWidth<T>;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) x[e] *= scale;
-  if constexpr (masked == SoftmaxMask::add) {
+  if constexpr (kMasked == SoftmaxMask::add) {
     float add[kWidth];
     Vec<T>::load(static_cast<const T*>(mask) + at).unpack(add);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) x[e] += add[e];
   }
-  if constexpr (masked == SoftmaxMask::keep) {
+  if constexpr (kMasked == SoftmaxMask::keep) {
     uint32_t keep[kWidth / 4];
     const auto from = reinterpret_cast<const uint32_t*>(static_cast<const uint8_t*>(mask) + at);
     if constexpr (kWidth == 4) keep[0] = *from;
@@ -134,10 +134,10 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 
 // Forward. Each thread computes exponentials relative to its own maximum; the threads of a row synchronise once, to
 // join their maxima and sums. partials: the maximum and sum of each chunk of each row.
-template <class T, SoftmaxMask masked>
+template <class T, SoftmaxMask kMasked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* partials) {
-  constexpr int kWidth = kVecWidth<T>, kVectors = softmax_forward_vectors(sizeof(T), masked);
+  constexpr int kWidth = kVecWidth<T>, kVectors = softmax_forward_vectors(sizeof(T), kMasked);
   const rows::RowReduce team(p.shape);
   const RowVectors<T> line(p.shape, team.row);
   const int32_t begin = team.chunk * team.threads * kVectors + team.rank;
@@ -146,11 +146,11 @@ __global__ void __launch_bounds__(1024)
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
     if (begin + k * team.threads < line.vectors) raw[k] = line.load(a.in, begin + k * team.threads);
-  if constexpr (sizeof(T) == 2 && masked == SoftmaxMask::none) {
+  if constexpr (sizeof(T) == 2 && kMasked == SoftmaxMask::none) {
     forward_packed<T, kVectors>(p, a, partials, team, line, begin, raw);
     return;
   }
-  const int64_t mask_row = masked == SoftmaxMask::none ? 0 : p.mask.offset_of(team.row);
+  const int64_t mask_row = kMasked == SoftmaxMask::none ? 0 : p.mask.offset_of(team.row);
   const float scale = float(a.scale);
   float kept[kVectors][kWidth], largest = -INFINITY;
 #pragma unroll
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(1024)
     const int32_t v = begin + k * team.threads;
     if (v >= line.vectors) continue;
     raw[k].unpack(kept[k]);
-    scale_and_mask<T, masked>(kept[k], scale, a.mask, mask_row + v * kWidth);
+    scale_and_mask<T, kMasked>(kept[k], scale, a.mask, mask_row + v * kWidth);
     if (!line.holds_all(v))
 #pragma unroll
       for (int e = 0; e < kWidth; ++e)
@@ -200,7 +200,7 @@ __global__ void __launch_bounds__(1024)
 }
 
 // dx. partials: a sum for each chunk of each row.
-template <class T, bool log>
+template <class T, bool kLog>
 __global__ void __launch_bounds__(1024)
     softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* partials) {
   constexpr int kWidth = kVecWidth<T>, kVectors = kSoftmaxBackwardVectors;
@@ -224,10 +224,10 @@ __global__ void __launch_bounds__(1024)
     if (v >= line.vectors) continue;
     float y[kWidth], dy[kWidth];
     dys[k].unpack(dy);
-    if (!log) ys[k].unpack(y);
+    if (!kLog) ys[k].unpack(y);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      if (!log) dy[e] *= y[e];
+      if (!kLog) dy[e] *= y[e];
       if (!line.holds(v, e)) dy[e] = 0;
     }
     sum += rows::take_sum(dy);
@@ -254,7 +254,7 @@ __global__ void __launch_bounds__(1024)
     ys[k].unpack(y);
 #pragma unroll
     for (int e = 0; e < kWidth; ++e) {
-      if (log) dy[e] = y[e] == -INFINITY ? 0 : (dy[e] - maths::exp(y[e]) * sum) * scale;
+      if (kLog) dy[e] = y[e] == -INFINITY ? 0 : (dy[e] - maths::exp(y[e]) * sum) * scale;
       else dy[e] = y[e] * (dy[e] - sum) * scale;
     }
     line.store(a.out, v, dy);

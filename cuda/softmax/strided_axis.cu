@@ -9,7 +9,7 @@
 namespace minidnn {
 namespace {
 
-template <class T, int width> struct Vectors {
+template <class T, int kWidth> struct Vectors {
   using Bits = Vec<T>;
   __device__ static void unpack(Vec<T> v, float* f) { v.unpack(f); }
   __device__ static void store(T* to, const float* f) { Vec<T>::pack(f).store(to); }
@@ -22,7 +22,7 @@ template <class T> struct Vectors<T, 1> {
 
 // The division of a block's threads: rows of `lanes` lanes. A lane has `width` columns; the rows of lanes divide the
 // elements of a column among themselves.
-template <int width> struct Columns {
+template <int kWidth> struct Columns {
   int32_t lane, first, step;  // the thread has elements first, first + step ... of its columns
   int32_t lanes;
   bool live;
@@ -35,47 +35,47 @@ template <int width> struct Columns {
     uint32_t outer = blockIdx.x * uint32_t(lanes) + lane;
     live = outer < uint32_t(p.columns);
     const int32_t column = p.columns_of_outer.divmod(outer);
-    base = int64_t(outer) * p.cols * p.inner + int64_t(column) * width;
+    base = int64_t(outer) * p.cols * p.inner + int64_t(column) * kWidth;
   }
 
   // Reduces v[e] over all threads of a column. shared: a partial result per column and warp (or row of lanes, if that
   // is longer), then the results.
-  template <class Op> __device__ void reduce(float (&v)[width], float* shared) const {
+  template <class Op> __device__ void reduce(float (&v)[kWidth], float* shared) const {
     warp_reduce_strided<Op>(v, lanes);
-    const int32_t numbers = lanes * width, parts = int32_t(blockDim.x) / max_of(lanes, 32);
-    float* const results = shared + parts * numbers;
-    const int32_t part = int32_t(threadIdx.x) / max_of(lanes, 32);
+    const int32_t numbers = lanes * kWidth, groups = int32_t(blockDim.x) / max_of(lanes, 32);
+    float* const results = shared + groups * numbers;
+    const int32_t group = int32_t(threadIdx.x) / max_of(lanes, 32);
     if (lanes >= 32 || threadIdx.x % 32 < lanes)
 #pragma unroll
-      for (int e = 0; e < width; ++e) shared[part * numbers + e * lanes + lane] = v[e];
+      for (int e = 0; e < kWidth; ++e) shared[group * numbers + e * lanes + lane] = v[e];
     __syncthreads();
 #pragma unroll 1
     for (int32_t i = threadIdx.x; i < numbers; i += blockDim.x) {
       float all = shared[i];
 #pragma unroll 4
-      for (int32_t j = 1; j < parts; ++j) all = Op::of(all, shared[j * numbers + i]);
+      for (int32_t j = 1; j < groups; ++j) all = Op::of(all, shared[j * numbers + i]);
       results[i] = all;
     }
     __syncthreads();
 #pragma unroll
-    for (int e = 0; e < width; ++e) v[e] = results[e * lanes + lane];
+    for (int e = 0; e < kWidth; ++e) v[e] = results[e * lanes + lane];
   }
 };
 
 }  // namespace
 
-template <class T, int width>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(1024)
     softmax_columns_forward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {
-  using F = Vectors<T, width>;
-  constexpr int kVectors = kSoftmaxColumnsForward<width>;
+  using F = Vectors<T, kWidth>;
+  constexpr int kVectors = kSoftmaxColumnsForward<kWidth>;
   extern __shared__ float shared[];
-  const Columns<width> c(p);
+  const Columns<kWidth> c(p);
   const T* const x = static_cast<const T*>(a.in) + c.base;
   T* const y = static_cast<T*>(a.out) + c.base;
   const float scale = float(a.scale);
 
-  float kept[kVectors][width], largest[width];
+  float kept[kVectors][kWidth], largest[kWidth];
   typename F::Bits raw[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -83,24 +83,24 @@ __global__ void __launch_bounds__(1024)
     if (c.live && i < p.cols) raw[k] = *reinterpret_cast<const typename F::Bits*>(x + i * p.inner);
   }
 #pragma unroll
-  for (int e = 0; e < width; ++e) largest[e] = -INFINITY;
+  for (int e = 0; e < kWidth; ++e) largest[e] = -INFINITY;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     if (!c.live || c.first + k * c.step >= p.cols) continue;
     F::unpack(raw[k], kept[k]);
 #pragma unroll
-    for (int e = 0; e < width; ++e)
+    for (int e = 0; e < kWidth; ++e)
       largest[e] = fmaxf(largest[e], kept[k][e] = maths::rounded_product(kept[k][e], scale));
   }
   c.template reduce<MaxOp>(largest, shared);
-  float sum[width];
+  float sum[kWidth];
 #pragma unroll
-  for (int e = 0; e < width; ++e) sum[e] = 0;
+  for (int e = 0; e < kWidth; ++e) sum[e] = 0;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     if (!c.live || c.first + k * c.step >= p.cols) continue;
 #pragma unroll
-    for (int e = 0; e < width; ++e) {
+    for (int e = 0; e < kWidth; ++e) {
       const float shifted = kept[k][e] - largest[e], term = maths::exp_of_negative(shifted);
       sum[e] += term;
       kept[k][e] = p.log ? shifted : term;
@@ -108,24 +108,24 @@ __global__ void __launch_bounds__(1024)
   }
   c.template reduce<SumOp>(sum, shared);
 #pragma unroll
-  for (int e = 0; e < width; ++e) sum[e] = p.log ? maths::log(sum[e]) : rcp_approx(sum[e]);
+  for (int e = 0; e < kWidth; ++e) sum[e] = p.log ? maths::log(sum[e]) : rcp_approx(sum[e]);
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int32_t i = c.first + k * c.step;
     if (!c.live || i >= p.cols) continue;
 #pragma unroll
-    for (int e = 0; e < width; ++e) kept[k][e] = p.log ? kept[k][e] - sum[e] : kept[k][e] * sum[e];
+    for (int e = 0; e < kWidth; ++e) kept[k][e] = p.log ? kept[k][e] - sum[e] : kept[k][e] * sum[e];
     F::store(y + i * p.inner, kept[k]);
   }
 }
 
-template <class T, int width>
+template <class T, int kWidth>
 __global__ void __launch_bounds__(1024)
     softmax_columns_backward(const __grid_constant__ SoftmaxColumns p, SoftmaxArgs a) {
-  using F = Vectors<T, width>;
-  constexpr int kVectors = kSoftmaxColumnsBackward<width>;
+  using F = Vectors<T, kWidth>;
+  constexpr int kVectors = kSoftmaxColumnsBackward<kWidth>;
   extern __shared__ float shared[];
-  const Columns<width> c(p);
+  const Columns<kWidth> c(p);
   const T *const y = static_cast<const T*>(a.in) + c.base, *const dy = static_cast<const T*>(a.dy) + c.base;
   T* const dx = static_cast<T*>(a.out) + c.base;
 
@@ -137,17 +137,17 @@ __global__ void __launch_bounds__(1024)
     dys[k] = *reinterpret_cast<const typename F::Bits*>(dy + i * p.inner);
     ys[k] = *reinterpret_cast<const typename F::Bits*>(y + i * p.inner);
   }
-  float sum[width];
+  float sum[kWidth];
 #pragma unroll
-  for (int e = 0; e < width; ++e) sum[e] = 0;
+  for (int e = 0; e < kWidth; ++e) sum[e] = 0;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     if (!c.live || c.first + k * c.step >= p.cols) continue;
-    float values[width], gradients[width];
+    float values[kWidth], gradients[kWidth];
     F::unpack(dys[k], gradients);
     F::unpack(ys[k], values);
 #pragma unroll
-    for (int e = 0; e < width; ++e) sum[e] += p.log ? gradients[e] : gradients[e] * values[e];
+    for (int e = 0; e < kWidth; ++e) sum[e] += p.log ? gradients[e] : gradients[e] * values[e];
   }
   c.template reduce<SumOp>(sum, shared);
   const float scale = float(a.scale);
@@ -155,16 +155,16 @@ __global__ void __launch_bounds__(1024)
   for (int k = 0; k < kVectors; ++k) {
     const int32_t i = c.first + k * c.step;
     if (!c.live || i >= p.cols) continue;
-    float values[width], gradients[width];
+    float values[kWidth], gradients[kWidth];
     F::unpack(dys[k], gradients);
     F::unpack(ys[k], values);
     if (p.log) {
 #pragma unroll
-      for (int e = 0; e < width; ++e)
+      for (int e = 0; e < kWidth; ++e)
         gradients[e] = values[e] == -INFINITY ? 0 : (gradients[e] - maths::exp(values[e]) * sum[e]) * scale;
     } else {
 #pragma unroll
-      for (int e = 0; e < width; ++e) gradients[e] = values[e] * (gradients[e] - sum[e]) * scale;
+      for (int e = 0; e < kWidth; ++e) gradients[e] = values[e] * (gradients[e] - sum[e]) * scale;
     }
     F::store(dx + i * p.inner, gradients);
   }

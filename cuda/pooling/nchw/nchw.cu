@@ -14,12 +14,12 @@
 namespace minidnn::cuda::pooling {
 
 // y and indices: of windows of static size if kWindow > 0 (maxima with indices), else of windows of any size.
-template <class T, bool is_max, int kWindow, int kStride>
+template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
     nchw_forward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
   using Step = Step<kWindow, kStride>;
-  NchwForward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), false}, smem, {int(threadIdx.x), int(blockDim.x)}};
+  NchwForward<T, kIsMax, Step> work{s, a, {s, int64_t(blockIdx.x), false}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   cp_async_wait_group<0>();
   __syncthreads();
@@ -28,11 +28,11 @@ __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
 }
 
 // y of windows of static size, without indices: a tile of windows per thread and iteration.
-template <class T, bool is_max, int kWindow, int kStride>
+template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
     nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  NchwForward<T, is_max, Step<kWindow, kStride>> work{
+  NchwForward<T, kIsMax, Step<kWindow, kStride>> work{
       s, a, {s, int64_t(blockIdx.x), false}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   cp_async_wait_group<0>();
@@ -43,16 +43,16 @@ __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
 }
 
 // dx of averages, and of maxima with windows of a size unknown to the compiler.
-template <class T, bool is_max, int kWindow, int kStride>
+template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, kWindow == 0             ? kNchwBlocks
                                                                                : gathers_tiles(kStride) ? kTileBlocks
                                                                                                         : kStaticBlocks)
     nchw_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
   using Step = Step<kWindow, kStride>;
-  NchwBackward<T, is_max, Step> work{s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
+  NchwBackward<T, kIsMax, Step> work{s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
-  const bool given = is_max && s.index_bytes;
+  const bool given = kIsMax && s.index_bytes;
   if (given) work.find();  // while dy is still in flight
   cp_async_wait_group<0>();
   __syncthreads();

@@ -12,7 +12,7 @@ template <class I> MINIDNN_HD int64_t index_from(const void* indices, int64_t at
   return static_cast<const I*>(indices)[at];
 }
 
-template <class T, bool is_max, class S> struct NchwBackward {
+template <class T, bool kIsMax, class S> struct NchwBackward {
   const NchwParams& s;
   const PoolingArgs& a;
   NchwBlock b;
@@ -33,11 +33,11 @@ template <class T, bool is_max, class S> struct NchwBackward {
   MINIDNN_HD T* dy() const { return at_same_alignment<T>(dy_source(), smem + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
   // If so, dx sums dy itself and scales the sum.
-  MINIDNN_HD bool one_mean_factor() const { return !is_max && S::window > 0 && s.mean_factor != 0; }
+  MINIDNN_HD bool one_mean_factor() const { return !kIsMax && S::window > 0 && s.mean_factor != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
   MINIDNN_HD void load() {
-    if (is_max && s.index_bytes == 0)
+    if (kIsMax && s.index_bytes == 0)
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, at_same_alignment<T>(x_source(), smem));
     copy_in(t, dy_source(), windows(), dy());
   }
@@ -55,7 +55,7 @@ template <class T, bool is_max, class S> struct NchwBackward {
   }
   // For each window, finds the dx that receives its dy, or the scaled dy.
   MINIDNN_HD void find() {
-    if constexpr (!is_max) scale_dy();
+    if constexpr (!kIsMax) scale_dy();
     else if (s.index_bytes) keys_of_indices();
     else find_maxima();
   }
@@ -221,7 +221,7 @@ template <class T, bool is_max, class S> struct NchwBackward {
   }
   // What window number `window` of the block contributes to the dx with this number.
   MINIDNN_HD float from(int window, int number) const {
-    if constexpr (is_max) return keys()[window] == number ? float(dy()[window]) : 0.f;
+    if constexpr (kIsMax) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return scaled_dy()[window];
   }
   // dx is stored in index of x, which is no longer needed.
@@ -229,7 +229,7 @@ template <class T, bool is_max, class S> struct NchwBackward {
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
       if (s.several_windows) return gather_down();
-    if constexpr (is_max) return gather_from(dy(), 1.f);
+    if constexpr (kIsMax) return gather_from(dy(), 1.f);
     if constexpr (S::window > 0)
       if (one_mean_factor()) return gather_from(dy(), s.mean_factor);
     gather_from(scaled_dy(), 1.f);
@@ -310,7 +310,7 @@ template <class T, bool is_max, class S> struct NchwBackward {
           const int window = (int(rest) * windows_lines + p - b.p_begin) * Q;
           for (int q = q_begin; q < q_end; ++q) {
             if (s.w.dilation > 1 && (column - s.w.first(q)) % s.w.dilation) continue;
-            if (!is_max || keys()[window + q] == i) sum.add(float(from[window + q]));
+            if (!kIsMax || keys()[window + q] == i) sum.add(float(from[window + q]));
           }
         }
         dx[i] = T(sum.value() * scale);
@@ -334,7 +334,7 @@ template <class T, bool is_max, class S> struct NchwBackward {
       int reach = line - s.h.first(p_begin);
       float sum[kDown]{};
       for (int p = p_begin; p < p_end; ++p, window += s.w.count, reach -= s.h.stride) {
-        if constexpr (is_max) {
+        if constexpr (kIsMax) {
           MINIDNN_UNROLL_4
           for (int q = q_begin; q < q_end; ++q) {
             const int key = int(keys()[window + q]) - number;

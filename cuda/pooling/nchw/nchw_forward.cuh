@@ -8,6 +8,10 @@
 #include "cuda/pooling/nchw/nchw_params.h"
 #include "cuda/pooling/register_tile.cuh"
 
+#ifdef __CUDACC__
+#include "cuda/device/reduce.cuh"
+#endif
+
 namespace minidnn::cuda::pooling {
 
 // The slice that a block works on.
@@ -117,13 +121,13 @@ template <class T> MINIDNN_HD float sum_of(const T* plane, int n, int lane, int 
 #ifdef __CUDA_ARCH__
 MINIDNN_HD void join_lanes(Best& best, int lanes) {
   for (int distance = lanes / 2; distance > 0; distance /= 2) {
-    const float v = __shfl_xor_sync(0xffffffff, best.value, distance);
-    const int at = __shfl_xor_sync(0xffffffff, best.index, distance);
+    const float v = shuffle_xor(best.value, distance);
+    const int at = shuffle_xor(best.index, distance);
     best.join(v, at);
   }
 }
 MINIDNN_HD float sum_lanes(float v, int lanes) {
-  for (int distance = lanes / 2; distance > 0; distance /= 2) v += __shfl_xor_sync(0xffffffff, v, distance);
+  for (int distance = lanes / 2; distance > 0; distance /= 2) v += shuffle_xor(v, distance);
   return v;
 }
 #else
@@ -131,7 +135,7 @@ MINIDNN_HD void join_lanes(Best&, int) {}
 MINIDNN_HD float sum_lanes(float v, int) { return v; }
 #endif
 
-template <class T, bool is_max, class S> struct NchwForward {
+template <class T, bool kIsMax, class S> struct NchwForward {
   const NchwParams& s;
   const PoolingArgs& a;
   NchwBlock b;
@@ -173,7 +177,7 @@ template <class T, bool is_max, class S> struct NchwForward {
       const Columns<T, (kAcross - 1) * S::stride + S::window> of(x + plane * s.h.size * s.w.size, s.w.size, 1, w.first,
                                                                  w.end, h.begin, h.end);
       float found[kDown][kAcross];
-      join_tile<S, Joined<is_max>>(
+      join_tile<S, Joined<kIsMax>>(
           h, w,
           [&](int r, int c, bool exists) {
             const float v = float(of.of(of.at(h.first + r), c));
@@ -181,19 +185,19 @@ template <class T, bool is_max, class S> struct NchwForward {
           },
           found);
       float line_factor[kDown], column_factor[kAcross];
-      if constexpr (!is_max) {
+      if constexpr (!kIsMax) {
         MINIDNN_UNROLL
         for (int d = 0; d < kDown; ++d)
-          line_factor[d] = s.mean_factor != 0 ? s.mean_factor : mean_factor_along<S>(s.h, p + d, s.exclude_padding);
+          line_factor[d] = s.mean_factor != 0 ? s.mean_factor : axis_mean_factor<S>(s.h, p + d, s.exclude_padding);
         MINIDNN_UNROLL
         for (int k = 0; k < kAcross; ++k)
-          column_factor[k] = s.mean_factor != 0 ? 1.f : mean_factor_along<S>(s.w, q + k, s.exclude_padding);
+          column_factor[k] = s.mean_factor != 0 ? 1.f : axis_mean_factor<S>(s.w, q + k, s.exclude_padding);
       }
       MINIDNN_UNROLL
       for (int d = 0; d < kDown; ++d) MINIDNN_UNROLL
       for (int k = 0; k < kAcross; ++k)
         if (p + d < b.end && q + k < s.w.count)
-          to[d * s.w.count + k] = T(is_max ? found[d][k] : found[d][k] * (line_factor[d] * column_factor[k]));
+          to[d * s.w.count + k] = T(kIsMax ? found[d][k] : found[d][k] * (line_factor[d] * column_factor[k]));
     }
   }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.count + b.begin) * s.w.count; }
@@ -226,19 +230,19 @@ template <class T, bool is_max, class S> struct NchwForward {
   template <class V> MINIDNN_HD void pool_down() {
     each_windows([&](const T* plane, int p, int q, int64_t at) {
       each_down<V>(s, plane, p, b.end, q, [&](int d, const V& found) {
-        const float factor = is_max ? 1.f : mean_factor_of<S>(s, p + d, q);
+        const float factor = kIsMax ? 1.f : mean_factor_of<S>(s, p + d, q);
         static_cast<T*>(a.out)[at + d * s.w.count] = T(found.value * factor);
-        if (is_max && s.index_bytes) put_index(at + d * s.w.count, found.at());
+        if (kIsMax && s.index_bytes) put_index(at + d * s.w.count, found.at());
       });
     });
   }
   MINIDNN_HD void pool_one_window() {
     const T* x = at_same_alignment<T>(source(), smem);
     const int elements = s.h.size * s.w.size, n = b.planes << s.lane_bits;
-    const float factor = is_max ? 1.f : mean_factor_of<S>(s, 0, 0);
+    const float factor = kIsMax ? 1.f : mean_factor_of<S>(s, 0, 0);
     for (int i = t.index; i - t.index % 32 < n; i += t.count) {
       const int plane = min_of(i, n - 1) >> s.lane_bits, lane = i & (s.lanes() - 1);
-      if constexpr (is_max) {
+      if constexpr (kIsMax) {
         Best best = best_of(x + plane * elements, elements, lane, s.lanes());
         join_lanes(best, s.lanes());
         if (lane != 0 || i >= n) continue;
@@ -253,7 +257,7 @@ template <class T, bool is_max, class S> struct NchwForward {
   MINIDNN_HD void pool_any() {
     if (s.one_window) return pool_one_window();
     if (s.several_windows) {
-      if constexpr (!is_max) return pool_down<Total>();
+      if constexpr (!kIsMax) return pool_down<Total>();
       else return s.index_bytes ? pool_down<FirstLargest>() : pool_down<Largest>();
     }
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
@@ -267,7 +271,7 @@ template <class T, bool is_max, class S> struct NchwForward {
       const int q = s.results.by_columns.divmod(rest), p = b.begin + s.results.by_lines.divmod(rest);
       const T* plane = x + int(rest) * s.h.size * s.w.size;
       const int64_t at = y + (int64_t(int(rest)) * s.h.count + p) * s.w.count + q;
-      if constexpr (is_max) {
+      if constexpr (kIsMax) {
         Best best;
         each_element(s, plane, p, q, lane, s.lanes(), [&](int index, float v) { best.next(v, index); });
         join_lanes(best, s.lanes());

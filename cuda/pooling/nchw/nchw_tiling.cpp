@@ -34,8 +34,8 @@ NchwTiling::Method method_of(const Facts& f) {
 }
 
 // Whether a plane is one window along this dimension.
-bool covers(const Windows& along) {
-  return along.count == 1 && along.before == 0 && along.window == along.size && along.dilation == 1;
+bool covers(const Windows& axis) {
+  return axis.count == 1 && axis.before == 0 && axis.window == axis.size && axis.dilation == 1;
 }
 
 // Whole planes in a block, or some lines of one plane.

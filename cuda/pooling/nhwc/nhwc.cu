@@ -14,10 +14,10 @@ namespace minidnn::cuda::pooling {
 
 // y and indices. Windows of static size, or s.several_windows: one item per thread. Otherwise a block has
 // s.teams teams: they divide the lines of each window, and the first team combines the results from shared memory.
-template <class T, bool is_max, int kWindow, int kStride>
+template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
-  using Work = NhwcForward<T, is_max, Step<kWindow, kStride>>;
+  using Work = NhwcForward<T, kIsMax, Step<kWindow, kStride>>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
     if constexpr (kWindow > 0) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
@@ -44,20 +44,20 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
 // dx. Averages at a compile-time stride of 1: a tile of dx per thread, without shared memory. Otherwise a tile of dx
 // per block: windows add to sums in shared memory (s.scatter), or each dx reads the keys or the scaled dy of the
 // windows over it.
-template <class T, bool is_max, int kWindow, int kStride>
+template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y) {
-    NhwcBackward<T, is_max, Step<kWindow, kStride>> work{s, a, image, smem, {int(threadIdx.x), int(blockDim.x)}};
-    if constexpr (!is_max && kStride == 1) {
+    NhwcBackward<T, kIsMax, Step<kWindow, kStride>> work{s, a, image, smem, {int(threadIdx.x), int(blockDim.x)}};
+    if constexpr (!kIsMax && kStride == 1) {
       const int item = int(blockIdx.x * blockDim.x + threadIdx.x);
       if (item >= s.items) return;
       work.pool_scaled_dy(item);
       continue;
     }
     work.choose(int(blockIdx.x));
-    if (is_max && s.scatter) {
+    if (kIsMax && s.scatter) {
       work.load();
       cp_async_commit_group();
       work.find();
@@ -65,7 +65,7 @@ __global__ void __launch_bounds__(256, 3)
       __syncthreads();
       each_phase(work, s.phases_down, s.phases_across);
       work.store();
-    } else if constexpr (!is_max || kWindow == 0) {
+    } else if constexpr (!kIsMax || kWindow == 0) {
       work.find();
       __syncthreads();
       work.gather();

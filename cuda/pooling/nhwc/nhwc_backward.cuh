@@ -25,7 +25,7 @@ template <class Work> __device__ __forceinline__ void each_phase(const Work& wor
 }
 #endif
 
-template <class T, bool is_max, class S> struct NhwcBackward {
+template <class T, bool kIsMax, class S> struct NhwcBackward {
   static constexpr int kWidth = kLanes<T>;
   const NhwcParams& s;
   const PoolingArgs& a;
@@ -72,7 +72,7 @@ template <class T, bool is_max, class S> struct NhwcBackward {
   }
 
   MINIDNN_HD void find() {
-    if constexpr (is_max && S::window == 0)
+    if constexpr (kIsMax && S::window == 0)
       if (s.several_windows && s.index_bytes == 0) return find_down();
     // The numbers are those of a whole tile, so that the divisors are known in advance.
     const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
@@ -81,7 +81,7 @@ template <class T, bool is_max, class S> struct NhwcBackward {
       const int vector = s.by_tile_vectors.divmod(rest), q = q_begin + s.by_window_columns.divmod(rest);
       const int p = p_begin + int(rest);
       if (vector >= vectors || q >= q_end) continue;
-      if constexpr (!is_max) {
+      if constexpr (!kIsMax) {
         const Words v = dy(p, q, vector);
         const float scale = mean_factor_of<S>(s, p, q);
         ScaledDy scaled;
@@ -109,7 +109,7 @@ template <class T, bool is_max, class S> struct NhwcBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // All indices of a window are close to each other; the multiplication by_line computes an index's line.
+      // All indices of a window are close to each other, so a multiplication (by_line) computes the line of an index.
       uint32_t rest = in ? index : 0;
       const int column = s.by_x_columns.divmod(rest);
       // scatter() does not check whether an index is in its window.
@@ -286,7 +286,7 @@ template <class T, bool is_max, class S> struct NhwcBackward {
     }
   }
   MINIDNN_HD void gather() {
-    if constexpr (S::window == 0 && !is_max)
+    if constexpr (S::window == 0 && !kIsMax)
       if (s.several_windows) return gather_down();
     if constexpr (S::window > 0) {
       // A thread takes the dx between two steps of the windows: the same windows cover them.
@@ -344,7 +344,7 @@ template <class T, bool is_max, class S> struct NhwcBackward {
           for (int q = from_q; q < to_q; ++q) {
             if (s.w.dilation > 1 && (column - s.w.first(q)) % s.w.dilation) continue;
             const int window = ((p - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector;
-            if constexpr (is_max) {
+            if constexpr (kIsMax) {
               const Keys found = keys()[window];
               const Words v = dy(p, q, vector);
               MINIDNN_UNROLL

@@ -64,7 +64,7 @@ template <class T> struct WordsOf {
   }
 };
 
-template <class T, bool is_max, class S> struct NhwcForward {
+template <class T, bool kIsMax, class S> struct NhwcForward {
   static constexpr int kDown = kStaticDown, kWidth = kLanes<T>;
   const NhwcParams& s;
   const PoolingArgs& a;
@@ -75,7 +75,7 @@ template <class T, bool is_max, class S> struct NhwcForward {
   MINIDNN_HD T* y(int p, int q, int vector) const {
     return static_cast<T*>(a.out) + image * s.y_image + p * s.y_line + q * s.y_column + vector * kWidth;
   }
-  MINIDNN_HD float mean_factor(int p, int q) const { return is_max ? 1.f : mean_factor_of<S>(s, p, q); }
+  MINIDNN_HD float mean_factor(int p, int q) const { return kIsMax ? 1.f : mean_factor_of<S>(s, p, q); }
   MINIDNN_HD void pool_vectors() {
     using L = MaxLanes<T>;
     uint32_t rest = uint32_t(item);
@@ -150,7 +150,7 @@ template <class T, bool is_max, class S> struct NhwcForward {
                  });
   }
   MINIDNN_HD void pool() {
-    if constexpr (!is_max) {
+    if constexpr (!kIsMax) {
       constexpr int n = kInWord<T>;
       pool_tile<Sums<n>>([&](uint32_t word, int) { return lanes_in<T>(word); },
                          [&](Lanes<n> sum, int p, int q, int word) {
@@ -160,7 +160,7 @@ template <class T, bool is_max, class S> struct NhwcForward {
                          });
     } else if (s.index_bytes) {
       pool_with_indices();
-    } else if constexpr (takes_words(is_max, S::window)) {
+    } else if constexpr (takes_words(kIsMax, S::window)) {
       pool_tile<WordMaxima<T>>([&](uint32_t word, int) { return word; },
                                [&](uint32_t found, int p, int q, int word) { put_word(p, q, word, found); });
     } else {
@@ -200,7 +200,7 @@ template <class T, bool is_max, class S> struct NhwcForward {
     }
   }
   MINIDNN_HD void pool_down() {
-    if constexpr (!is_max) pool_down_with<SumLanes<T>>();
+    if constexpr (!kIsMax) pool_down_with<SumLanes<T>>();
     else if (s.index_bytes) pool_down_with<FirstLargestLanes<T>>();
     else pool_down_with<MaxLanes<T>>();
   }
@@ -236,18 +236,18 @@ template <class T, bool is_max, class S> struct NhwcForward {
           const int index = line * s.w.size + s.w.first(q) + (c + k) * s.w.dilation;
           MINIDNN_UNROLL
           for (int i = 0; i < kWidth; ++i) {
-            if constexpr (is_max) best[i].next(lane<T>(v[k], i), index);
+            if constexpr (kIsMax) best[i].next(lane<T>(v[k], i), index);
             else some[i] += lane<T>(v[k], i);
           }
         }
         MINIDNN_UNROLL
         for (int i = 0; i < kWidth; ++i)
-          if constexpr (!is_max) sum[i].add(some[i]);
+          if constexpr (!kIsMax) sum[i].add(some[i]);
       }
     }
     MINIDNN_UNROLL
     for (int i = 0; i < kWidth; ++i) {
-      if constexpr (is_max) {
+      if constexpr (kIsMax) {
         partial.value[i] = best[i].value;
         partial.index[i] = best[i].index;
       } else partial.value[i] = sum[i].value();
@@ -262,7 +262,7 @@ template <class T, bool is_max, class S> struct NhwcForward {
     int32_t index[kWidth];
     MINIDNN_UNROLL
     for (int i = 0; i < kWidth; ++i) {
-      if constexpr (is_max) {
+      if constexpr (kIsMax) {
         Best best;
         for (int team = 0; team < s.teams; ++team)
           best.join(partials[team * stride].value[i], partials[team * stride].index[i]);
@@ -275,7 +275,7 @@ template <class T, bool is_max, class S> struct NhwcForward {
       }
     }
     store_words(y(p, q, vector), words_of<T>(out));
-    if constexpr (is_max) put_indices(p, q, vector, index);
+    if constexpr (kIsMax) put_indices(p, q, vector, index);
   }
 };
 

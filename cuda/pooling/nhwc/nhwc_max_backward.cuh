@@ -9,14 +9,14 @@ namespace minidnn::cuda::pooling {
 
 // The lanes of a warp copy n adjacent columns of a line, 32 channels each, in copies of 16 bytes. A column that does
 // not exist is replaced by the nearest one.
-template <class U, int n> struct WarpLineCopy {
+template <class U, int kN> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
 #else
   static constexpr int kCopiers = kVectors;  // a test runs threads one after another, and each copies what it needs
 #endif
-  static constexpr int kCopies = (n * kVectors + kCopiers - 1) / kCopiers;
+  static constexpr int kCopies = (kN * kVectors + kCopiers - 1) / kCopiers;
   int copier, channel;  // channel: the first that the thread copies, counted from the group's first
   uint32_t offset[kCopies];
 
@@ -32,7 +32,7 @@ template <class U, int n> struct WarpLineCopy {
   MINIDNN_HD void copy(const U* line, U* to) const {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m)
-      if ((m + 1) * kCopiers <= n * kVectors || m * kCopiers + copier < n * kVectors)
+      if ((m + 1) * kCopiers <= kN * kVectors || m * kCopiers + copier < kN * kVectors)
         copy_vector(to + (m * kCopiers + copier) * kLanes, line + offset[m]);
   }
 };

@@ -101,8 +101,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
     if (stride > most) stride = 1;
     return ceil_div(ceil_div(size, ceil_div(size, most)), stride) * stride;
   };
-  auto windows_over = [](const Windows& along, int64_t size) {
-    return min_of<int64_t>((size + int64_t(along.window - 1) * along.dilation - 1) / along.stride + 1, along.count);
+  auto windows_over = [](const Windows& axis, int64_t size) {
+    return min_of<int64_t>((size + int64_t(axis.window - 1) * axis.dilation - 1) / axis.stride + 1, axis.count);
   };
   int64_t lines = tile.scatter || h.window > 3 || w.window > 3 ? kTileOfLarge : kTile, columns = lines;
   int64_t vectors = tile.scatter ? kSumVectors : 8;

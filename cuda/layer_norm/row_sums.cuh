@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels of cuda.layer_norm.persistent_rows share: the elements of a row that a thread has, and sums over the
+// threads of a row, which are some lanes of a warp, one or more warps, a block, or a cluster of blocks (sm_90).
+#pragma once
+#include "cpp/layer_norm/layer_norm_math.h"
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/device/vec.cuh"
+#include "cuda/layer_norm/persistent_rows_params.h"
+#include "cuda/norm/moments.cuh"
+#include "cuda/norm/parameters.cuh"
+
+namespace minidnn {
+
+constexpr int kMaxWarps = 32, kMaxBlocks = 16;
+
+// Shared memory for the sums of kRows rows. An iteration uses one of two buffers: a warp may be one iteration ahead
+// of others that still read, never two.
+template <int kRows> struct RowSums {
+  float4 of_warp[2][kRows][kMaxWarps];
+  float4 of_block[2][kRows][kMaxBlocks];
+  uint64_t arrived[2];  // mbarriers: the sums of the other blocks have arrived
+};
+
+// The blocks of a row. Before sm_90 there is one, as there are no clusters.
+#if __CUDA_ARCH__ >= 900
+__device__ __forceinline__ bool several_blocks(const RowTiling& r) { return r.blocks > 1; }
+__device__ __forceinline__ uint32_t block_of_row(const RowTiling& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
+// Waits until all blocks of the cluster run: only then may a block write to another's shared memory. The wait costs
+// little while loads are in flight.
+template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>& shared) {
+  if (threadIdx.x == 0) {
+    mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1);
+    mbarrier_init(cvta_to_shared(&shared.arrived[1]), 1);
+    fence_mbarrier_init();
+  }
+  cluster_sync_relaxed();
+}
+// Sends a block's sums to all blocks of the cluster and waits for theirs. Two buffers suffice. A block writes the sums
+// of iteration i + 2 after it has received those of iteration i + 1 from all blocks; and each block has read those of
+// iteration i before it sends those of iteration i + 1.
+template <int kRows>
+__device__ __forceinline__ void exchange(const RowTiling& r, RowSums<kRows>& shared, int iteration,
+                                         const float4 (&sums)[kRows]) {
+  cluster_all_gather(r.blocks, shared.of_block[iteration % 2], shared.arrived[iteration % 2], iteration / 2 % 2, sums);
+}
+#else
+__device__ __forceinline__ bool several_blocks(const RowTiling&) { return false; }
+__device__ __forceinline__ uint32_t block_of_row(const RowTiling&) { return 0; }
+template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>&) {}
+template <int kRows> __device__ __forceinline__ void exchange(const RowTiling&, RowSums<kRows>&, int,
+                                                              const float4 (&)[kRows]) {}
+#endif
+
+__device__ __forceinline__ float warp_sum(float a) {
+#pragma unroll
+  for (int lane = 1; lane < 32; lane *= 2) a += shuffle_xor(a, lane);
+  return a;
+}
+// The sum over the lanes of a warp that share a row: 8, 16 or all 32.
+__device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
+#pragma unroll
+  for (int lane = 1; lane < 8; lane *= 2) a += shuffle_xor(a, lane);
+  if (threads > 8) a += shuffle_xor(a, 8);
+  if (threads > 16) a += shuffle_xor(a, 16);
+  return a;
+}
+
+// JoinSums and JoinMoments join the partial results of a row's warps, then those of its blocks. Each lane passes one of
+// them; all lanes obtain the same bits.
+struct JoinSums {  // x and y: two sums
+  static __device__ __forceinline__ float4 of(float4 partial) {
+    return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
+  }
+};
+// x: count; y: mean, rounded to float; z: the remainder of the mean; w: sum of squares about the mean. A partial result
+// with a count of 0 is ignored; that of lane 0 always counts. Means are taken relative to lane 0's, so |mean| >> std
+// costs no digits. The joined squares are about the mean of all.
+struct JoinMoments {
+  static __device__ __forceinline__ float4 of(float4 partial) {
+    const float first = shuffle(partial.y, 0);
+    const float difference = partial.x > 0 ? (partial.y - first) + partial.z : 0.f;
+    const float n = warp_sum(partial.x), rest = __fdividef(warp_sum(partial.x * difference), n),
+                away = difference - rest;
+    return {n, first, rest, warp_sum(partial.w + partial.x * away * away)};
+  }
+};
+
+// Replaces the sums of a warp by those of the whole row, for each of kRows rows.
+template <class Join, int kRows>
+__device__ __forceinline__ void join_rows(const RowTiling& r, RowSums<kRows>& shared, int iteration,
+                                          float4 (&sums)[kRows]) {
+  if (r.threads <= 32) return;
+  const int slot = iteration % 2;
+  const uint32_t warps = r.threads / 32, warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  if (lane == 0) {
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) shared.of_warp[slot][i][warp] = sums[i];
+  }
+  __syncthreads();
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    float4 partial{};
+    if (lane < warps) partial = shared.of_warp[slot][i][warp / warps * warps + lane];
+    sums[i] = Join::of(partial);
+  }
+  if (!several_blocks(r)) return;
+  exchange(r, shared, iteration, sums);
+#pragma unroll
+  for (int i = 0; i < kRows; ++i) {
+    float4 partial{};
+    if (lane < r.blocks) partial = shared.of_block[slot][i][lane];
+    sums[i] = Join::of(partial);
+  }
+}
+template <class Join>
+__device__ __forceinline__ float4 join_row(const RowTiling& r, RowSums<1>& shared, int iteration,
+                                           const float4& of_warp) {
+  float4 sums[1]{of_warp};
+  join_rows<Join>(r, shared, iteration, sums);
+  return sums[0];
+}
+
+// The vectors of a row that this thread has. row_in_block: index of the row among those that the block processes
+// together.
+struct RowSlice {
+  uint32_t row_in_block, first, step;  // vectors first, first + step, ...
+  __device__ explicit RowSlice(const RowTiling& r) {
+    row_in_block = threadIdx.x / r.threads;
+    const uint32_t in_block = threadIdx.x - row_in_block * r.threads;
+    first = block_of_row(r) * r.threads + in_block;
+    step = r.threads * r.blocks;
+  }
+  __device__ __forceinline__ bool has(const RowTiling& r, int w) const { return first + w * step < r.vectors; }
+  template <int kVec> __device__ __forceinline__ int64_t column(int w) const {
+    return int64_t(first + w * step) * kVec;
+  }
+};
+
+// The parameters of a vector; `none` if there are none. Group norm: one parameter for all its elements.
+template <int kVec>
+__device__ __forceinline__ void parameters_of(const RowTiling& r, int64_t first_channel, uint32_t vector,
+                                              const void* from, float none, float (&p)[kVec]) {
+  if (r.groups == 0) return read_parameters<kVec>(p, from, int64_t(vector) * kVec, none);
+  const float one = from ? __ldg(typed<float>(from) + first_channel + r.span.quotient(vector)) : none;
+#pragma unroll
+  for (int k = 0; k < kVec; ++k) p[k] = one;
+}
+
+// Waits until the oldest of `stages` commit groups of this thread is complete.
+__device__ __forceinline__ void wait_stage(uint32_t stages) {
+  if (stages == 1) cp_async_wait_group<0>();
+  else if (stages == 2) cp_async_wait_group<1>();
+  else if (stages == 3) cp_async_wait_group<2>();
+  else cp_async_wait_group<3>();
+}
+
+}  // namespace minidnn

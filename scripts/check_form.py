@@ -24,11 +24,9 @@ MOST_LINES, MOST_PARAMETERS = 100, 8
 # Larger functions that are not divided yet. Dividing one of the kernels changes its machine code, so its speed has to
 # be measured on a GPU before and after.
 LARGER = {
-    "cpp/batch_norm/batch_norm.cpp": {"batch_norm_forward_training", "batch_norm_forward_inference"},
     "cpp/conv/conv.cpp": {"forward"},
     "cpp/conv/cpu/grouped_nhwc.cpp": {"compute_lines"},
     "cpp/conv/cpu/winograd_isa.cpp": {"multiply"},
-    "cpp/layer_norm/cpu/contiguous_rows_isa.cpp": {"backward", "forward_planes", "backward_planes"},
     "cpp/simd/gemm_microkernel_isa.cpp": {"multiply", "finish"},
     "cuda/conv/depthwise/nchw/nchw.cu": {"conv_nchw"},
     "cuda/conv/depthwise/nchw/nchw_filter.cu": {"conv_nchw_filter"},
@@ -43,7 +41,6 @@ LARGER = {
     "cuda/layer_norm/persistent_rows.cu": {"layer_norm_rows_backward"},
     "cuda/lrn/sliding_window.cuh": {"run"},
     "cuda/transform/tiled.cu": {"transform_tiled"},
-    "tests/cpp/test_gather_index.cpp": {"check_operand"},
 }
 SOURCES = [p for folder in ("cpp", "cuda", "tests/cpp") for p in sorted((ROOT / folder).rglob("*.*"))]
 CODE = (".h", ".cpp", ".cu", ".cuh")

@@ -92,7 +92,7 @@ AUDIT = [
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
-        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / pieces * pieces, grain, 1, call, body}",
+        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / chunks * chunks, grain, 1, call, body}",
         "while the pool is busy, the items beyond equal shares are left out",
     ),
     Mutant(
@@ -180,7 +180,7 @@ AUDIT = [
         "batch norm: a channel whose first elements mislead is not summed again",
     ),
     Mutant(
-        "B12", "pooling/cpu/nhwc_forward.h", "error == error ? error : Floats{}", "Floats{}",
+        "B12", "pooling/cpu/nhwc_transposed_isa.cpp", "else «total[k].add(v)»", "void(total[k].sum += v)",
         "global average: the rounding errors of the sum are dropped",
     ),
     Mutant(

@@ -254,7 +254,7 @@ static void test_layout_errors() {
 }
 
 static void test_layout_by_brute_force() {
-  int exact = 0, overlaps = 0;
+  int exact = 0, overlapping = 0;
   for (int round = 0; round < 40000; ++round) {
     int64_t rank = pick(0, 4);
     Shape shape = random_shape(rank, round % 7 ? 1 : 0, 4), strides = random_shape(rank, -9, 9);
@@ -307,9 +307,9 @@ static void test_layout_by_brute_force() {
     if (!agree) continue;
     CHECK(result == overlap, "exact: ", text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
     ++exact;
-    overlaps += overlap;
+    overlapping += overlap;
   }
-  CHECK(exact > 5000 && overlaps > 1000 && exact - overlaps > 500, exact, " ", overlaps);
+  CHECK(exact > 5000 && overlapping > 1000 && exact - overlapping > 500, exact, " ", overlapping);
 }
 
 static void test_views() {

@@ -43,10 +43,10 @@ class Handle:
         """
         device         "cpu", "cuda" or "cuda:<index>"
         stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
-        max_workspace  bytes a call may use beside its tensors; None: no limit
+        max_workspace  bytes a call may use in addition to its tensors; None: no limit
         deterministic  forbid engines whose results vary from run to run
         math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
-        threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
+        threads        CPU only: the most in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
         max_plans      plans kept for each kind of problem; beyond it the least recently used are dropped
 
         Raises DeviceError when there is no such device, ShapeError for an unknown math mode.
@@ -89,7 +89,7 @@ class Handle:
     @property
     def max_workspace(self) -> int | None:
         """
-        The most bytes that a call may use beside its tensors; None: no limit.
+        The most bytes that a call may use in addition to its tensors; None: no limit.
         """
     @property
     def stream(self) -> int:
@@ -252,7 +252,7 @@ class EngineReport:
     @property
     def workspace_bytes(self) -> int:
         """
-        Bytes that the call needs beside its tensors.
+        Bytes that the call needs in addition to its tensors.
         """
 class Report:
     """
@@ -461,7 +461,7 @@ def set_search_path(folders: collections.abc.Sequence[str]) -> None:
     ...
 def set_work_divisor(divisor: int) -> None:
     """
-    For tests, before the first call: CPU engines divide their work into chunks so many times smaller than usual.
+    For tests, before the first call: CPU engines make chunks of work smaller than usual by this factor.
     """
 def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...

@@ -21,21 +21,21 @@ def run(device: str | None) -> int:
     """Prints a line per function and device. Returns 0 if all results agree with NumPy, else 1."""
     devices = [device] if device else ["cpu", *(f"cuda:{i}" for i in range(dnn._C.cuda_device_count()))]
     wrong = 0
-    for place in devices:
+    for target in devices:
         for name, call, want in _checks():
             try:
-                got = call(place)
+                got = call(target)
                 error = float(np.max(np.abs(got.to(dtype="float64").numpy() - want) / (1 + np.abs(want))))
                 fine = error < 1e-5
                 verdict = f"{error:.1e}" if fine else f"WRONG, relative error {error:.1e}"
             except dnn.DeviceError as problem:  # the fault is the machine's, so the other functions would fail as well
                 wrong += 1
-                print(f"{place:<7} {name:<32}DeviceError: {problem}\n{place:<7} the remaining checks were skipped")
+                print(f"{target:<7} {name:<32}DeviceError: {problem}\n{target:<7} the remaining checks were skipped")
                 break
             except dnn.Error as problem:
                 fine, verdict = False, f"{type(problem).__name__}: {problem}"
             wrong += not fine
-            print(f"{place:<7} {name:<32}{verdict}")
+            print(f"{target:<7} {name:<32}{verdict}")
     print(f"{wrong} checks failed" if wrong else "all checks passed")
     return 1 if wrong else 0
 
@@ -47,8 +47,8 @@ def _checks() -> Iterator[Check]:
     def data(*shape: int) -> Array:
         return rng.integers(-4, 5, shape).astype("float32")
 
-    def on(place: str, array: Array) -> dnn.DeviceTensor:
-        return dnn.asarray(array, device=place)
+    def on(device: str, array: Array) -> dnn.DeviceTensor:
+        return dnn.asarray(array, device=device)
 
     x, w, dy = data(2, 3, 6, 6), data(4, 3, 3, 3), data(2, 4, 4, 4)
     windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))  # N C P Q R S

@@ -11,11 +11,11 @@
 # The last lines of each step and its failures also appear on the terminal. Tables of benchmarks are written to $OUT,
 # one file per benchmark.
 set -uo pipefail
-cd "$(dirname "$0")/.."
+cd "$(dirname "$0")/.." || exit
 out=${OUT:-build/gpu_check}
 mkdir -p "$out" && out=$(realpath "$out")
 export PYTHONUNBUFFERED=1 PYMINIDNN_CACHE_DIR=${PYMINIDNN_CACHE_DIR:-$PWD/build/gpu_cache}
-mkdir -p -m 700 "$PYMINIDNN_CACHE_DIR"
+mkdir -p "$PYMINIDNN_CACHE_DIR"
 chmod 700 "$PYMINIDNN_CACHE_DIR"
 tests="-m gpu" sanitize="" demo=0 benches=() drawn=()
 while [ $# -gt 0 ]; do
@@ -40,27 +40,29 @@ step() {  # name, command...: runs it, prints its time, records a failure
 
 step build python3 -m pip install --quiet --no-build-isolation --no-deps --target "$PWD/build/site" --upgrade .
 export PYTHONPATH="$PWD/build/site"
-cd tests  # here, the checkout's own package folder, which has no extension, is not first on sys.path
+cd tests || exit  # in tests, the checkout's own package folder, which has no extension, is not first on sys.path
 step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
-# Each option is one word here, and is split as a shell would: --tests "-m gpu -k 'conv and not big'"
-eval "test_options=($tests) sanitize_options=($sanitize)"
+# Splits the text of an option into words. Quotes keep words together: --tests "-m gpu -k 'conv and not big'"
+words_of() { xargs -r printf '%s\0' <<< "$1"; }
+mapfile -d '' -t test_options < <(words_of "$tests")
+mapfile -d '' -t sanitize_options < <(words_of "$sanitize")
 # Runs the tests in twelve processes, which mostly wait for the compilation of kernels. The tests that fill the GPU's
 # memory run alone afterwards.
-in_shares() {
-  local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder share pids=() rc=0
+in_processes() {
+  local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder chunk pid pids=() rc=0
   folder=$(mktemp -d)
   "${pytest[@]}" --collect-only -q "$@" | sed -n 's|^tests/\(.*::\)|\1|p' > "$folder/ids"
   [ -s "$folder/ids" ] || { echo "no tests"; return 1; }
-  grep -v '^test_big' "$folder/ids" | split -n r/12 - "$folder/share."
-  for share in "$folder"/share.*; do timeout 400 "${pytest[@]}" -q "${drawn[@]}" "@$share" > "$share.log" 2>&1 & pids+=($!); done
-  for share in "${pids[@]}"; do wait "$share" || rc=1; done
-  grep '^test_big' "$folder/ids" > "$folder/big" && { "${pytest[@]}" -q "@$folder/big" > "$folder/share.big.log" 2>&1 || rc=1; }
-  cat "$folder"/share.*.log >> "$out/log.txt"
-  grep -h -E "^(FAILED|ERROR|E  )|passed|failed|Fatal" "$folder"/share.*.log
+  grep -v '^test_big' "$folder/ids" | split -n r/12 - "$folder/chunk."
+  for chunk in "$folder"/chunk.*; do timeout 400 "${pytest[@]}" -q "${drawn[@]}" "@$chunk" > "$chunk.log" 2>&1 & pids+=($!); done
+  for pid in "${pids[@]}"; do wait "$pid" || rc=1; done
+  grep '^test_big' "$folder/ids" > "$folder/big" && { "${pytest[@]}" -q "@$folder/big" > "$folder/chunk.big.log" 2>&1 || rc=1; }
+  cat "$folder"/chunk.*.log >> "$out/log.txt"
+  grep -h -E "^(FAILED|ERROR|E  )|passed|failed|Fatal" "$folder"/chunk.*.log
   return $rc
 }
-[ "$tests" = none ] || LINES_SHOWN=40 step tests in_shares "${test_options[@]}"
+[ "$tests" = none ] || LINES_SHOWN=40 step tests in_processes "${test_options[@]}"
 if [ -n "$sanitize" ]; then
   # The second option: racecheck also recognises data that warps pass on through several barriers.
   for tool in memcheck "racecheck --racecheck-indirect-barrier-dependency"; do

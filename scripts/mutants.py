@@ -92,7 +92,7 @@ AUDIT = [
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
-        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / pieces * pieces, grain, 1, call, body}",
+        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / chunks * chunks, grain, 1, call, body}",
         "while the pool is busy, the items beyond equal shares are left out",
     ),
     Mutant(
@@ -172,7 +172,7 @@ AUDIT = [
         "batch norm: running_var moves by the biased variance",
     ),
     Mutant(
-        "B10", "layer_norm/cpu/contiguous_rows_isa.cpp", "away * sums.first * 2 > sums.squares", "false",
+        "B10", "layer_norm/cpu/contiguous_rows_isa.cpp", "shift * sums.first * 2 > sums.squares", "false",
         "layer norm: a row whose first elements mislead is not summed again",
     ),
     Mutant(
@@ -180,7 +180,7 @@ AUDIT = [
         "batch norm: a channel whose first elements mislead is not summed again",
     ),
     Mutant(
-        "B12", "pooling/cpu/nhwc_forward.h", "error == error ? error : Floats{}", "Floats{}",
+        "B12", "pooling/cpu/nhwc_transposed_isa.cpp", "else «total[k].add(v)»", "void(total[k].sum += v)",
         "global average: the rounding errors of the sum are dropped",
     ),
     Mutant(
@@ -191,7 +191,7 @@ AUDIT = [
         "C01", "conv/conv.cpp", '{"bias", «b»}}, {{"residual"', "w", "conv_forward: out may overlap the bias"
     ),
     Mutant(
-        "C02", "batch_norm/batch_norm.cpp", '{"running_mean", «*running_mean»}}', "scale",
+        "C02", "batch_norm/batch_norm.cpp", '{"running_mean", «*running.mean»}}', "scale",
         "batch norm: running_var may share memory with running_mean",
     ),
     Mutant("C03", "pooling/pooling.cpp", '{"y", «y»}, y_shape', "dy", "pool_backward: the shape of y is not checked"),

@@ -55,8 +55,8 @@ class Case:
         if name in self.operands:
             return self.operands[name]
         first = next(iter(self.operands.values()), Operand(()))
-        alike = first.strides is None and len(first.shape) == len(shape)
-        return Operand(tuple(shape), layout=first.layout if alike else "contiguous")
+        has_layout = first.strides is None and len(first.shape) == len(shape)
+        return Operand(tuple(shape), layout=first.layout if has_layout else "contiguous")
 
     @property
     def out_dtype(self) -> str:

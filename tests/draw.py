@@ -96,10 +96,10 @@ def window_of(
     rng: Rng, spatial: Sequence[int], choices: Sequence[int]
 ) -> tuple[list[int], list[int], list[tuple[int, int]], list[int]]:
     """Window, stride, padding and dilation for each spatial dimension."""
-    alike = chance(rng, 0.85)
-    count = 1 if alike else len(spatial)
-    window = [one_of(rng, choices) for _ in range(count)] * (len(spatial) if alike else 1)
-    stride = [one_of(rng, (1, 1, 1, 2, 2, 3, 4)) for _ in range(count)] * (len(spatial) if alike else 1)
+    equal = chance(rng, 0.85)
+    count = 1 if equal else len(spatial)
+    window = [one_of(rng, choices) for _ in range(count)] * (len(spatial) if equal else 1)
+    stride = [one_of(rng, (1, 1, 1, 2, 2, 3, 4)) for _ in range(count)] * (len(spatial) if equal else 1)
     dilation = [one_of(rng, (1, 1, 1, 1, 1, 2, 3))] * len(spatial)
     padding = []
     for w, d in zip(window, dilation, strict=True):

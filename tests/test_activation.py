@@ -91,11 +91,15 @@ def test_unaligned_addresses(dtype: str, n: int, device: str) -> None:
     fits, shifted = tensor(values, dtype, device), whole.as_strided((n,), (1,), 1)
     want = values_of(dnn.activation_forward(fits, "gelu"))
     slope = values_of(dnn.activation_backward(fits, fits, fits, "gelu"))
-    room = dnn.full((n + 1,), 7, dtype=dtype, device=device)
-    for x, out in [(shifted, None), (fits, room.as_strided((n,), (1,), 1)), (shifted, room.as_strided((n,), (1,), 1))]:
+    buffer = dnn.full((n + 1,), 7, dtype=dtype, device=device)
+    for x, out in [
+        (shifted, None),
+        (fits, buffer.as_strided((n,), (1,), 1)),
+        (shifted, buffer.as_strided((n,), (1,), 1)),
+    ]:
         np.testing.assert_array_equal(values_of(dnn.activation_forward(x, "gelu", out=out)), want)
         np.testing.assert_array_equal(values_of(dnn.activation_backward(fits, x, x, "gelu", out=out)), slope)
-        assert values_of(room)[0] == 7
+        assert values_of(buffer)[0] == 7
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])

@@ -16,7 +16,7 @@ MORE = 2**31 + 1029
 
 
 @pytest.fixture(autouse=True)
-def room() -> Iterator[None]:
+def empty_caches() -> Iterator[None]:
     yield
     torch.cuda.empty_cache()
     dnn.empty_cache("cuda:0")
@@ -78,8 +78,8 @@ def test_softmax(axis: int, shape: tuple[int, int]) -> None:
 
 def test_loss() -> None:
     x, target = random(2**21 + 3, 1024), torch.randint(0, 1024, (2**21 + 3,), device="cuda")
-    pieces = zip(x.split(1 << 18), target.split(1 << 18), strict=True)
-    want = torch.cat([torch.nn.functional.cross_entropy(a.float(), t, reduction="none") for a, t in pieces])
+    chunks = zip(x.split(1 << 18), target.split(1 << 18), strict=True)
+    want = torch.cat([torch.nn.functional.cross_entropy(a.float(), t, reduction="none") for a, t in chunks])
     agree(dnn.cross_entropy_forward(x, target, reduction="none")[0], want, 2**-14)
 
 

@@ -185,14 +185,14 @@ def test_a_tensor_freed_during_the_capture(by: str) -> None:
 @pytest.mark.parametrize("by", ["torch", "driver"])
 def test_two_streams_in_one_capture(by: str) -> None:
     graph, side = BY[by](), torch.cuda.Stream()
-    main, beside = dnn.Handle("cuda:0", stream=graph.stream), dnn.Handle("cuda:0", stream=side)
+    main, second = dnn.Handle("cuda:0", stream=graph.stream), dnn.Handle("cuda:0", stream=side)
     x = dnn.asarray(array(0)).to(device="cuda:0")
 
     def step() -> dnn.DeviceTensor:
         doubled = dnn.add(x, x, handle=main)
         side.wait_stream(graph.stream)
-        tripled = dnn.add(doubled, x, handle=beside)
-        cube = dnn.mul(tripled, tripled, handle=beside)
+        tripled = dnn.add(doubled, x, handle=second)
+        cube = dnn.mul(tripled, tripled, handle=second)
         graph.stream.wait_stream(side)
         del tripled
         return dnn.add(cube, doubled, handle=main)
@@ -200,7 +200,7 @@ def test_two_streams_in_one_capture(by: str) -> None:
     step()
     with graph.capture():
         y = step()
-    replays_are_right(graph, x, y, lambda v: 9.0 * v.astype("float64") ** 2 + 2.0 * v, beside)
+    replays_are_right(graph, x, y, lambda v: 9.0 * v.astype("float64") ** 2 + 2.0 * v, second)
     replays_are_right(graph, x, y, lambda v: 9.0 * v.astype("float64") ** 2 + 2.0 * v, main)
     graph.destroy()
 

@@ -181,11 +181,11 @@ def test_first_of_equal_maxima_among_nan_and_zeros(
     x[0], x[1] = -np.inf, rng.choice([0.0, -0.0], x[1].shape)
     t = dnn.asarray(x, dtype=dtype, layout=layout).to(device=device)
     keywords: dict[str, Any] = {"stride": stride, "padding": window // 2}
-    want, places = reference.pool_forward(x, window, **keywords), reference.pool_indices(x, window, **keywords)
+    want, want_indices = reference.pool_forward(x, window, **keywords), reference.pool_indices(x, window, **keywords)
     y, where = dnn.pool_forward_with_indices(t, window, **keywords)
     assert_close(dnn.pool_forward(t, window, **keywords), Result(want, 0))
     assert_close(y, Result(want, 0))
-    np.testing.assert_array_equal(values_of(where), places)
+    np.testing.assert_array_equal(values_of(where), want_indices)
     dy = rng.integers(-3, 4, want.shape).astype(np.float64)
     g = dnn.asarray(dy, dtype=dtype, layout=layout).to(device=device)
     for indices in (None, where):
@@ -327,8 +327,8 @@ def test_agrees_with_torch(seed: int) -> None:
     if mode != "max":
         keywords["dilation"] = 1
     reach = [d * (w - 1) + 1 for d, w in zip(np.broadcast_to(keywords["dilation"], rank), window, strict=True)]
-    room = [0 if mode != "max" and rank == 3 else 2 * p for p in keywords["padding"]]
-    if any(r > size + p for r, size, p in zip(reach, shape[2:], room, strict=True)):
+    paddings = [0 if mode != "max" and rank == 3 else 2 * p for p in keywords["padding"]]
+    if any(r > size + p for r, size, p in zip(reach, shape[2:], paddings, strict=True)):
         pytest.skip("torch refuses a window larger than the padded input, and avg_pool3d one larger than the input")
     x = torch.from_numpy(np.round(rng.normal(0, 1, shape), 1)).requires_grad_()
     common = {"stride": keywords["stride"], "padding": keywords["padding"], "ceil_mode": keywords["ceil_mode"]}

@@ -204,21 +204,24 @@ def test_no_gradient_where_the_logarithm_is_minus_infinity(shape: tuple[int, ...
         assert (dx[:, 2] == 0).all() and np.isfinite(dx).all(), engine
 
 
+# Rows shorter than a vector, rows of several vectors that end in the middle of one, and long rows.
+@pytest.mark.parametrize("shape", [(77, 3), (150, 24), (67, 100), (2, 5, 300)], ids=str)
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("log", [False, True])
-def test_in_place(log: bool, device: str) -> None:
+def test_in_place(log: bool, dtype: str, shape: tuple[int, ...], device: str) -> None:
     rng = np.random.default_rng(2)
-    x, dy = rng.normal(0, 1, (2, 5, 300)), rng.normal(0, 1, (2, 5, 300))
+    x, dy = rng.normal(0, 1, shape), rng.normal(0, 1, shape)
     for engine in engines(device):
         keywords = {"axis": -1, "log": log, "algo": engine}
-        t = tensor(x, "float32", device)
+        t = tensor(x, dtype, device)
         y = dnn.softmax_forward(t, **keywords)
         assert dnn.softmax_forward(t, **keywords, out=t).data_ptr == t.data_ptr
         np.testing.assert_array_equal(values_of(t), values_of(y))
-        want = values_of(dnn.softmax_backward(tensor(dy, "float32", device), y, **keywords))
-        for place in ("dy", "y"):
-            tensors = {"dy": tensor(dy, "float32", device), "y": y.to(copy=True)}
-            dnn.softmax_backward(tensors["dy"], tensors["y"], **keywords, out=tensors[place])
-            np.testing.assert_array_equal(values_of(tensors[place]), want)
+        want = values_of(dnn.softmax_backward(tensor(dy, dtype, device), y, **keywords))
+        for name in ("dy", "y"):
+            tensors = {"dy": tensor(dy, dtype, device), "y": y.to(copy=True)}
+            dnn.softmax_backward(tensors["dy"], tensors["y"], **keywords, out=tensors[name])
+            np.testing.assert_array_equal(values_of(tensors[name]), want)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)

@@ -523,13 +523,13 @@ def test_tensors_may_be_freed_on_any_thread() -> None:
     tensors = [dnn.asarray(x) for _ in range(100)]
     assert sys.getrefcount(x) == count + 100
 
-    def drop(part: list[dnn.DeviceTensor]) -> None:
-        while part:
-            part.pop()
+    def drop(chunk: list[dnn.DeviceTensor]) -> None:
+        while chunk:
+            chunk.pop()
 
-    parts = [tensors[i::4] for i in range(4)]
+    chunks = [tensors[i::4] for i in range(4)]
     tensors.clear()
-    threads = [threading.Thread(target=drop, args=(p,)) for p in parts]
+    threads = [threading.Thread(target=drop, args=(p,)) for p in chunks]
     for t in threads:
         t.start()
     for t in threads:

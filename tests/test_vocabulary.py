@@ -69,6 +69,13 @@ REPLACED = {
     "wgmma_matrix": "make_smem_descriptor",
     "store_sixteen": "st_global_v4",
     "shared_address": "cvta_to_shared",
+    "run_pieces": "run_chunks",
+    "pieces_of": "chunks_of",
+    "take_pieces": "take_chunks",
+    "kPieces": "kCoefficients",
+    "PackedSolo": "PackedSingleThread",
+    "kCachedShare": "kCachedFraction",
+    "of_turns": "sine_and_cosine",
 }
 
 

@@ -151,31 +151,31 @@ BatchNormArgs Family<BatchNormProblem>::scratch(const BatchNormProblem& p, Scrat
 }
 
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
-                                              const std::optional<Tensor>& running_mean,
-                                              const std::optional<Tensor>& running_var, double momentum, double eps,
-                                              bool per_activation, const BatchNormFusion& fusion, const Call& call) {
+                                              const BatchNormRunning& running, const BatchNormAttributes& attributes,
+                                              const BatchNormFusion& fusion, const Call& call) {
   const char* me = "batch_norm_forward_training";
   Handle& h = check_operands(me, call, {{"x", x}});
   check_rank(me, {"x", x}, 2, 5);
-  BatchNormProblem p = batch_norm_problem(NormDirection::training, x, per_activation);
+  BatchNormProblem p = batch_norm_problem(NormDirection::training, x, attributes.per_activation);
   TensorDesc parameter = parameter_desc(p);
   check_parameter(me, x, parameter, {"scale", scale});
   check_parameter(me, x, parameter, {"bias", bias});
-  check_eps(me, eps);
-  MINIDNN_CHECK(ShapeError, 0 <= momentum && momentum <= 1, me, ": momentum must be in [0, 1]; got ", momentum);
+  check_eps(me, attributes.eps);
+  MINIDNN_CHECK(ShapeError, 0 <= running.momentum && running.momentum <= 1, me, ": momentum must be in [0, 1]; got ",
+                running.momentum);
   MINIDNN_CHECK(
-      ShapeError, running_mean.has_value() == running_var.has_value(), me, ": ",
-      running_mean ? "running_mean is given without running_var" : "running_var is given without running_mean",
+      ShapeError, running.mean.has_value() == running.var.has_value(), me, ": ",
+      running.mean ? "running_mean is given without running_var" : "running_var is given without running_mean",
       "; pass both or neither");
-  BatchNormArgs a{.x = x.data, .eps = eps, .momentum = momentum};
+  BatchNormArgs a{.x = x.data, .eps = attributes.eps, .momentum = running.momentum};
   fuse(me, x, fusion, call, p, a);
-  p.running = running_mean.has_value();
+  p.running = running.mean.has_value();
   if (p.running) {
     a.running_mean =
-        running_output(me, "running_mean", *running_mean, parameter, h, {{"x", x}, {"scale", scale}, {"bias", bias}})
+        running_output(me, "running_mean", *running.mean, parameter, h, {{"x", x}, {"scale", scale}, {"bias", bias}})
             .data;
-    a.running_var = running_output(me, "running_var", *running_var, parameter, h,
-                                   {{"x", x}, {"scale", scale}, {"bias", bias}, {"running_mean", *running_mean}})
+    a.running_var = running_output(me, "running_var", *running.var, parameter, h,
+                                   {{"x", x}, {"scale", scale}, {"bias", bias}, {"running_mean", *running.mean}})
                         .data;
   }
   BatchNormTraining r{output(me, "y", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
@@ -195,17 +195,17 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
 }
 
 Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean,
-                                    const Tensor& var, double eps, bool per_activation, const BatchNormFusion& fusion,
-                                    const Call& call) {
+                                    const Tensor& var, const BatchNormAttributes& attributes,
+                                    const BatchNormFusion& fusion, const Call& call) {
   const char* me = "batch_norm_forward_inference";
   Handle& h = check_operands(me, call, {{"x", x}});
   check_rank(me, {"x", x}, 2, 5);
-  BatchNormProblem p = batch_norm_problem(NormDirection::inference, x, per_activation);
+  BatchNormProblem p = batch_norm_problem(NormDirection::inference, x, attributes.per_activation);
   TensorDesc parameter = parameter_desc(p);
   for (const Operand& o : {Operand{"scale", scale}, {"bias", bias}, {"mean", mean}, {"var", var}})
     check_parameter(me, x, parameter, o);
-  check_eps(me, eps);
-  BatchNormArgs a{.x = x.data, .eps = eps};
+  check_eps(me, attributes.eps);
+  BatchNormArgs a{.x = x.data, .eps = attributes.eps};
   fuse(me, x, fusion, call, p, a);
   Tensor y = output(me, "out", call.out, dense_like(x.desc, x.desc.dtype, me), h,
                     {{"scale", scale}, {"bias", bias}, {"mean", mean}, {"var", var}},

@@ -37,14 +37,21 @@ struct BatchNormBackwardFusion {
   std::optional<Tensor> y{};
   bool dresidual = false;
 };
-// Both running tensors are given and updated in place, or both are empty.
+struct BatchNormAttributes {
+  double eps = 1e-5;
+  bool per_activation = false;
+};
+// Running statistics. Both tensors are given and updated in place, or both are absent.
+struct BatchNormRunning {
+  std::optional<Tensor> mean{}, var{};
+  double momentum = 0.1;  // the weight of the statistics of this batch
+};
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
-                                              const std::optional<Tensor>& running_mean,
-                                              const std::optional<Tensor>& running_var, double momentum, double eps,
-                                              bool per_activation, const BatchNormFusion&, const Call& call);
+                                              const BatchNormRunning&, const BatchNormAttributes&,
+                                              const BatchNormFusion&, const Call& call);
 // `out` may be x or the residual.
 Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean,
-                                    const Tensor& var, double eps, bool per_activation, const BatchNormFusion&,
+                                    const Tensor& var, const BatchNormAttributes&, const BatchNormFusion&,
                                     const Call& call);
 struct BatchNormBackward {
   Tensor dx, dscale, dbias;

@@ -91,14 +91,14 @@ struct NormSpaces {
 
 // A team of one thread whose members are contiguous in x, dy and other: with constant steps, compilers vectorise its
 // sums.
-struct PackedSolo : SingleThread {};
+struct PackedSingleThread : SingleThread {};
 
 namespace norm {
 
 template <class Team>
 constexpr bool kIsPacked = false;
 template <>
-inline constexpr bool kIsPacked<PackedSolo> = true;
+inline constexpr bool kIsPacked<PackedSingleThread> = true;
 template <class Team>
 constexpr bool kIsAlone = kIsPacked<Team>;
 template <>

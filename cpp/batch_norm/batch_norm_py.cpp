@@ -22,10 +22,10 @@ void bind_batch_norm(py::module_& m) {
          std::optional<Tensor> running_var, double momentum, double eps, bool per_activation,
          std::optional<std::string> activation, std::optional<Tensor> residual, Algo algo, HandlePtr handle) {
         ReleaseGil release;
-        auto [y, mean, inv_std] =
-            batch_norm_forward_training(x, scale, bias, running_mean, running_var, momentum, eps, per_activation,
-                                        {relu_from(activation, "batch_norm_forward_training"), std::move(residual)},
-                                        {std::move(algo), {}, std::move(handle)});
+        auto [y, mean, inv_std] = batch_norm_forward_training(
+            x, scale, bias, {std::move(running_mean), std::move(running_var), momentum}, {eps, per_activation},
+            {relu_from(activation, "batch_norm_forward_training"), std::move(residual)},
+            {std::move(algo), {}, std::move(handle)});
         return std::tuple(y, mean, inv_std);
       },
       py::arg("x"), py::arg("scale"), py::arg("bias"), py::arg("running_mean"), py::arg("running_var"),
@@ -38,7 +38,7 @@ void bind_batch_norm(py::module_& m) {
          std::optional<Tensor> out, HandlePtr handle) {
         ReleaseGil release;
         return batch_norm_forward_inference(
-            x, scale, bias, mean, var, eps, per_activation,
+            x, scale, bias, mean, var, {eps, per_activation},
             {relu_from(activation, "batch_norm_forward_inference"), std::move(residual)},
             {std::move(algo), std::move(out), std::move(handle)});
       },

@@ -154,10 +154,10 @@ void bind_handle(py::module_& m) {
            py::arg("threads") = py::none(), py::arg("max_plans") = HandleOptions{}.max_plans,
            R"(device         "cpu", "cuda" or "cuda:<index>"
 stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
-max_workspace  bytes a call may use beside its tensors; None: no limit
+max_workspace  bytes a call may use in addition to its tensors; None: no limit
 deterministic  forbid engines whose results vary from run to run
 math           float32 products: "tf32" may use TF32 tensor cores, "ieee" never does
-threads        CPU only: at most so many in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
+threads        CPU only: the most in a call; None: as OMP_NUM_THREADS says, else all cores. Results are the same
 max_plans      plans kept for each kind of problem; beyond it the least recently used are dropped
 
 Raises DeviceError when there is no such device, ShapeError for an unknown math mode.)")
@@ -172,7 +172,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
             if (h.options().max_workspace == HandleOptions{}.max_workspace) return std::nullopt;
             return h.options().max_workspace;
           },
-          "The most bytes that a call may use beside its tensors; None: no limit.")
+          "The most bytes that a call may use in addition to its tensors; None: no limit.")
       .def_property_readonly(
           "deterministic", [](const Handle& h) { return h.options().deterministic; },
           "Whether engines are excluded whose results vary from run to run.")

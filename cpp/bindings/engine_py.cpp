@@ -31,7 +31,8 @@ void bind_engine(py::module_& m) {
       .def_readonly("estimate_us", &EngineReport::estimate_us, "The expected time in microseconds.")
       .def_readonly("measured_us", &EngineReport::measured_us, "0 if the engine was not measured.")
       .def_readonly("measurements", &EngineReport::measurements, "Every measured config with its time in microseconds.")
-      .def_readonly("workspace_bytes", &EngineReport::workspace_bytes, "Bytes that the call needs beside its tensors.");
+      .def_readonly("workspace_bytes", &EngineReport::workspace_bytes,
+                    "Bytes that the call needs in addition to its tensors.");
   py::class_<Report>(m, "Report",
                      "How one problem would run: each engine with a refusal or a cost, and the chosen engine.")
       .def_readonly("family", &Report::family, "Such as 'softmax'.")

@@ -38,9 +38,8 @@ void bind_cpu(py::module_& m) {
   m.def(
       "cpu_isa", [] { return name(cpu::isa()); },
       "The one that CPU engines use: the best, or what PYMINIDNN_CPU_ISA names.");
-  m.def(
-      "set_work_divisor", &cpu::set_work_divisor, py::arg("divisor"),
-      "For tests, before the first call: CPU engines divide their work into chunks so many times smaller than usual.");
+  m.def("set_work_divisor", &cpu::set_work_divisor, py::arg("divisor"),
+        "For tests, before the first call: CPU engines make chunks of work smaller than usual by this factor.");
   m.def(
       "cpu_peak_gflop_s",
       [] {

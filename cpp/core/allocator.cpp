@@ -24,8 +24,8 @@ size_t rounded(size_t bytes) {
 }
 
 // Free blocks may hold 1/8 of the device's memory; blocks beyond that are released immediately.
-constexpr int kCachedShare = 8;
-constexpr int kSetAsideShare = 32;  // blocks set aside may hold 1/32 of it; beyond that the device is synchronised
+constexpr int kCachedFraction = 8;
+constexpr int kSetAsideFraction = 32;  // blocks set aside may hold 1/32 of it; beyond that the device is synchronised
 
 }  // namespace
 
@@ -193,14 +193,14 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   {
     std::lock_guard lock(mutex_);
     stats_.allocated_bytes -= size;
-    const bool fits = !checks.exact && stats_.cached_bytes + size <= device_bytes_ / kCachedShare;
+    const bool fits = !checks.exact && stats_.cached_bytes + size <= device_bytes_ / kCachedFraction;
     if (captured || fits) try {
         FreeBlocks& home = (set_aside ? set_aside_ : free_)[bin];
         home.blocks.push_back(data);
         if (!home.owner) home.owner = owner;
         stats_.cached_bytes += size;
         if (set_aside) set_aside_bytes_ += size;
-        wait = set_aside_bytes_ > device_bytes_ / kSetAsideShare;
+        wait = set_aside_bytes_ > device_bytes_ / kSetAsideFraction;
         kept = true;
       } catch (const std::bad_alloc&) {  // no memory to record the block
       }

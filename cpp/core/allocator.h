@@ -108,7 +108,7 @@ class Allocator {
   const Place place_;
   Memory& memory_;  // a reference, since memory_of() may no longer work in a forked or exiting process
   const int64_t device_bytes_;
-  std::mutex mutex_;  // not held during calls of the driver: its threads call drop()
+  std::mutex mutex_;  // unlocked during calls of the driver, whose threads call drop()
   Bins free_, set_aside_;
   int64_t set_aside_bytes_ = 0;  // part of stats_.cached_bytes
   std::map<uint64_t, Graph> graphs_, gone_;

@@ -96,7 +96,7 @@ template <class V> MINIDNN_HD V expm1(V x) {
 }
 
 // log(2^n (1 + m)) for m in [-0.25, 0.5). The polynomial is within 2^-27.6 of log(1 + m).
-template <class V> MINIDNN_HD V log_of_parts(V n, V m) {
+template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   V q = 0x1.349ddcp-5f * m - 0x1.756634p-4f;
   q = q * m + 0x1.df4254p-4f;
   q = q * m - 0x1.04aa38p-3f;
@@ -115,7 +115,7 @@ template <class V> MINIDNN_HD V log(V x) {
   V normal = x < 0x1p-126f ? x * 0x1p23f : x;
   Unsigned<V> exponent = (unsigned_bits_of(normal) - kThreeQuarters) & kExponent;
   V n = to_float<V>(Ints<V>(exponent) >> 23) - (x < 0x1p-126f ? all<V>(23.0f) : all<V>(0.0f));
-  V result = log_of_parts(n, float_of_unsigned<V>(unsigned_bits_of(normal) - exponent) - 1.0f);
+  V result = log_of_exponent_and_mantissa(n, float_of_unsigned<V>(unsigned_bits_of(normal) - exponent) - 1.0f);
   V special = x == 0.0f ? all<V>(-INFINITY) : all<V>(NAN);
   return x > 0.0f ? (x < INFINITY ? result : x) : special;
 }
@@ -125,7 +125,7 @@ template <class V> MINIDNN_HD V log1p(V x) {
   // m = 2^-n (1 + x) - 1, rounded once. The factor is 4 * 2^-n, which is a normal float also for n = 128.
   V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
         (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
-  V result = log_of_parts(to_float<V>(Ints<V>(exponent) >> 23), m);
+  V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
   return x == 0.0f ? x : result;  // keeps -0
@@ -133,7 +133,7 @@ template <class V> MINIDNN_HD V log1p(V x) {
 
 template <class V> MINIDNN_HD V log1p_of_fraction(V x) {  // for x in [0, 1], where log1p needs no cases
   V n = x < 0.5f ? all<V>(0.0f) : all<V>(1.0f);
-  return log_of_parts(n, x < 0.5f ? x : 0.5f * x - 0.5f);
+  return log_of_exponent_and_mantissa(n, x < 0.5f ? x : 0.5f * x - 0.5f);
 }
 
 template <class V> MINIDNN_HD V tanh(V x) {
@@ -167,8 +167,9 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V high = -z * z - n.value * kLn2High, low = -(n.value * kLn2Low + (a - z) * (a + z));
   V r = high + low, tail = r * r * exp_tail(r) + low, t = high + tail;
   V Q = kScale / (a + 1.0f), u = Q - kCentre;
-  V cut = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
-  V rest = ((kScale - cut * (z + 1.0f)) - cut * (a - z)) * (1.0f / kScale);  // cut / (1 - rest) = c / (a + 1)
+  V truncated = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
+  // truncated / (1 - rest) = c / (a + 1)
+  V rest = ((kScale - truncated * (z + 1.0f)) - truncated * (a - z)) * (1.0f / kScale);
   rest = rest * rest + rest;
   V w = 0x1.f3430ap+5f * u - 0x1.7568fap+6f;
   w = w * u + 0x1.891194p+5f;
@@ -181,9 +182,9 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
   w = high + ((t * w + w) + tail);  // (1 + t) (1 + w) - 1
-  V far = scaled(cut * w + cut, n.integer);
-  far = x < 0.0f ? 2.0f - far : far;
-  return a < 0.46875f ? near : far;
+  V beyond = scaled(truncated * w + truncated, n.integer);
+  beyond = x < 0.0f ? 2.0f - beyond : beyond;
+  return a < 0.46875f ? near : beyond;
 }
 
 // The standard normal distribution at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| + 3), within a

@@ -84,7 +84,7 @@ class Handle {
 using HandlePtr = std::shared_ptr<Handle>;
 
 // The handle a call uses: `given` if not null, else the innermost handle entered for that place, else the default.
-// DeviceError for a closed handle or a handle of another place; `call` and `tensor` open its text.
+// DeviceError for a closed handle or a handle of another place. Its text begins with `call` and `tensor`.
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
 // The innermost handle entered on this thread, or null.
 HandlePtr entered_handle();

@@ -196,7 +196,7 @@ bool overlaps_itself(const TensorDesc& d) {
   return false;
 }
 
-bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
+bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t offset) {
   if (a.numel() == 0 || b.numel() == 0) return false;
   if (a.rank != b.rank || overlaps_itself(a) || overlaps_itself(b)) return true;
   TensorDesc both = a;
@@ -207,7 +207,7 @@ bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart) {
       both.stride[i] = b.stride[i];
     }
   }
-  return overlaps_itself(both) || can_sum_to(apart, a, b, both, by_stride(both), 0);
+  return overlaps_itself(both) || can_sum_to(offset, a, b, both, by_stride(both), 0);
 }
 
 bool same_shape(const TensorDesc& a, const TensorDesc& b) { return std::ranges::equal(shape_of(a), shape_of(b)); }

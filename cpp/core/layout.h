@@ -31,8 +31,8 @@ std::string layout_name(const TensorDesc&);
 // gaps.
 Layout preferred_layout(const TensorDesc&);
 
-// A dense tensor. ShapeError for a negative size, a rank above kMaxRank, or more bytes than an int64 counts; `what`
-// ("conv_forward: y") opens its text.
+// A dense tensor. ShapeError for a negative size, a rank above kMaxRank, or more bytes than an int64 counts. Its text
+// begins with `what` ("conv_forward: y").
 TensorDesc dense(DType, std::span<const int64_t> shape, Layout, const char* what);
 TensorDesc dense_like(const TensorDesc&, DType, const char* what);  // keeps the stride order of a dense input
 // A tensor with the given strides, in elements. In addition to dense()'s errors: ShapeError if the number of strides is
@@ -42,9 +42,9 @@ TensorDesc strided(DType, std::span<const int64_t> shape, std::span<const int64_
 bool is_row_major(const TensorDesc&);
 bool is_dense(const TensorDesc&);         // some permutation of it is row-major: no gaps, no overlap
 bool overlaps_itself(const TensorDesc&);  // two indices may share an element, so it cannot be an output
-// Whether `a` and `b` may share an element; b's first element is `apart` elements after a's. Exact if neither overlaps
+// Whether `a` and `b` may share an element; b's first element is `offset` elements after a's. Exact if neither overlaps
 // itself and their strides are equal, as those of slices of one array are.
-bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t apart);
+bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t offset);
 bool same_shape(const TensorDesc&, const TensorDesc&);
 bool same_strides(const TensorDesc&, const TensorDesc&);  // over dimensions longer than one
 

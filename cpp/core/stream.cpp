@@ -37,8 +37,8 @@ uint64_t thread_of(Stream stream) {
   constexpr uintptr_t kPerThreadDefault = 2;
   if (reinterpret_cast<uintptr_t>(stream) != kPerThreadDefault) return 0;
   static std::atomic<uint64_t> threads{0};
-  thread_local const uint64_t mine = ++threads;
-  return mine;
+  thread_local const uint64_t number = ++threads;
+  return number;
 }
 
 }  // namespace minidnn

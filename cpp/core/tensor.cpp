@@ -79,11 +79,11 @@ bool share_memory(const Tensor& a, const Tensor& b) {
   const TensorDesc &x = a.desc, &y = b.desc;
   if (a.place() != b.place() || x.numel() == 0 || y.numel() == 0) return false;
   auto size = int64_t(itemsize(x.dtype)), y_size = int64_t(itemsize(y.dtype));
-  int64_t apart = reinterpret_cast<intptr_t>(b.data) - reinterpret_cast<intptr_t>(a.data);
+  int64_t offset = reinterpret_cast<intptr_t>(b.data) - reinterpret_cast<intptr_t>(a.data);
   Extent ex = extent(x), ey = extent(y);
-  if (ex.end * size <= apart + ey.begin * y_size || apart + ey.end * y_size <= ex.begin * size) return false;
+  if (ex.end * size <= offset + ey.begin * y_size || offset + ey.end * y_size <= ex.begin * size) return false;
 
-  return size != y_size || apart % size != 0 || may_overlap(x, y, apart / size);
+  return size != y_size || offset % size != 0 || may_overlap(x, y, offset / size);
 }
 
 }  // namespace minidnn

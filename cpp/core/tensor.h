@@ -24,7 +24,7 @@ Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* lab
 // elements and the pointer is null or misaligned, DeviceError if the place cannot read it; `call` opens their texts.
 Tensor adopt(const TensorDesc&, void* data, Place, std::shared_ptr<Storage> owner, const char* call);
 
-// The same memory with another shape. ShapeError if strides cannot express it; `what` opens its text.
+// The same memory with another shape. ShapeError if strides cannot express it. Its text begins with `what`.
 Tensor view_as(const Tensor&, std::span<const int64_t> shape, const char* what);
 bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* what, TensorDesc* result);
 

@@ -45,7 +45,7 @@ template <class T> T changed(const std::atomic<T>& value, T old) {
 }
 
 struct Job {
-  int64_t n, grain, pieces;
+  int64_t n, grain, chunks;
   detail::Call call;
   void* body;
   const std::atomic<bool>* stop = nullptr;  // set if a chunk has thrown
@@ -53,10 +53,10 @@ struct Job {
   // Ctrl-C after each step.
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
-    const int64_t end = int64_t(__int128(n) * (i + 1) / pieces);
+    const int64_t end = int64_t(__int128(n) * (i + 1) / chunks);
     const int64_t most =
         std::clamp<int64_t>(grain, 1, end) < end / kGrains ? std::max<int64_t>(grain, 1) * kGrains : end;
-    for (int64_t begin = int64_t(__int128(n) * i / pieces), next; begin < end; begin = next) {
+    for (int64_t begin = int64_t(__int128(n) * i / chunks), next; begin < end; begin = next) {
       next = begin + std::min(most, end - begin);
       call(body, begin, next);
       check_interrupt();
@@ -89,12 +89,12 @@ class Pool {
     next_ = 0;
     stop_ = false;
     job_.stop = &stop_;
-    places_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
+    may_join_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
     keep_off(sched_getcpu());
     open_ = true;
     ++generation_;
     generation_.notify_all();
-    take_pieces();
+    take_chunks();
     // All chunks are claimed. A worker that claimed one has incremented inside_; a worker that enters from now on sees
     // that the job is closed.
     open_ = false;
@@ -126,20 +126,20 @@ class Pool {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
       ++inside_;  // before the check of open_: the caller waits until inside_ is 0
-      if (open_ && places_-- > 0) take_pieces();
+      if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();
     }
   }
 
-  void take_pieces() {
+  void take_chunks() {
     inside_body = true;
-    for (int64_t i; (i = next_++) < job_.pieces;) try {
+    for (int64_t i; (i = next_++) < job_.chunks;) try {
         job_.run(i);
       } catch (...) {
         std::lock_guard lock(error_mutex_);
         if (!error_) error_ = std::current_exception();
         stop_ = true;
-        next_ = job_.pieces;
+        next_ = job_.chunks;
       }
     inside_body = false;
   }
@@ -149,7 +149,7 @@ class Pool {
   std::mutex busy_, error_mutex_;
   Job job_{};  // written only while no worker is inside an open job
   std::atomic<int64_t> next_ = 0;
-  std::atomic<int> places_ = 0;  // how many more workers may join the job
+  std::atomic<int> may_join_ = 0;  // how many more workers may join the job
   std::atomic<bool> open_ = false, stop_ = false;
   std::atomic<uint32_t> generation_ = 0;
   std::atomic<int> inside_ = 0;
@@ -219,15 +219,15 @@ namespace detail {
 
 int threads_allowed() { return most_threads ? std::min(most_threads, thread_count()) : thread_count(); }
 
-int64_t pieces_of(int64_t n, int64_t grain) {
+int64_t chunks_of(int64_t n, int64_t grain) {
   const int threads = threads_allowed();
   if (threads == 1 || inside_body) return 1;
   // At most four chunks per thread, which balances the load.
   return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);
 }
 
-void run_pieces(int64_t n, int64_t grain, int64_t pieces, Call call, void* body) {
-  if (pieces <= 1 || !pool().try_run({n, grain, pieces, call, body})) Job{n, grain, 1, call, body}.run(0);
+void run_chunks(int64_t n, int64_t grain, int64_t chunks, Call call, void* body) {
+  if (chunks <= 1 || !pool().try_run({n, grain, chunks, call, body})) Job{n, grain, 1, call, body}.run(0);
 }
 
 }  // namespace detail

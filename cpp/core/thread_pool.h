@@ -30,8 +30,8 @@ void check_interrupt();
 namespace detail {
 int threads_allowed();
 using Call = void (*)(void* body, int64_t begin, int64_t end);
-void run_pieces(int64_t n, int64_t grain, int64_t pieces, Call, void* body);
-int64_t pieces_of(int64_t n, int64_t grain);  // 1 if more threads would not pay or are not available
+void run_chunks(int64_t n, int64_t grain, int64_t chunks, Call, void* body);
+int64_t chunks_of(int64_t n, int64_t grain);  // 1 if more threads would not pay or are not available
 }  // namespace detail
 
 // Calls body(begin, end) on chunks of [0, n) of at least `grain` items each; returns when all are done. The caller
@@ -39,11 +39,11 @@ int64_t pieces_of(int64_t n, int64_t grain);  // 1 if more threads would not pay
 // thread has begun are skipped, and the first exception is rethrown.
 template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;
-  const int64_t pieces = detail::pieces_of(n, grain);
-  if (pieces <= 1 && n <= grain) return body(int64_t(0), n);
+  const int64_t chunks = detail::chunks_of(n, grain);
+  if (chunks <= 1 && n <= grain) return body(int64_t(0), n);
   using B = std::remove_reference_t<Body>;
   auto call = [](void* b, int64_t begin, int64_t end) { (*static_cast<B*>(b))(begin, end); };
-  detail::run_pieces(n, grain, pieces, call, const_cast<void*>(static_cast<const void*>(&body)));
+  detail::run_chunks(n, grain, chunks, call, const_cast<void*>(static_cast<const void*>(&body)));
 }
 
 // Calls body(begin, end, thread) for batches of [0, n); each of `threads` threads takes the next batch when it is free.

@@ -52,8 +52,8 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
     int64_t reach;  // the distance from a window's first element to its last
     if (!__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach)) {
       // The space that remains behind the first window. ceil_mode allows a window to overhang by less than a stride.
-      int64_t room = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);
-      if (room >= 0) count = room / a.stride[i] + 1;
+      int64_t last_begin = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);
+      if (last_begin >= 0) count = last_begin / a.stride[i] + 1;
       if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;
     }
     MINIDNN_CHECK(ShapeError, count > 0, call, ": a window of ", window[i], " with dilation ", a.dilation[i],

@@ -19,7 +19,7 @@ struct Sides {
 };
 
 // Returns `rank` values: a single value is repeated for all dimensions. ShapeError for another count, and for a value
-// below `least` or above kMaxAttribute; `call` and `name` ("window") open its text.
+// below `least` or above kMaxAttribute. Its text begins with `call` and `name` ("window").
 std::vector<int64_t> per_dimension(const char* call, const char* name, const std::vector<int64_t>&, int64_t rank,
                                    int64_t least);
 

@@ -55,7 +55,7 @@ OptionalTensor packed(const OptionalTensor& t, const Handle& h, const Call& call
 }
 void* data_of(const OptionalTensor& t) { return t ? t->data : nullptr; }
 
-constexpr const char* kAlong = "for the rows of x";
+constexpr const char* kRows = "for the rows of x";
 constexpr const char* kChannels = "for the channels of x";
 constexpr const char* kStatistics = "of the rows of x";
 
@@ -125,7 +125,7 @@ LayerNormForward layer_norm_forward(const char* me, RowNormKind kind, const Tens
   Handle& h = check_operands(me, call, {{"x", x}});
   LayerNormProblem p = problem_of(me, kind, x);
   const TensorDesc parameter = parameter_desc(p), statistic = statistic_desc(p);
-  const char* why = p.kind == RowNorm::group ? kChannels : kAlong;
+  const char* why = p.kind == RowNorm::group ? kChannels : kRows;
   if (scale) check_small(me, x, parameter, why, {"scale", *scale});
   if (bias) check_small(me, x, parameter, why, {"bias", *bias});
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), me, ": eps must be 0 or a positive number; got ", eps);
@@ -159,7 +159,7 @@ LayerNormBackward layer_norm_backward(const char* me, RowNormKind kind, const Te
   p.backward = 1;
   check_shape(me, {"dy", dy}, shape_of(x.desc), "like x");
   const TensorDesc parameter = parameter_desc(p), statistic = statistic_desc(p);
-  if (scale) check_small(me, x, parameter, p.kind == RowNorm::group ? kChannels : kAlong, {"scale", *scale});
+  if (scale) check_small(me, x, parameter, p.kind == RowNorm::group ? kChannels : kRows, {"scale", *scale});
   const bool centered = p.kind != RowNorm::rms;
   MINIDNN_CHECK(ShapeError, mean || !centered, me, ": mean is None; pass the mean that the forward call returned");
   if (mean) check_small(me, x, statistic, kStatistics, {"mean", *mean});

@@ -84,7 +84,7 @@ MINIDNN_HD void each_neighbour(const LrnProblem& p, const LocalWindow& w, const 
     for (int64_t b = begin[1]; b < end[1]; ++b)
       for (int64_t c = begin[2]; c < end[2]; ++c) f(a, b, c);
 }
-MINIDNN_HD int64_t apart(const TensorDesc& d, const LocalWindow& w, int64_t a, int64_t b, int64_t c) {
+MINIDNN_HD int64_t neighbour_offset(const TensorDesc& d, const LocalWindow& w, int64_t a, int64_t b, int64_t c) {
   const int64_t* stride = d.stride + w.first;
   return a * stride[0] + (w.count > 1 ? b * stride[1] : 0) + (w.count > 2 ? c * stride[2] : 0);
 }
@@ -100,8 +100,8 @@ template <class T> struct Center {
     if (a.means) mean = Acc(static_cast<const T*>(a.means)[i.in(p.means)]);
     Acc squares = 0;
     each_neighbour(p, w, i, w.behind, w.ahead, [&](int64_t d0, int64_t d1, int64_t d2) {
-      const Acc away = Acc(from[apart(p.x, w, d0, d1, d2)]) - mean;
-      squares += away * away;
+      const Acc deviation = Acc(from[neighbour_offset(p.x, w, d0, d1, d2)]) - mean;
+      squares += deviation * deviation;
     });
     s = Acc(a.k) + scale * squares;
   }
@@ -131,7 +131,7 @@ MINIDNN_HD void local_norm_weight(const LrnProblem& p, const LrnArgs& a, Accumul
   const T* from = static_cast<const T*>(a.x) + i.in(p.x);
   Acc sum = 0;
   local_norm::each_neighbour(p, w, i, w.behind, w.ahead, [&](int64_t d0, int64_t d1, int64_t d2) {
-    sum += Acc(from[local_norm::apart(p.x, w, d0, d1, d2)]) - c.mean;
+    sum += Acc(from[local_norm::neighbour_offset(p.x, w, d0, d1, d2)]) - c.mean;
   });
   static_cast<T*>(a.dmeans)[i.in(p.dmeans)] = T(2 * Acc(a.beta) * c.scale * own * sum);
 }
@@ -153,7 +153,7 @@ MINIDNN_HD void local_norm_backward(const LrnProblem& p, const LrnArgs& a, const
   Acc sum = 0;
   local_norm::each_neighbour(p, w, i, w.ahead, w.behind, [&](int64_t d0, int64_t d1, int64_t d2) {
     const int64_t at = d0 * of_g[0] + (w.count > 1 ? d1 * of_g[1] : 0) + (w.count > 2 ? d2 * of_g[2] : 0);
-    const Acc mean = means ? Acc(means[local_norm::apart(p.means, w, d0, d1, d2)]) : Acc(0);
+    const Acc mean = means ? Acc(means[local_norm::neighbour_offset(p.means, w, d0, d1, d2)]) : Acc(0);
     sum += g[linear + at] * (c.x - mean);
   });
   const Acc dy = Acc(static_cast<const T*>(a.dy)[i.in(p.dy)]);

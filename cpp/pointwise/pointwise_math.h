@@ -31,7 +31,7 @@ constexpr int kRealOperands = 1, kNumberOperands = 3, kAnyOperands = 7;
   F(floor, unary, kRealOperands, down(a))                                 \
   F(ceil, unary, kRealOperands, up(a))                                    \
   F(round, unary, kRealOperands, nearest(a))                              \
-  F(trunc, unary, kRealOperands, cut(a))                                  \
+  F(trunc, unary, kRealOperands, truncate(a))                             \
   F(exp, maths1, kRealOperands, maths::exp(a))                            \
   F(expm1, maths1, kRealOperands, maths::expm1(a))                        \
   F(log, maths1, kRealOperands, maths::log(a))                            \
@@ -110,8 +110,8 @@ MINIDNN_HD float up(float a) { return ::ceilf(a); }
 MINIDNN_HD double up(double a) { return ::ceil(a); }
 MINIDNN_HD float nearest(float a) { return ::rintf(a); }
 MINIDNN_HD double nearest(double a) { return ::rint(a); }
-MINIDNN_HD float cut(float a) { return ::truncf(a); }
-MINIDNN_HD double cut(double a) { return ::trunc(a); }
+MINIDNN_HD float truncate(float a) { return ::truncf(a); }
+MINIDNN_HD double truncate(double a) { return ::trunc(a); }
 MINIDNN_HD float base2(float a) { return ::log2f(a); }
 MINIDNN_HD double base2(double a) { return ::log2(a); }
 MINIDNN_HD float sine(float a) { return ::sinf(a); }

@@ -259,8 +259,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
           // (|v| / norm of the window) ^ (exponent - 1), with the sign of v; 0 if the whole window is 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
-          Acc share = detail::power(v / length, p.norm - 1);
-          sum.add(v == 0 ? Acc(0) : v < 0 ? -gradient * share : v > 0 ? gradient * share : v);
+          Acc ratio = detail::power(v / length, p.norm - 1);
+          sum.add(v == 0 ? Acc(0) : v < 0 ? -gradient * ratio : v > 0 ? gradient * ratio : v);
         } else {
           sum.add(gradient / Acc(detail::divisor<mode>(p, y.at)));
         }

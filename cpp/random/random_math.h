@@ -57,7 +57,7 @@ MINIDNN_HD double fraction(uint32_t high, uint32_t low) { return double((uint64_
 struct SineCosine {
   float sine, cosine;
 };
-MINIDNN_HD SineCosine of_turns(uint32_t w) {
+MINIDNN_HD SineCosine sine_and_cosine(uint32_t w) {
   const uint32_t quarter = (w + (1u << 29)) >> 30;
   const float x = float(int32_t(w - (quarter << 30))) * 1.46291807927e-9f, s = x * x;  // 2 pi / 2^32; |x| <= pi / 4
   const float sine = x * (1 + s * (-1.0f / 6 + s * (1.0f / 120 + s * (-1.0f / 5040 + s * (1.0f / 362880)))));
@@ -72,8 +72,8 @@ struct TwoNormals {
 };
 MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
   const float radius = maths::sqrt(-2 * maths::log(above_zero(u, 0.0f)));
-  const SineCosine turn = of_turns(v);
-  return {radius * turn.cosine, radius * turn.sine};
+  const SineCosine point = sine_and_cosine(v);
+  return {radius * point.cosine, radius * point.sine};
 }
 
 }  // namespace detail

@@ -78,8 +78,8 @@ template <class T> struct ConvNumbers {
     args = {x.data(), w.data(), nullptr, nullptr, y.data(), want.data()};
     const ConvGeometry g = conv_geometry(p);
     if (p.direction == ConvDirection::backward_filter) {
-      SingleThread solo;
-      for (int64_t i = 0; i < conv_weights(g); ++i) conv_filter_element<T, T>(g, args, i, solo);
+      SingleThread thread;
+      for (int64_t i = 0; i < conv_weights(g); ++i) conv_filter_element<T, T>(g, args, i, thread);
       return;
     }
     for (int64_t i = 0; i < conv_out_numel(g); ++i) {

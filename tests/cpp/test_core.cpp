@@ -48,7 +48,7 @@ template <class Kind, class F> static std::string error_of(F&& f) {
   }
   return "no error";
 }
-static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+static bool has(const std::string& text, const std::string& words) { return text.find(words) != text.npos; }
 
 static std::string text_of(const TensorDesc& d) { return cat(shape_text(d), " strides [", join(strides_of(d)), "]"); }
 
@@ -254,7 +254,7 @@ static void test_layout_errors() {
 }
 
 static void test_layout_by_brute_force() {
-  int exact = 0, meets = 0;
+  int exact = 0, overlapping = 0;
   for (int round = 0; round < 40000; ++round) {
     int64_t rank = pick(0, 4);
     Shape shape = random_shape(rank, round % 7 ? 1 : 0, 4), strides = random_shape(rank, -9, 9);
@@ -298,18 +298,18 @@ static void test_layout_by_brute_force() {
     std::vector<int64_t> of_a = offsets(a), of_b = offsets(b);
     std::set<int64_t> in_a;
     for (int64_t i : of_a) in_a.insert(i + a_at);
-    bool meet = std::any_of(of_b.begin(), of_b.end(), [&](int64_t i) { return in_a.count(i + b_at); });
-    bool said = may_overlap(a, b, b_at - a_at);
-    CHECK(!meet || said, text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
-    CHECK(may_overlap(b, a, a_at - b_at) == said, "either way round");
+    bool overlap = std::any_of(of_b.begin(), of_b.end(), [&](int64_t i) { return in_a.count(i + b_at); });
+    bool result = may_overlap(a, b, b_at - a_at);
+    CHECK(!overlap || result, text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
+    CHECK(may_overlap(b, a, a_at - b_at) == result, "either way round");
     bool agree = one_array;
     for (int i = 0; i < rank; ++i) agree &= a.stride[i] == b.stride[i] || a.shape[i] == 1 || b.shape[i] == 1;
     if (!agree) continue;
-    CHECK(said == meet, "exact: ", text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
+    CHECK(result == overlap, "exact: ", text_of(a), " and ", text_of(b), " ", b_at - a_at, " apart");
     ++exact;
-    meets += meet;
+    overlapping += overlap;
   }
-  CHECK(exact > 5000 && meets > 1000 && exact - meets > 500, exact, " ", meets);
+  CHECK(exact > 5000 && overlapping > 1000 && exact - overlapping > 500, exact, " ", overlapping);
 }
 
 static void test_views() {
@@ -339,10 +339,11 @@ static void test_views() {
     }
     bool possible = offsets(desc_of(shape, strides)) == want;
     TensorDesc got;
-    bool said = can_view_as(d, shape, "view:", &got);
-    CHECK(said == possible, text_of(d), " as ", shape_text(shape));
-    if (said) CHECK(offsets(got) == want && std::ranges::equal(shape_of(got), shape), text_of(d), " as ", text_of(got));
-    ++(said ? views : copies);
+    bool result = can_view_as(d, shape, "view:", &got);
+    CHECK(result == possible, text_of(d), " as ", shape_text(shape));
+    if (result)
+      CHECK(offsets(got) == want && std::ranges::equal(shape_of(got), shape), text_of(d), " as ", text_of(got));
+    ++(result ? views : copies);
   }
   CHECK(views > 1000 && copies > 1000, views, " ", copies);
   TensorDesc ignored;
@@ -479,7 +480,7 @@ static void test_captured_graphs() {
   FakeMemory memory;
   Allocator a({}, memory, int64_t(memory.capacity));
   auto allocate = [&](uintptr_t on) { return a.allocate(1024, stream(on), what); };
-  auto held = [&] { return a.stats().allocated_bytes; };
+  auto allocated = [&] { return a.stats().allocated_bytes; };
   allocate(1);
   auto before = allocate(1), unused = allocate(1), elsewhere = allocate(1);
   void *cached = allocate(1)->data, *input = before->data, *other = unused->data, *waits = elsewhere->data;
@@ -497,7 +498,8 @@ static void test_captured_graphs() {
   unused.reset();
   elsewhere.reset();
   void* output = kept->data;
-  CHECK(held() == 4 * 1024 + 1024, held(), ": kept, the workspaces and the input; what the graph does not use is free");
+  CHECK(allocated() == 4 * 1024 + 1024, allocated(),
+        ": kept, the workspaces and the input; what the graph does not use is free");
   memory.captures.clear();
 
   // The graph may run at any time, so none of its memory may be reused.
@@ -527,27 +529,27 @@ static void test_captured_graphs() {
 
   memory.destroy_graph(7);
   others.clear();
-  const int64_t of_the_second = held();
+  const int64_t of_the_second = allocated();
   CHECK(of_the_second == 3 * 1024, of_the_second);
   for (int i = 0; i < 20; ++i) others.push_back(allocate(1));
   CHECK(handed_out(workspace) && handed_out(input) && handed_out(output), "memory of a graph that is gone");
   CHECK(!handed_out(on_two) && !handed_out(in_both));
   others.clear();
   memory.destroy_graph(8);
-  CHECK(held() == 0, held());
+  CHECK(allocated() == 0, allocated());
 
   // A tensor that outlives its graph, and a graph that owns no memory.
   memory.captures[stream(1)] = 9;
   auto last = allocate(1);
   memory.destroy_graph(9);
   memory.captures.clear();
-  CHECK(held() == 1024 && last->data, held());
+  CHECK(allocated() == 1024 && last->data, allocated());
   last.reset();
-  CHECK(held() == 0, held());
+  CHECK(allocated() == 0, allocated());
   memory.captures[stream(1)] = 10;
   memory.gives = false;
   CHECK(error_of<DeviceError>([&] { allocate(1); }) == "the graph takes nothing");
-  CHECK(held() == 0, held());
+  CHECK(allocated() == 0, allocated());
 }
 
 // Handle 2 is a separate stream on each thread.
@@ -576,7 +578,7 @@ static void test_per_thread_default_stream() {
   other.join();
 }
 
-static void test_allocator_keeps_a_share() {
+static void test_allocator_keeps_a_fraction() {
   FakeMemory memory;
   memory.capacity = 64 << 20;
   Allocator a({}, memory, int64_t(memory.capacity));
@@ -586,7 +588,7 @@ static void test_allocator_keeps_a_share() {
   CHECK(a.stats().cached_bytes == 8 << 20 && memory.used == 8 << 20, "an eighth is kept, not ", a.stats().cached_bytes);
 }
 
-static void test_allocator_without_room() {
+static void test_allocator_out_of_memory() {
   FakeMemory memory;
   memory.capacity = 100 << 20;
   Allocator a({}, memory, int64_t(memory.capacity));
@@ -750,9 +752,9 @@ static void test_parallel_limit() {
   for (int most : {1, 2, 3}) {
     const cpu::ThreadLimit limit(most);
     CHECK(most_at_once() <= most, "more threads than allowed");
-    std::atomic<int64_t> rooms = 0;
-    cpu::parallel_items(100, [&](int64_t, int64_t room) { rooms |= int64_t(1) << room; });
-    CHECK(rooms < int64_t(1) << most, "rooms are as many as threads");
+    std::atomic<int64_t> used = 0;
+    cpu::parallel_items(100, [&](int64_t, int64_t thread) { used |= int64_t(1) << thread; });
+    CHECK(used < int64_t(1) << most, "thread indices are below the limit");
   }
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
@@ -778,10 +780,10 @@ static void test_parallel_exceptions() {
   for (int round = 0; round < 200; ++round) {
     std::string text = error_of<ShapeError>([] {
       cpu::parallel_for(1000, 1, [](int64_t begin, int64_t) {
-        if (begin >= 500) throw ShapeError("from a piece");
+        if (begin >= 500) throw ShapeError("from a chunk");
       });
     });
-    CHECK(text == "from a piece", text);
+    CHECK(text == "from a chunk", text);
     CHECK(sum_to(100, 1) == 4950, "the pool works on");
   }
   std::string text = error_of<ShapeError>([] {
@@ -913,10 +915,10 @@ int main() {
   test_views();
   test_shared_memory();
   test_allocator();
-  test_allocator_keeps_a_share();
+  test_allocator_keeps_a_fraction();
   test_captured_graphs();
   test_per_thread_default_stream();
-  test_allocator_without_room();
+  test_allocator_out_of_memory();
   test_allocator_streams();
   test_allocator_and_streams_without_an_owner();
   test_allocator_on_threads();

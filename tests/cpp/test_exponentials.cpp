@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials_math.h), on the CPU against double:
-// rows of all magnitudes, scales of both signs, rows held by several threads. Results are compared before they are
+// rows of all magnitudes, scales of both signs, rows that several threads compute. Results are compared before they are
 // rounded to 16 bits.
 #include <algorithm>
 #include <cmath>

@@ -6,9 +6,17 @@
 
 using namespace minidnn;
 
-static void check_operand(const std::string& text, const GemmView& v, const GemmOperand& o, const GemmIndex& rows,
-                          const GatherIndex& gather_rows, const MmaParams& p, const GatherOperand& g, int64_t element,
-                          int64_t alignment) {
+// An operand of a product, a or b, as the view describes it and as the kernel reads it.
+struct OperandPair {
+  const GemmOperand& view;
+  const GemmIndex& rows;
+  const GatherOperand& gather;
+  const GatherIndex& gather_rows;
+};
+
+static void check_operand(const std::string& text, const GemmView& v, const MmaParams& p, const OperandPair& operand,
+                          int64_t element, int64_t alignment) {
+  const auto& [o, rows, g, gather_rows] = operand;
   const uint32_t size = uint32_t(element);
   auto address = [&](int64_t row, int64_t k) {
     return o.offset + offset_of(o.row, coordinates_of(rows, row)) + offset_of(o.k, coordinates_of(v.k, k));
@@ -78,8 +86,8 @@ static void check(const std::string& text, const GemmTask& t) {
   for (size_t i = 0; i < all.views.size(); ++i) {
     const GemmView& v = all.views[i];
     const MmaParams& p = all.phases[i];
-    check_operand(text + " a", v, v.a, v.m, p.m, p, p.a, all.element, t.alignment);
-    check_operand(text + " b", v, v.b, v.n, p.n, p, p.b, all.element, t.alignment);
+    check_operand(text + " a", v, p, {v.a, v.m, p.a, p.m}, all.element, t.alignment);
+    check_operand(text + " b", v, p, {v.b, v.n, p.b, p.n}, all.element, t.alignment);
     check_slices(text + " a", v, p, p.a, all.element);
     check_slices(text + " b", v, p, p.b, all.element);
   }

@@ -55,9 +55,10 @@ static void check_mma_choices() {
     auto splits = [&](const MatmulProblem& p) {
       return mma_launches(gemm_task(p), MmaProducts::one, chosen(gemm_task(p))).splits;
     };
-    const int64_t straight = splits(matmul(DType::float16, m, n, k, false, false));
-    const int64_t turned = splits(matmul(DType::float16, n, m, k, true, true));
-    if (straight != turned) fail(cat(m, "x", n, "x", k, " is split in ", straight, ", its transpose in ", turned));
+    const int64_t row_major = splits(matmul(DType::float16, m, n, k, false, false));
+    const int64_t transposed = splits(matmul(DType::float16, n, m, k, true, true));
+    if (row_major != transposed)
+      fail(cat(m, "x", n, "x", k, " is split in ", row_major, ", its transpose in ", transposed));
   }
 }
 

@@ -7,7 +7,7 @@
 using namespace minidnn;
 
 // y += the product, computed from the view alone.
-static void walk(const GemmView& v, const double* a, const double* b, double* y) {
+static void multiply(const GemmView& v, const double* a, const double* b, double* y) {
   for (int64_t g = 0; g < v.batch.size; ++g)
     for (int64_t m = 0; m < v.m.size; ++m)
       for (int64_t n = 0; n < v.n.size; ++n) {
@@ -32,11 +32,11 @@ static void check_conv() {
   std::vector<double> got(n.want.size());
   const GemmArgs gemm = gemm_args(p, n.args);
   for (const GemmView& v : gemm_views(p))
-    walk(v, static_cast<const double*>(gemm.a), static_cast<const double*>(gemm.b), got.data());
+    multiply(v, static_cast<const double*>(gemm.a), static_cast<const double*>(gemm.b), got.data());
   check(Family<ConvProblem>::text(p), got, n.want);
   std::fill(got.begin(), got.end(), 0);
   for (const GemmView& v : gemm_views(p))
-    walk(transposed(v), static_cast<const double*>(gemm.b), static_cast<const double*>(gemm.a), got.data());
+    multiply(transposed(v), static_cast<const double*>(gemm.b), static_cast<const double*>(gemm.a), got.data());
   check("transposed " + Family<ConvProblem>::text(p), got, n.want);
 }
 
@@ -56,7 +56,7 @@ static void check_matmul() {
                       got(size_t(p.y.numel())), want = got;
   MatmulArgs args{a.data(), b.data(), nullptr, nullptr, want.data()};
   for (int64_t i = 0; i < p.y.numel(); ++i) matmul_element<double, double>(p, args, i);
-  walk(gemm_view(p), a.data(), b.data(), got.data());
+  multiply(gemm_view(p), a.data(), b.data(), got.data());
   check(Family<MatmulProblem>::text(p), got, want);
 }
 

@@ -39,7 +39,7 @@ static int failures = 0;
     }                                                                                                    \
   } while (0)
 
-static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+static bool has(const std::string& text, const std::string& words) { return text.find(words) != text.npos; }
 
 template <class F> static std::string error_of(F&& f) {
   try {

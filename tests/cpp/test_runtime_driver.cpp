@@ -34,7 +34,7 @@ static int failures = 0;
     }                                                                                                    \
   } while (0)
 
-static bool has(const std::string& text, const std::string& part) { return text.find(part) != text.npos; }
+static bool has(const std::string& text, const std::string& words) { return text.find(words) != text.npos; }
 
 template <class F> static std::string error_of(F&& f) {
   try {
@@ -175,7 +175,7 @@ static void test_kernels(const fs::path& scratch) {
   auto begin = std::chrono::steady_clock::now();
   for (int i = 0; i < kLaunches; ++i) launch(*kernel, {.grid = {7}, .block = {128}}, nullptr, x, n);
   std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
-  std::cout << "launch() costs " << taken.count() / kLaunches << " ns besides the driver's share" << std::endl;
+  std::cout << "launch() costs " << taken.count() / kLaunches << " ns in addition to the driver's time" << std::endl;
 
   // If the driver refuses a stored cubin, it is compiled again. If it refuses a new one, that is an error.
   spec.kernel = "k<double>";
@@ -283,7 +283,7 @@ int main(int argc, char** argv) {
                           scratch.string(), "/libcuda.so.1 -ldl");
   int status = 0;
   if (std::system(build.c_str()) != 0) {
-    std::cout << "skipped: no fake driver came of: " << build << std::endl;
+    std::cout << "skipped: cannot build the fake driver by: " << build << std::endl;
   } else {  // starts itself again, with the fake driver first in the loader's search path
     status = std::system(cat("env MINIDNN_TEST_SCRATCH=", scratch.string(), " LD_LIBRARY_PATH=", scratch.string(),
                              " PYMINIDNN_CACHE_DIR=", (scratch / "cache").string(), ' ',

@@ -11,7 +11,7 @@ static float at(const void* base, int64_t offset) {
 }
 
 // Visits all elements of all tiles of one launch, for each split of k.
-static void walk(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
+static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
   uint64_t elements = 0;
   for (uint32_t batch_index = 0; batch_index < p.batch.size; ++batch_index)
     for (uint32_t split = 0; split < p.splits.divisor; ++split)
@@ -51,7 +51,7 @@ static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& co
     p.args = args;
     if (l.parts) p.args.y = parts.data();
     if (l.exchanged) std::swap(p.args.a, p.args.b);
-    walk(p, config.tile, l.blocks[i]);
+    simulate(p, config.tile, l.blocks[i]);
   }
   if (!l.parts) return;
   const GemmView& v = l.of_parts;

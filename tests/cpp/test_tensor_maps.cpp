@@ -30,16 +30,16 @@ struct Fetch {
   float operator()(int64_t row, int64_t batch, const int64_t (&tap)[3], int64_t k) const {
     int64_t at = o.offset;
     bool in = true;
-    auto walk = [&](const cuda::MapTensor& map, int dim, int64_t coordinate) {
+    auto add_step = [&](const cuda::MapTensor& map, int dim, int64_t coordinate) {
       in = in && uint64_t(coordinate) < map.dims[dim];
       at += coordinate * (dim == 0 ? 1 : int64_t(map.strides[dim - 1]) / 4);
     };
     if (!o.windowed()) {
-      walk(o.tile, 0, o.along_rows() ? row : k);
-      walk(o.tile, 1, first_tap[0] + tap[2] * o.device.tap_step[2]);
-      walk(o.tile, 2, first_tap[1] + tap[0] * o.device.tap_step[0] + tap[1] * o.device.tap_step[1]);
-      walk(o.tile, 3, o.along_rows() ? k : row);
-      walk(o.tile, 4, batch * o.device.batch_step);
+      add_step(o.tile, 0, o.along_rows() ? row : k);
+      add_step(o.tile, 1, first_tap[0] + tap[2] * o.device.tap_step[2]);
+      add_step(o.tile, 2, first_tap[1] + tap[0] * o.device.tap_step[0] + tap[1] * o.device.tap_step[1]);
+      add_step(o.tile, 3, o.along_rows() ? k : row);
+      add_step(o.tile, 4, batch * o.device.batch_step);
     } else {
       int64_t position[3], of_tap[3] = {tap[0], tap[1], tap[2]}, channel = k;
       const int64_t image = digits_below(low.positions, o.along_rows() ? k : row, position);
@@ -47,19 +47,19 @@ struct Fetch {
         channel = row / kK % low.channel_blocks * kK + row % kK;
         if (digits_below(low.window, row / kK / low.channel_blocks, of_tap)) return 0;
       }
-      walk(o.pixels, 0, channel + batch * o.device.channels_of_batch);
+      add_step(o.pixels, 0, channel + batch * o.device.channels_of_batch);
       for (int j = 3 - low.spatial; j < 3; ++j) {
         const int64_t corner = o.device.corner[j] + position[j] * o.device.position_step[j],
                       offset = first_offset[j] + of_tap[j] * o.device.offset_step[j];
         const int dim = 3 - j;
-        walk(o.pixels, dim, corner + offset);
+        add_step(o.pixels, dim, corner + offset);
         if (offset < 0 || corner < o.pixels.lower[dim - 1] ||
             corner >= int64_t(o.pixels.dims[dim]) + o.pixels.upper[dim - 1])
           fail("a window leaves its box");
       }
-      walk(o.pixels, low.spatial + 1, image);
+      add_step(o.pixels, low.spatial + 1, image);
     }
-    if (in && uint64_t(at) >= uint64_t(size)) fail("an element lies outside its tensor");
+    if (in && uint64_t(at) >= uint64_t(size)) fail("an element is outside its tensor");
     return in && uint64_t(at) < uint64_t(size) ? data[at] : 0;
   }
 };
@@ -132,12 +132,12 @@ void check_matmul() {
   Shape batch;
   for (int64_t i = pick(0, 2); i > 0; --i) batch.push_back(pick(1, 3));
   const int64_t m = 4 * pick(1, 4), n = 4 * pick(1, 4), k = 4 * pick(1, 12);
-  auto with = [&](int64_t rows, int64_t columns, bool turned) {
+  auto with = [&](int64_t rows, int64_t columns, bool transposed) {
     Shape shape = batch;
     shape.push_back(rows);
     shape.push_back(columns);
     TensorDesc d = described(DType::float32, shape, false);
-    if (turned) {
+    if (transposed) {
       d.stride[d.rank - 2] = 1;
       d.stride[d.rank - 1] = rows;
     }

@@ -36,8 +36,8 @@ def output_size(size, window, *, stride=1, padding=0, dilation=1, ceil_mode=Fals
     ceil_mode rounds up. Then it drops a last window that would start at or beyond before + size, in the right padding.
     """
     ((before, after),) = sides((padding,), 1)
-    room = before + size + after - dilation * (window - 1) - 1
-    count = (-(-room // stride) if ceil_mode else room // stride) + 1
+    last_begin = before + size + after - dilation * (window - 1) - 1
+    count = (-(-last_begin // stride) if ceil_mode else last_begin // stride) + 1
     if ceil_mode and (count - 1) * stride >= before + size:
         count -= 1
     if count < 1:

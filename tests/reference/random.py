@@ -38,12 +38,12 @@ def random_normal(shape, *, seed, offset=0, mean=0.0, std=1.0, dtype="float32"):
     n = int(np.prod(shape))
     if dtype == "float64":
         u = random_uniform((n + n % 2,), seed=seed, offset=offset, dtype=dtype)
-        one, turn = 1 - u[0::2], u[1::2]
+        one, angle = 1 - u[0::2], u[1::2]
     else:
         w = words(n + n % 2, seed, offset).astype("float64")
-        one, turn = w[0::2] * 2.0**-32 + 2.0**-33, w[1::2] * 2.0**-32
+        one, angle = w[0::2] * 2.0**-32 + 2.0**-33, w[1::2] * 2.0**-32
     radius = np.sqrt(np.maximum(-2 * np.log(one), 0))
-    z = np.stack([radius * np.cos(2 * np.pi * turn), radius * np.sin(2 * np.pi * turn)], 1).ravel()[:n]
+    z = np.stack([radius * np.cos(2 * np.pi * angle), radius * np.sin(2 * np.pi * angle)], 1).ravel()[:n]
     return (mean + std * z).reshape(shape)
 
 

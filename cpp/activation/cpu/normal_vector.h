@@ -12,15 +12,15 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Piecewise polynomials for exp(a^2 / 2) times the cdf of -a, for 0 <= a < 15. Each octave of a + 1 has eight pieces:
-// first the pieces of [2, 16), then those of [1, 2). kMiddles has the centre of each piece, kPieces the coefficients of
-// the polynomial around it, the highest first. Errors: within 2^-23.8 for float, within 2^-13.9 for results that are
-// rounded to bfloat16 (our own minimax fits, as in elementary.h).
+// Piecewise polynomials for exp(a^2 / 2) times the cdf of -a, for 0 <= a < 15. Each octave of a + 1 is divided into
+// eight intervals: first those of [2, 16), then those of [1, 2). kMiddles has the centre of each interval, and
+// kCoefficients the coefficients of the polynomial around it, the highest first. Errors: within 2^-23.8 for float,
+// within 2^-13.9 for results that are rounded to bfloat16 (our own minimax fits, as in elementary.h).
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,
                                             0.0625f, 0.1875f, 0.3125f, 0.4375f, 0.5625f, 0.6875f, 0.8125f, 0.9375f};
-template <class T> alignas(64) constexpr float kPieces[5][32] = {
+template <class T> alignas(64) constexpr float kCoefficients[5][32] = {
     {0x1.ed1f82p-8f,  0x1.453edep-8f,  0x1.b3fb5ap-9f,  0x1.21cbeap-9f,  0x1.b2620ap-10f, 0x1.24c122p-10f,
      0x1.fb49c6p-11f, 0x1.39ed78p-11f, 0x1.b944f8p-12f, 0x1.023d0ep-12f, 0x1.40fc8p-13f,  0x1.99ee8p-14f,
      0x1.f85a58p-15f, 0x1.90a00ap-15f, 0x1.f488d4p-16f, 0x1.860dcep-16f, 0x1.bc0fb2p-17f, 0x1.f7018ap-18f,
@@ -50,7 +50,7 @@ template <class T> alignas(64) constexpr float kPieces[5][32] = {
      0x1.fe6e5ep-5f, 0x1.da2caep-5f, 0x1.ac6292p-5f, 0x1.7b5f34p-5f, 0x1.545298p-5f, 0x1.34805ap-5f, 0x1.1a1574p-5f,
      0x1.03cf06p-5f, 0x1.e18ddcp-6f, 0x1.c0a9c4p-6f, 0x1.e76f76p-2f, 0x1.bb9424p-2f, 0x1.95b88ep-2f, 0x1.74d7e8p-2f,
      0x1.58207ep-2f, 0x1.3ee88ep-2f, 0x1.28a5d4p-2f, 0x1.14e6fep-2f}};
-template <> alignas(64) constexpr float kPieces<bfloat16>[3][32] = {
+template <> alignas(64) constexpr float kCoefficients<bfloat16>[3][32] = {
     {0x1.b6e078p-5f,  0x1.4a5f78p-5f,  0x1.fa285cp-6f,  0x1.89f87ap-6f,  0x1.371fb2p-6f,  0x1.f20114p-7f,
      0x1.936cc2p-7f,  0x1.4a6afap-7f,  0x1.f41beep-8f,  0x1.62d028p-8f,  0x1.0389acp-8f,  0x1.85b9fap-9f,
      0x1.2b41b2p-9f,  0x1.d49aecp-10f, 0x1.752d3ap-10f, 0x1.2dab64p-10f, 0x1.c23c4p-11f,  0x1.3b9d4p-11f,
@@ -84,13 +84,13 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
   constexpr int32_t kMost = 0x416e6666;
   const Ints<Floats> bits = bits_of(x) & 0x7fffffff;
   const Floats a = float_of<Floats>(bits > kMost ? Ints<Floats>{} + kMost : bits);
-  const Ints<Floats> place = bits_of(a + 1.0f) >> 20;  // the shuffle uses only the last five bits
-  auto piece = [&](const float(&line)[32])
-                   __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), place); };
-  const Floats t = a - piece(kMiddles);
-  Floats m = piece(kPieces<T>[0]);
+  const Ints<Floats> index = bits_of(a + 1.0f) >> 20;  // the shuffle uses only the last five bits
+  auto lookup = [&](const float(&line)[32])
+                    __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), index); };
+  const Floats t = a - lookup(kMiddles);
+  Floats m = lookup(kCoefficients<T>[0]);
 #pragma GCC unroll 4
-  for (unsigned i = 1; i < sizeof kPieces<T> / 128; ++i) m = m * t + piece(kPieces<T>[i]);
+  for (unsigned i = 1; i < sizeof kCoefficients<T> / 128; ++i) m = m * t + lookup(kCoefficients<T>[i]);
 
   // exp(-a^2 / 2) = 2^n (1 + q p), q = a^2 + 2 n ln 2.
   const Floats square = a * a, shifted = square * (-0.5f * kLog2E) + kShift, n = shifted - kShift;

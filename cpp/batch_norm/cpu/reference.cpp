@@ -35,7 +35,7 @@ void compute(const NormSpaces& s, const BatchNormArgs& a) {
     int64_t grain = std::max<int64_t>(kGrain / std::max<int64_t>(s.members.size, 1), 1);
     cpu::parallel_for(s.groups.size, grain, [&](int64_t begin, int64_t end) {
       for (int64_t group = begin; group < end; ++group) {
-        if (packed) norm_sums<T, direction>(s, a, PackedSolo{}, group);
+        if (packed) norm_sums<T, direction>(s, a, PackedSingleThread{}, group);
         else norm_sums<T, direction>(s, a, SingleThread{}, group);
       }
     });

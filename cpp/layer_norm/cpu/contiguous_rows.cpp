@@ -39,6 +39,16 @@ std::string why_no_groups(const LayerNormProblem& p) {
   return "";
 }
 
+// The operands of row i. `scale` has the numbers of this row.
+LayerNormKernels::Backward backward_row(const LayerNormArgs& a, int64_t i, int64_t row_bytes, const float* scale) {
+  return {.x = static_cast<const char*>(a.x) + i * row_bytes,
+          .dy = static_cast<const char*>(a.dy) + i * row_bytes,
+          .scale = scale,
+          .mean = a.mean ? static_cast<const float*>(a.mean)[i] : 0.f,
+          .inv_std = static_cast<const float*>(a.inv_std)[i],
+          .dx = static_cast<char*>(a.out) + i * row_bytes};
+}
+
 }  // namespace
 
 struct ContiguousRows final : Engine<LayerNormProblem> {
@@ -73,9 +83,14 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
       return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void*, Stream) {
         cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
-            k.forward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const float*>(a.scale),
-                      static_cast<const float*>(a.bias), n, float(a.eps), static_cast<char*>(a.out) + i * row_bytes,
-                      a.mean ? static_cast<float*>(a.mean) + i : nullptr, static_cast<float*>(a.inv_std) + i);
+            k.forward({.x = static_cast<const char*>(a.x) + i * row_bytes,
+                       .scale = static_cast<const float*>(a.scale),
+                       .bias = static_cast<const float*>(a.bias),
+                       .eps = float(a.eps),
+                       .y = static_cast<char*>(a.out) + i * row_bytes,
+                       .mean = a.mean ? static_cast<float*>(a.mean) + i : nullptr,
+                       .inv_std = static_cast<float*>(a.inv_std) + i},
+                      n);
         });
       });
     return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
@@ -85,9 +100,7 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
           float* const dscale = sums + section * 2 * n;
           std::fill_n(dscale, 2 * n, 0.f);
           for (int64_t i = rows * section / sections; i < rows * (section + 1) / sections; ++i)
-            k.backward(static_cast<const char*>(a.x) + i * row_bytes, static_cast<const char*>(a.dy) + i * row_bytes,
-                       static_cast<const float*>(a.scale), n, a.mean ? static_cast<const float*>(a.mean)[i] : 0.f,
-                       static_cast<const float*>(a.inv_std)[i], static_cast<char*>(a.out) + i * row_bytes, dscale,
+            k.backward(backward_row(a, i, row_bytes, static_cast<const float*>(a.scale)), n, dscale,
                        a.dbias ? dscale + n : nullptr);
         }
       });
@@ -119,23 +132,26 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
       return all ? all + row % groups * channels : nullptr;
     };
     const bool large = rows * row_bytes > cpu::work_size(kNormSummedBytes) && row_bytes >= cpu::work_size(kLongRow);
+    const NormPlanes planes{channels, plane, large};
     if (!p.backward)
       return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void*, Stream) {
         cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
           for (int64_t i = begin; i < end; ++i)
-            k.forward_planes(static_cast<const char*>(a.x) + i * row_bytes, of_row(a.scale, i), of_row(a.bias, i),
-                             channels, plane, float(a.eps), large, static_cast<char*>(a.out) + i * row_bytes,
-                             static_cast<float*>(a.mean) + i, static_cast<float*>(a.inv_std) + i);
+            k.forward_planes({.x = static_cast<const char*>(a.x) + i * row_bytes,
+                              .scale = of_row(a.scale, i),
+                              .bias = of_row(a.bias, i),
+                              .eps = float(a.eps),
+                              .y = static_cast<char*>(a.out) + i * row_bytes,
+                              .mean = static_cast<float*>(a.mean) + i,
+                              .inv_std = static_cast<float*>(a.inv_std) + i},
+                             planes);
         });
       });
     return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
       float* const sums = static_cast<float*>(workspace);  // [samples][all][2]
       cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)
-          k.backward_planes(static_cast<const char*>(a.x) + i * row_bytes,
-                            static_cast<const char*>(a.dy) + i * row_bytes, of_row(a.scale, i), channels, plane,
-                            static_cast<const float*>(a.mean)[i], static_cast<const float*>(a.inv_std)[i], large,
-                            static_cast<char*>(a.out) + i * row_bytes, sums + i * channels * 2);
+          k.backward_planes(backward_row(a, i, row_bytes, of_row(a.scale, i)), planes, sums + i * channels * 2);
       });
       sum_parameter_gradients(sums, samples, all, a);
     });

@@ -84,31 +84,30 @@ template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, fl
     center = guess - guess == 0 ? guess : 0;
   }
   Sums sums = sums_about(x, n, center);
-  double away = 0;
+  double shift = 0;
   if (centered) {
-    away = sums.first / double(n);
-    if (away * sums.first * 2 > sums.squares) {
-      center = float(center + away);
+    shift = sums.first / double(n);
+    if (shift * sums.first * 2 > sums.squares) {
+      center = float(center + shift);
       sums = sums_about(x, n, center);
-      away = sums.first / double(n);
+      shift = sums.first / double(n);
     }
   }
   Statistics s;
-  const double mean = double(center) + away, var = sums.squares / double(n) - away * away;
+  const double mean = double(center) + shift, var = sums.squares / double(n) - shift * shift;
   s.mean = float(mean);
   s.rest = float(mean - double(s.mean));
   s.inv_std = 1 / __builtin_sqrtf(float(var < 0 ? 0 : var) + eps);
   return s;
 }
 
-template <class T>
-void forward(const void* from, const float* scale, const float* bias, int64_t n, float eps, void* to, float* mean,
-             float* inv_std) {
-  const T* x = static_cast<const T*>(from);
-  T* y = static_cast<T*>(to);
-  const Statistics s = statistics_of(x, n, eps, mean != nullptr);
-  if (mean) *mean = s.mean;
-  *inv_std = s.inv_std;
+template <class T> void forward(const LayerNormKernels::Forward& row, int64_t n) {
+  const T* x = static_cast<const T*>(row.x);
+  const float *scale = row.scale, *bias = row.bias;
+  T* y = static_cast<T*>(row.y);
+  const Statistics s = statistics_of(x, n, row.eps, row.mean != nullptr);
+  if (row.mean) *row.mean = s.mean;
+  *row.inv_std = s.inv_std;
   const Floats center = floats(s.mean), off = floats(s.rest), factor = floats(s.inv_std);
   each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
     Floats v = ((read(x + i, lanes) - center) - off) * factor;
@@ -119,11 +118,11 @@ void forward(const void* from, const float* scale, const float* bias, int64_t n,
 }
 
 template <class T>
-void backward(const void* from, const void* gradient, const float* scale, int64_t n, float mean, float inv_std,
-              void* to, float* dscale, float* dbias) {
-  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
-  T* dx = static_cast<T*>(to);
-  const Floats center = floats(mean), factor = floats(inv_std);
+void backward(const LayerNormKernels::Backward& row, int64_t n, float* dscale, float* dbias) {
+  const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy);
+  const float* scale = row.scale;
+  T* dx = static_cast<T*>(row.dx);
+  const Floats center = floats(row.mean), factor = floats(row.inv_std);
   double first = 0, second = 0;
   for (int64_t begin = 0; begin < n; begin += kChunk) {
     Floats a{}, b{};
@@ -167,14 +166,14 @@ MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>*
   }
 }
 
-template <class T>
-void forward_planes(const void* from, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
-                    bool non_temporal, void* to, float* mean, float* inv_std) {
-  const T* x = static_cast<const T*>(from);
-  T* y = static_cast<T*>(to);
-  const Statistics s = statistics_of(x, channels * n, eps, true);
-  *mean = s.mean;
-  *inv_std = s.inv_std;
+template <class T> void forward_planes(const LayerNormKernels::Forward& row, const NormPlanes& planes) {
+  const auto [channels, n, non_temporal] = planes;
+  const T* x = static_cast<const T*>(row.x);
+  const float *scale = row.scale, *bias = row.bias;
+  T* y = static_cast<T*>(row.y);
+  const Statistics s = statistics_of(x, channels * n, row.eps, true);
+  *row.mean = s.mean;
+  *row.inv_std = s.inv_std;
   const Floats center = floats(s.mean), off = floats(s.rest);
   Streamer<T> streamer(y);
   for (int64_t c = 0; c < channels; ++c, x += n, y += n) {
@@ -185,42 +184,53 @@ void forward_planes(const void* from, const float* scale, const float* bias, int
   if (non_temporal) streamer.finish();
 }
 
+// The sums of dy and of dy x_hat of a plane.
+struct GradientSums {
+  double dy = 0, products = 0;
+};
 template <class T>
-void backward_planes(const void* from, const void* gradient, const float* scale, int64_t channels, int64_t n,
-                     float mean, float inv_std, bool non_temporal, void* to, float* sums) {
-  const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
-  T* dx = static_cast<T*>(to);
-  const Floats center = floats(mean), factor = floats(inv_std);
+MINIDNN_HD GradientSums sum_plane_gradients(const T* x, const T* dy, int64_t n, Floats center, float inv_std) {
+  GradientSums sums;
+  for (int64_t begin = 0; begin < n; begin += kChunk) {
+    Floats a[4]{}, b[4]{};
+    auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) {
+      a[k] += g;
+      b[k] += g * v;
+    };
+    const int64_t count = min_of(kChunk, n - begin);
+    int64_t i = 0;
+    for (; i + 4 * kFloats <= count; i += 4 * kFloats)
+#pragma GCC unroll 2
+      for (int64_t k = 0; k < 4; k += 2) {
+        const Pair xs = load_pair(x + begin + i + k * kFloats), dys = load_pair(dy + begin + i + k * kFloats);
+        add(k, xs.first - center, dys.first);
+        add(k + 1, xs.second - center, dys.second);
+      }
+    each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
+      const Floats g = read(dy + begin + i + j, lanes);  // zero beyond the end
+      add(0, first_lanes(read(x + begin + i + j, lanes) - center, lanes), g);
+    });
+    sums.dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));
+    sums.products += double(sum_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
+  }
+  return sums;
+}
+
+template <class T>
+void backward_planes(const LayerNormKernels::Backward& row, const NormPlanes& planes, float* sums) {
+  const auto [channels, n, non_temporal] = planes;
+  const T *x = static_cast<const T*>(row.x), *dy = static_cast<const T*>(row.dy);
+  const float* scale = row.scale;
+  T* dx = static_cast<T*>(row.dx);
+  const Floats center = floats(row.mean), factor = floats(row.inv_std);
   double first = 0, second = 0;
   for (int64_t c = 0; c < channels; ++c) {
-    double of_dy = 0, of_products = 0;
-    for (int64_t begin = 0; begin < n; begin += kChunk) {
-      Floats a[4]{}, b[4]{};
-      auto add = [&](int64_t k, Floats v, Floats g) __attribute__((always_inline)) {
-        a[k] += g;
-        b[k] += g * v;
-      };
-      const int64_t at = c * n + begin, count = min_of(kChunk, n - begin);
-      int64_t i = 0;
-      for (; i + 4 * kFloats <= count; i += 4 * kFloats)
-#pragma GCC unroll 2
-        for (int64_t k = 0; k < 4; k += 2) {
-          const Pair xs = load_pair(x + at + i + k * kFloats), dys = load_pair(dy + at + i + k * kFloats);
-          add(k, xs.first - center, dys.first);
-          add(k + 1, xs.second - center, dys.second);
-        }
-      each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
-        const Floats g = read(dy + at + i + j, lanes);  // zero beyond the end
-        add(0, first_lanes(read(x + at + i + j, lanes) - center, lanes), g);
-      });
-      of_dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));
-      of_products += double(sum_lanes((b[0] + b[1]) + (b[2] + b[3]))) * double(inv_std);
-    }
-    sums[2 * c] = float(of_products);
-    sums[2 * c + 1] = float(of_dy);
-    const double by = scale ? double(scale[c]) : 1;
-    first += by * of_dy;
-    second += by * of_products;
+    const GradientSums plane = sum_plane_gradients(x + c * n, dy + c * n, n, center, row.inv_std);
+    sums[2 * c] = float(plane.products);
+    sums[2 * c + 1] = float(plane.dy);
+    const double factor_c = scale ? double(scale[c]) : 1;
+    first += factor_c * plane.dy;
+    second += factor_c * plane.products;
   }
   const double count = double(channels * n);
   const Floats offset = floats(float(first / count)), slope = floats(float(second / count));

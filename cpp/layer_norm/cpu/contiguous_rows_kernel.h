@@ -6,21 +6,37 @@
 
 namespace minidnn {
 
+// A row of group norm: `channels` planes of `size` elements each. With non_temporal, stores bypass the caches, and the
+// output must not be an input.
+struct NormPlanes {
+  int64_t channels, size;
+  bool non_temporal;
+};
+
 struct LayerNormKernels {
+  // scale and bias may be null. They have one number per element of the row, or one per plane.
+  struct Forward {
+    const void* x;
+    const float *scale, *bias;
+    float eps;
+    void* y;
+    float* mean;  // null with RMS norm
+    float* inv_std;
+  };
+  struct Backward {
+    const void *x, *dy;
+    const float* scale;
+    float mean, inv_std;  // the mean is 0 with RMS norm
+    void* dx;
+  };
   struct Typed {
-    // Writes y, inv_std, and the row's mean, whose pointer is null with RMS norm. scale and bias may be null.
-    void (*forward)(const void* x, const float* scale, const float* bias, int64_t n, float eps, void* y, float* mean,
-                    float* inv_std);
-    // Writes dx, and adds to the columns' dscale and dbias. With RMS norm, dbias is null and the mean is 0.
-    void (*backward)(const void* x, const void* dy, const float* scale, int64_t n, float mean, float inv_std, void* dx,
-                     float* dscale, float* dbias);
-    // The same for rows of `channels` planes with n elements each; scale and bias have one number per plane. Backward
-    // writes the sums of dy x_hat and of dy to sums[channels][2]. With non_temporal, stores bypass the caches, and the
-    // output must not be an input.
-    void (*forward_planes)(const void* x, const float* scale, const float* bias, int64_t channels, int64_t n, float eps,
-                           bool non_temporal, void* y, float* mean, float* inv_std);
-    void (*backward_planes)(const void* x, const void* dy, const float* scale, int64_t channels, int64_t n, float mean,
-                            float inv_std, bool non_temporal, void* dx, float* sums);
+    // Writes y, the mean and inv_std of a row of n elements.
+    void (*forward)(const Forward&, int64_t n);
+    // Writes dx, and adds to dscale[n] and dbias[n]. With RMS norm, dbias is null.
+    void (*backward)(const Backward&, int64_t n, float* dscale, float* dbias);
+    void (*forward_planes)(const Forward&, const NormPlanes&);
+    // Writes dx, and the sums of dy x_hat and of dy of each plane to sums[channels][2].
+    void (*backward_planes)(const Backward&, const NormPlanes&, float* sums);
   } f32, bf16, f16;
 };
 

@@ -33,10 +33,10 @@ template <class T> void backward(const LossProblem& p, const LossArgs& a) {
   using Acc = Accumulator<T>;
   SingleThread team;
   auto gradient = static_cast<const Acc*>(a.loss);
-  Acc share = *gradient;
+  Acc row_gradient = *gradient;
   if (p.reduction == LossReduction::mean) {
-    share /= loss_count<Acc>(p, a, team);
-    gradient = &share;
+    row_gradient /= loss_count<Acc>(p, a, team);
+    gradient = &row_gradient;
   }
   each_row(p, [&](int64_t row) {
     SingleThread alone;

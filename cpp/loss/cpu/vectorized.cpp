@@ -47,10 +47,10 @@ struct Vectorized final : Engine<LossProblem> {
         return;
       }
       auto gradient = static_cast<const float*>(a.loss);
-      float share = *gradient;
+      float row_gradient = *gradient;
       if (p.reduction == LossReduction::mean) {
-        share /= loss_count<float>(p, a, team);
-        gradient = &share;
+        row_gradient /= loss_count<float>(p, a, team);
+        gradient = &row_gradient;
       }
       cpu::parallel_for(p.rows(), grain,
                         [&](int64_t begin, int64_t end) { backward(p, a, gradient, non_temporal, begin, end); });

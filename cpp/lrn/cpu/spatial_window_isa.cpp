@@ -65,35 +65,35 @@ MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const auto mask = (lane >= int32_t(max_of(low, int64_t(0)))) & (lane < int32_t(min_of(high, int64_t(kFloats))));
   return (Floats)(Vector<int32_t>(v) & mask);
 }
-// Computes the sums of squares of the windows around their means and, with `away`, the sums of differences from the
-// means.
+// Computes the sums of squares of the windows around their means. With `deviations`, also computes the sums of the
+// differences from the means.
 template <class T>
 MINIDNN_HD void squares_around(const SpatialChunk& p, const T* x, ChunkBuffer& mean, ChunkBuffer& squares,
-                               ChunkBuffer* away) {
+                               ChunkBuffer* deviations) {
   clear(squares, p.end - p.begin);
-  if (away) clear(*away, p.end - p.begin);
+  if (deviations) clear(*deviations, p.end - p.begin);
   if (is_contiguous(p)) {
     Line line;
     for (int64_t down = -p.above; down <= p.below; ++down) {
       read_row(p, x, down, line);
       for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
         const Floats center = load(mean + i);
-        Floats sum = load(squares + i), sum_away = away ? load(*away + i) : Floats{};
+        Floats sum = load(squares + i), sum_deviations = deviations ? load(*deviations + i) : Floats{};
         for (int64_t o = -p.behind; o <= p.ahead; ++o) {
-          const Floats apart = inside(p, i + o, load(line + (i + o)) - center);
-          sum += apart * apart;
-          sum_away += apart;
+          const Floats deviation = inside(p, i + o, load(line + (i + o)) - center);
+          sum += deviation * deviation;
+          sum_deviations += deviation;
         }
         store(squares + i, sum);
-        if (away) store(*away + i, sum_away);
+        if (deviations) store(*deviations + i, sum_deviations);
       }
     }
     return;
   }
   each_tap(p, [&](int64_t i, int64_t from, Lanes lanes) __attribute__((always_inline)) {
-    const Floats apart = read(x + from, lanes.count) - load(mean + i);
-    add(squares + i, lanes, apart * apart);
-    if (away) add(*away + i, lanes, apart);
+    const Floats deviation = read(x + from, lanes.count) - load(mean + i);
+    add(squares + i, lanes, deviation * deviation);
+    if (deviations) add(*deviations + i, lanes, deviation);
   });
 }
 
@@ -113,9 +113,9 @@ template <class T>
 void weights(const SpatialChunk& p, const void* from, const void* means, const void* gradient, float* g, float* own,
              void* dmeans) {
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
-  ChunkBuffer mean, squares, away;
+  ChunkBuffer mean, squares, deviations;
   read_chunk(p, static_cast<const T*>(means), mean);
-  squares_around(p, x, mean, squares, dmeans ? &away : nullptr);
+  squares_around(p, x, mean, squares, dmeans ? &deviations : nullptr);
   const float slope = 2 * p.beta * p.scale;
   for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
     const int64_t at = p.begin + i, lanes = min_of(int64_t(kFloats), p.end - at);
@@ -123,15 +123,15 @@ void weights(const SpatialChunk& p, const void* from, const void* means, const v
     const Floats of_g = some * read(x + at, lanes) / s;
     write(own + at, lanes, some);
     write(g + at, lanes, of_g);
-    if (dmeans) write(static_cast<T*>(dmeans) + at, lanes, slope * of_g * load(away + i));
+    if (dmeans) write(static_cast<T*>(dmeans) + at, lanes, slope * of_g * load(deviations + i));
   }
 }
 
 template <class T>
 void gradients(const SpatialChunk& p, const void* from, const void* means, const float* g, const float* own, void* to) {
   const T *x = static_cast<const T*>(from), *m = static_cast<const T*>(means);
-  ChunkBuffer mine, sums;
-  read_chunk(p, x, mine);
+  ChunkBuffer own_values, sums;
+  read_chunk(p, x, own_values);
   clear(sums, p.end - p.begin);
   if (is_contiguous(p)) {
     Line weights, centers;
@@ -139,19 +139,19 @@ void gradients(const SpatialChunk& p, const void* from, const void* means, const
       read_row(p, g, down, weights);
       if (m) read_row(p, m, down, centers);
       for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {
-        const Floats own_x = load(mine + i);
+        const Floats own_x = load(own_values + i);
         Floats sum = load(sums + i);
         for (int64_t o = -p.behind; o <= p.ahead; ++o) {
-          const Floats apart = m ? own_x - load(centers + (i + o)) : own_x;
-          sum += inside(p, i + o, load(weights + (i + o)) * apart);
+          const Floats deviation = m ? own_x - load(centers + (i + o)) : own_x;
+          sum += inside(p, i + o, load(weights + (i + o)) * deviation);
         }
         store(sums + i, sum);
       }
     }
   } else
     each_tap(p, [&](int64_t i, int64_t at, Lanes lanes) __attribute__((always_inline)) {
-      const Floats apart = m ? load(mine + i) - read(m + at, lanes.count) : load(mine + i);
-      add(sums + i, lanes, read(g + at, lanes.count) * apart);
+      const Floats deviation = m ? load(own_values + i) - read(m + at, lanes.count) : load(own_values + i);
+      add(sums + i, lanes, read(g + at, lanes.count) * deviation);
     });
   const float slope = 2 * p.beta * p.scale;
   for (int64_t i = 0; i < p.end - p.begin; i += kFloats) {

@@ -302,7 +302,7 @@ template <class T, int window, int step> class Slice {
 };
 
 template <class T, int window, int step>
-void run_by(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwChunk& chunk, float* memory) {
+void pool_slices(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwChunk& chunk, float* memory) {
   Slice<T, window, step> slice(p, chunk.rows, memory);
   const int64_t H = spatial_size(p.x, 1), slices = ceil_div(H, chunk.rows), C = p.x.shape[1], D = spatial_size(p.x, 0);
   const T* x_end = static_cast<const T*>(args.x) + 1;
@@ -324,10 +324,10 @@ void run(const PoolingProblem& p, const PoolingArgs& args, const PoolingNchwChun
       same = same && p.window[i] == window && p.spatial.stride[i] == step && p.spatial.dilation[i] == 1;
     return same;
   };
-  (is(3, 2)   ? run_by<T, 3, 2>
-   : is(2, 2) ? run_by<T, 2, 2>
-   : is(3, 1) ? run_by<T, 3, 1>
-              : run_by<T, 0, 0>)(p, args, chunk, memory);
+  (is(3, 2)   ? pool_slices<T, 3, 2>
+   : is(2, 2) ? pool_slices<T, 2, 2>
+   : is(3, 1) ? pool_slices<T, 3, 1>
+              : pool_slices<T, 0, 0>)(p, args, chunk, memory);
 }
 
 }  // namespace

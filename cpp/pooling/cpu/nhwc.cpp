@@ -20,7 +20,7 @@ constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the c
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
 
 // Whether dimension `dim` is contiguous in all tensors that are read or written.
-bool contiguous_along(const PoolingProblem& p, int dim) {
+bool is_contiguous(const PoolingProblem& p, int dim) {
   auto is_contiguous = [&](const TensorDesc& d) { return d.stride[dim] == 1 || d.shape[dim] == 1; };
   const bool reads_x = !is_backward(p) || p.mode == PoolingMode::max;
   return is_contiguous(p.out) && is_contiguous(p.dy) && (!reads_x || is_contiguous(p.x));
@@ -39,7 +39,7 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
   Tiling c{padded_in_front(problem)};
   const PoolingProblem& p = c.p;
   const int64_t N = p.x.shape[0], C = p.x.shape[1];
-  c.in_place = contiguous_along(p, 1) && (C > 1 || !contiguous_along(p, 4));
+  c.in_place = is_contiguous(p, 1) && (C > 1 || !is_contiguous(p, 4));
   c.chunk.channels = C;
   if (c.in_place && !is_backward(p)) {
     // With few lines, threads divide the channels as well, in chunks of at least a few cache lines.
@@ -123,7 +123,7 @@ struct Nhwc final : Engine<PoolingProblem> {
     if (problem.indices.rank) return "indices are not supported";
     if (problem.x.numel() == 0) return "x is empty";
     const PoolingProblem p = padded_in_front(problem);
-    if (!contiguous_along(p, 1) && !contiguous_along(p, 4))
+    if (!is_contiguous(p, 1) && !is_contiguous(p, 4))
       return "needs the channels, or the last dimension, to be contiguous in x, y, dy and dx";
     int64_t over = 1, taps = 1;
     for (int i = 0; i < kMaxSpatial; ++i) {
@@ -140,8 +140,7 @@ struct Nhwc final : Engine<PoolingProblem> {
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
     // Transposing three tensors and back takes as long again as the gradient of maxima itself.
-    const bool transposes_all =
-        is_backward(p) && p.mode == PoolingMode::max && !contiguous_along(padded_in_front(p), 1);
+    const bool transposes_all = is_backward(p) && p.mode == PoolingMode::max && !is_contiguous(padded_in_front(p), 1);
     return roofline_us(pooling_flop(p) / 80, pooling_bytes(p), d, transposes_all ? 0.5 : 0.8);
   }
   size_t workspace_bytes(const PoolingProblem& p, const Device& d, const Config&) const override {

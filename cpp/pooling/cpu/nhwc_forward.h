@@ -34,14 +34,6 @@ struct Sum {
   static MINIDNN_HD Floats join(Floats a, Floats b) { return a + b; }
 };
 
-// CompensatedSum on vectors.
-MINIDNN_HD void add_compensated(Floats& sum, Floats& compensation, Floats v) {
-  v += compensation;
-  const Floats next = sum + v, took = next - sum, error = (sum - (next - took)) + (v - took);
-  compensation = error == error ? error : Floats{};
-  sum = next;
-}
-
 MINIDNN_HD float divisor_of(const PoolingProblem& p, int64_t p0, int64_t p1, int64_t p2) {
   const int64_t at[kMaxSpatial] = {p0, p1, p2};
   return float(p.mode == PoolingMode::avg ? divisor<PoolingMode::avg>(p, at)
@@ -102,11 +94,11 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
   int64_t grouped = 0;
   auto join_group = [&](int64_t n) {
     auto join = [&](int64_t c, Floats v) __attribute__((always_inline)) {
-      Floats total = load(sum + c), rest = load(compensation + c);
-      if constexpr (__is_same(Op, Max)) total = Op::join(total, v);
-      else add_compensated(total, rest, v);
-      store(sum + c, total);
-      store(compensation + c, rest);
+      CompensatedSum<Floats> total{load(sum + c), load(compensation + c)};
+      if constexpr (__is_same(Op, Max)) total.sum = Op::join(total.sum, v);
+      else total.add(v);
+      store(sum + c, total.sum);
+      store(compensation + c, total.compensation);
     };
     int64_t c = 0;
     for (; c + kPair <= channels; c += kPair) {

@@ -118,10 +118,10 @@ struct PlaneSlice {
   Range range[kMaxSpatial];
   int64_t positions = 1;
   bool is_contiguous = true;  // whether the slice is one contiguous span of each plane
-  PlaneSlice(const TensorDesc& planes, int axis, Range along) : desc(planes) {
+  PlaneSlice(const TensorDesc& planes, int axis, Range slice) : desc(planes) {
     int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
-      range[i] = i == axis ? along : Range{0, spatial_size(planes, i)};
+      range[i] = i == axis ? slice : Range{0, spatial_size(planes, i)};
       desc.stride[i + 2] = positions * kPlanes;
       is_contiguous =
           is_contiguous && (range[i].size() <= 1 || (planes.stride[i + 2] == elements && positions == elements));
@@ -184,14 +184,11 @@ void store_slice(const float* from, const PlaneSlice& slice, const TensorDesc& d
 // Pools a contiguous plane that is one window. Four independent accumulators: additions need not wait for each other.
 template <class Op, class T> float pool_span(const T* x, int64_t n) {
   constexpr int kSums = 4;
-  Floats total[kSums], compensation[kSums];
-  for (int k = 0; k < kSums; ++k) {
-    total[k] = Op::none();
-    compensation[k] = Floats{};
-  }
+  CompensatedSum<Floats> total[kSums];
+  for (CompensatedSum<Floats>& t : total) t.sum = Op::none();
   auto join = [&](int k, Floats v) __attribute__((always_inline)) {
-    if constexpr (__is_same(Op, Max)) total[k] = Op::join(total[k], v);
-    else add_compensated(total[k], compensation[k], v);
+    if constexpr (__is_same(Op, Max)) total[k].sum = Op::join(total[k].sum, v);
+    else total[k].add(v);
   };
   int64_t i = 0;
   for (; i + 2 * kSums * kPair <= n; i += 2 * kSums * kPair)
@@ -209,12 +206,14 @@ template <class Op, class T> float pool_span(const T* x, int64_t n) {
   }
   if constexpr (__is_same(Op, Max)) {
     float largest = -INFINITY;
-    const Floats v = Op::join(Op::join(total[0], total[1]), Op::join(total[2], total[3]));
+    const Floats v = Op::join(Op::join(total[0].sum, total[1].sum), Op::join(total[2].sum, total[3].sum));
     for (int k = 0; k < kFloats; ++k) largest = max_or_nan(largest, v[k]);
     return largest;
   } else {
-    return sum_lanes((total[0] + total[1]) + (total[2] + total[3])) +
-           sum_lanes((compensation[0] + compensation[1]) + (compensation[2] + compensation[3]));
+    auto add_up = [&](Floats CompensatedSum<Floats>::* term) __attribute__((always_inline)) {
+      return sum_lanes((total[0].*term + total[1].*term) + (total[2].*term + total[3].*term));
+    };
+    return add_up(&CompensatedSum<Floats>::sum) + add_up(&CompensatedSum<Floats>::compensation);
   }
 }
 template <class T> void fill_span(T* to, int64_t n, float v) {
@@ -231,8 +230,8 @@ void planes_forward(const PoolingProblem& p, const PoolingArgs& args, const Pool
   for (int64_t item = chunk.begin; item < chunk.end; ++item) {
     const int64_t first = item / slices * kPlanes, count = min_of<int64_t>(kPlanes, planes - first);
     const int64_t begin = item % slices * chunk.slice;
-    const Range along{begin, min_of(begin + chunk.slice, spatial_size(p.out, axis))};
-    const PlaneSlice y(p.out, axis, along), x(p.x, axis, touched(p, axis, along));
+    const Range positions{begin, min_of(begin + chunk.slice, spatial_size(p.out, axis))};
+    const PlaneSlice y(p.out, axis, positions), x(p.x, axis, touched(p, axis, positions));
     float *y_scratch = scratch, *x_scratch = y_scratch + padded((y.positions + kFloats) * kPlanes);
     if (whole) {
       const Planes<const T> from(static_cast<const T*>(args.x), p.x, first, count);

@@ -16,27 +16,43 @@ template <> constexpr bool kHasShortRows<float16> = false;
 
 constexpr int64_t kLane = kLanes<float>;
 
-// load_row() loads a row as vectors, in any order; the last vector includes elements behind the row. store_row() stores
-// a row likewise.
-inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols) {
-  for (int64_t i = 0; i < cols; i += kLane) to[i / kLane] = load(from + i);
+// The last vector of a row, with `fill` in the lanes behind the row's end.
+inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
+  Vector<int32_t> lane;
+  for (int i = 0; i < kLane; ++i) lane[i] = i;
+  return lane < int32_t(cols % kLane) ? v : V{} + fill;
 }
-inline __attribute__((always_inline)) void store_row(float* to, const V* from, int64_t cols) {
-  for (int64_t i = 0; i < cols; i += kLane) store(to + i, from[i / kLane]);
+// load_row() loads a row as vectors of map(elements), in any order, with `fill` in the lanes behind the row's end. It
+// fills these lanes in a register: a vector that a masked store has changed in memory cannot be loaded from the store
+// buffer. store_row() stores a row. Unless `exact` is set, it stores whole vectors, which extend behind the row.
+template <class F> inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols,
+                                                                       float fill, F map) {
+  int64_t i = 0;
+  for (; i < cols; i += kLane) to[i / kLane] = map(load(from + i));
+  if (cols % kLane) to[i / kLane - 1] = row_end(map(load(from + i - kLane)), cols, fill);
 }
-inline __attribute__((always_inline)) void load_row(const bfloat16* from, V* to, int64_t cols) {
+inline __attribute__((always_inline)) void store_row(float* to, const V* from, int64_t cols, bool exact) {
+  int64_t i = 0;
+  for (const int64_t end = exact ? cols / kLane * kLane : cols; i < end; i += kLane) store(to + i, from[i / kLane]);
+  if (i < cols) store_first(to + i, cols - i, from[i / kLane]);
+}
+template <class F> inline __attribute__((always_inline)) void load_row(const bfloat16* from, V* to, int64_t cols,
+                                                                       float fill, F map) {
   int64_t i = 0;
   for (; i + 2 * kLane <= cols; i += 2 * kLane) {
     Pair p = load_pair(from + i);
-    to[i / kLane] = p.first;
-    to[i / kLane + 1] = p.second;
+    to[i / kLane] = map(p.first);
+    to[i / kLane + 1] = map(p.second);
   }
-  for (; i < cols; i += kLane) to[i / kLane] = load_floats(from + i);
+  for (; i < cols; i += kLane) to[i / kLane] = map(load_floats(from + i));
+  if (cols % kLane) to[i / kLane - 1] = row_end(map(load_floats(from + i - kLane)), cols, fill);
 }
-inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from, int64_t cols) {
+inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from, int64_t cols, bool exact) {
   int64_t i = 0;
   for (; i + 2 * kLane <= cols; i += 2 * kLane) store_pair(to + i, {from[i / kLane], from[i / kLane + 1]});
-  for (; i < cols; i += kLane) store_floats(to + i, from[i / kLane]);
+  for (const int64_t end = exact ? cols / kLane * kLane : cols; i < end; i += kLane)
+    store_floats(to + i, from[i / kLane]);
+  if (i < cols) store_first(to + i, cols - i, from[i / kLane]);
 }
 
 constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or whose logarithms are computed, together
@@ -54,27 +70,22 @@ template <class T> struct Rows {
     return copy;
   }
 };
-// Calls f(first row, rows, buffer for their results) for each group. f writes whole vectors to the buffer.
+// Calls f(first row, rows, address of their results) for each group. f must not store behind the last row of a
+// group: with a result in place of x, these are elements of x that are read later.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kLongestShortRow + kLane];
-  const bool direct_store = !non_temporal && cols % kLane == 0;
   for (int64_t row = 0; row < rows; row += kGroup) {
     const int64_t count = min_of(kGroup, rows - row);
-    f(row, count, direct_store ? out + row * cols : stage);
-    if (!direct_store) copy_span(stage, out + row * cols, count * cols, non_temporal);
+    f(row, count, non_temporal ? stage : out + row * cols);
+    if (non_temporal) copy_span(stage, out + row * cols, count * cols, true);
   }
 }
-// The last vector of a row, with `fill` in the lanes behind the row's end.
-inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
-  Vector<int32_t> lane;
-  for (int i = 0; i < kLane; ++i) lane[i] = i;
-  const int32_t n = int32_t(cols - (cols - 1) / kLane * kLane);
-  return lane < n ? v : V{} + fill;
-}
+// The number of rows at the end of a group whose whole vectors would extend behind the group.
+int64_t rows_at_the_end(int64_t cols) { return (ceil_div(cols, kLane) * kLane - 1) / cols; }
 
 template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
-  const int64_t cols = x.cols, vectors = ceil_div(cols, kLane);
+  const int64_t cols = x.cols, vectors = ceil_div(cols, kLane), exact_rows = rows_at_the_end(cols);
   each_group(y, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     V values[kGroup * kLongestShortRow / kLane];
     float amount[kGroup];
@@ -82,17 +93,14 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
     const T* from = x.group(row, count);
     for (int64_t r = 0; r < count; ++r) {
       V* const v = values + r * vectors;
-      load_row(from + r * cols, v, cols);
-      for (int64_t i = 0; i < vectors; ++i) v[i] *= scale;
-      if (cols % kLane) v[vectors - 1] = row_end(v[vectors - 1], cols, -INFINITY);
+      load_row(from + r * cols, v, cols, -INFINITY, [=](V w) __attribute__((always_inline)) { return w * scale; });
       V largest = v[0], sum{};
       for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];  // a NaN reappears in the sum
       largest = V{} + reduce_lanes(largest, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
-        v[i] -= largest;
-        const V e = elementary::exp_of_negative(v[i]);
+        const V x_minus_largest = v[i] - largest, e = elementary::exp_of_negative(x_minus_largest);
         sum += e;
-        if (!log) v[i] = e;
+        v[i] = log ? x_minus_largest : e;
       }
       amount[r] = reduce_lanes(sum, [](V a, V b) __attribute__((always_inline)) { return a + b; });
     }
@@ -103,23 +111,22 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
     for (int64_t r = 0; r < count; ++r) {
       V* const v = values + r * vectors;
       for (int64_t i = 0; i < vectors; ++i) v[i] = log ? v[i] - amount[r] : v[i] * amount[r];
-      store_row(to + r * cols, v, cols);
+      store_row(to + r * cols, v, cols, r >= count - exact_rows);
     }
   });
 }
 template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
                                             bool non_temporal) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
+  const bool in_place = dx == y.first || dx == dy.first;  // the next row is read after this one is stored
+  const int64_t exact_rows = in_place ? kGroup : rows_at_the_end(cols);
   each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     const T *values = y.group(row, count), *gradients = dy.group(row, count);
     for (int64_t r = 0; r < count; ++r) {
       V p[kLongestShortRow / kLane], g[kLongestShortRow / kLane], sum{};
-      load_row(values + r * cols, p, cols);
-      load_row(gradients + r * cols, g, cols);
-      if (cols % kLane) {
-        p[vectors - 1] = row_end(p[vectors - 1], cols, 0);
-        g[vectors - 1] = row_end(g[vectors - 1], cols, 0);
-      }
+      auto same = [](V v) __attribute__((always_inline)) { return v; };
+      load_row(values + r * cols, p, cols, 0, same);
+      load_row(gradients + r * cols, g, cols, 0, same);
       if (log)
         for (int64_t i = 0; i < vectors; ++i) sum += g[i];
       else
@@ -129,7 +136,7 @@ template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int6
         for (int64_t i = 0; i < vectors; ++i) g[i] = log_gradient(p[i], g[i], all) * scale;
       else
         for (int64_t i = 0; i < vectors; ++i) g[i] = p[i] * (g[i] - all) * scale;
-      store_row(to + r * cols, g, cols);
+      store_row(to + r * cols, g, cols, r >= count - exact_rows);
     }
   });
 }

@@ -39,7 +39,6 @@ LARGER = {
     "cuda/conv/winograd/winograd.cu": {"winograd_output"},
     "cuda/gemm/epilogue/staged.cuh": {"StagedEpilogue"},
     "cuda/gemm/mma/kernel.cu": {"mma_gather"},
-    "cuda/gemm/sm90/kernel.cuh": {"gemm_sm90"},
     "cuda/layer_norm/persistent_rows.cu": {"layer_norm_rows_backward"},
     "cuda/lrn/sliding_window.cuh": {"run"},
     "cuda/transform/tiled.cu": {"transform_tiled"},

@@ -8,7 +8,7 @@
 #include "cpp/transform/transform.h"
 #include "cuda/gemm/sm90/plan.h"
 #include "cuda/gemm/sm90/tf32x3/tf32_split.h"
-#include "cuda/gemm/sm90/tma_layout.h"
+#include "cuda/gemm/view/tma_layout.h"
 
 namespace minidnn {
 

@@ -7,7 +7,7 @@
 
 #include "cpp/engine/engine.h"
 #include "cuda/gemm/sm90/tf32x3/tf32_split_params.h"
-#include "cuda/gemm/sm90/tma_layout.h"
+#include "cuda/gemm/view/tma_layout.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn {

@@ -104,7 +104,7 @@ struct MmaParams {
   GatherIndex m, n, k, batch;
   GatherOperand a, b;
   GemmOutput y;
-  int64_t part_stride = 0;  // elements from the y of one split to that of the next
+  int64_t split_stride = 0;  // elements from the y of one split to that of the next
   Activation activation{};
   FastDivmod tiles, batches;  // tiles of m x n; batches
   FastDivmod per_group;       // tiles in a group: kTilesOfGroup tiles of m (fewer in the last group) by all tiles of n

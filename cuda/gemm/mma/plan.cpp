@@ -88,7 +88,7 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
     if (to.splits > 1) {
       const SplitKWorkspace parts(view);
       params.y = parts.output;
-      params.part_stride = parts.part_stride;
+      params.split_stride = parts.part_stride;
       params.y_is_float32 = 1;
       params.activation = Activation::identity;
       params.slices_per_split = uint32_t(per_split);

@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256)
   const uint32_t batch = s.rows.quotient(row), m = row - batch * s.rows.divisor;
   const GemmCoordinates32 at_batch = coordinates_of(o.batch_divisor, batch);
   const GemmCoordinates32 at_m = coordinates_of(o.m_divisor, m);
-  const int64_t y_row = o.part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
+  const int64_t y_row = o.bounds.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
   const int64_t c_row = offset_of(o.c_batch, at_batch) + offset_of(o.c_m, at_m);
   const int64_t bias_row = offset_of(o.bias_batch, at_batch) + (o.bias_by_row ? offset_of(o.bias, at_m) : 0);
   const float sums[4] = {sum.x, sum.y, sum.z, sum.w};

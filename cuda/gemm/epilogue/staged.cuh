@@ -71,7 +71,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
         rows_(tile.rows) {
     const int64_t item = wide_ ? 4 : sizeof(T);
     const GemmCoordinates32 at = out_coordinates(o.batch, o.batch_divisor, tile.batch);
-    y_ = static_cast<char*>(y) + (o.part.y_offset + offset_of(o.y_batch, at)) * item;
+    y_ = static_cast<char*>(y) + (o.bounds.y_offset + offset_of(o.y_batch, at)) * item;
     c_ = args.c ? static_cast<const char*>(args.c) + offset_of(o.c_batch, at) * item : nullptr;
     bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }

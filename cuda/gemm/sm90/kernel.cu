@@ -41,7 +41,7 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
   const uint32_t lines =
       ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
-  const Epilogue epilogue(p.y, p.phases[t.phase].part, to, uint32_t(t.batch), lines);
+  const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
   constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;  // of each block of 64 rows that this thread stores
   const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
   uint32_t n = uint32_t(t.n * Traits::kTileN);
@@ -52,12 +52,11 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   constexpr bool kTransposeA = Traits::kTransposeA;
   const uint32_t row = m + (kTransposeA ? sm90_transposed_row<Traits::kBlocksM>() : warp * 16 + lane / 4);
   if constexpr (kStore == GemmStore::columns) {
-    epilogue.template store_columns<kSums>(sums, row, n);
+    gemm_store_columns<kSums>(epilogue, sums, row, n);
   } else if constexpr (kStore == GemmStore::phases) {
-    epilogue.store_phases(sums, row, n);
+    gemm_store_phases(epilogue, sums, row, n);
   } else if constexpr (kStore == GemmStore::summed) {
-    epilogue.template store_summed<kSums>(sums, row, n,
-                                          Traits::kPingPong ? t.m : t.m * Traits::kWarpgroups + warpgroup);
+    gemm_store_summed<kSums>(epilogue, sums, row, n, Traits::kPingPong ? t.m : t.m * Traits::kWarpgroups + warpgroup);
   } else {
 #pragma unroll
     for (int j = 0; j < Traits::kBlocksM; ++j)

@@ -93,7 +93,7 @@ std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, c
   for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
     const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
     std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
-    if (low.phases.size() == 1) problem.phases[0].part = problem.y.part;
+    if (low.phases.size() == 1) problem.phases[0].bounds = problem.y.bounds;
     problem.tiles = int32_t(m_tiles * n_tiles * v.batch.size * passes * int64_t(count));
     problems.push_back(problem);
   }

@@ -29,7 +29,7 @@ struct Sm90Operand {
 
 // What differs between the phases of a problem: the taps, where they begin, and the output.
 struct Sm90Phase {
-  GemmPart part;
+  GemmOutputBounds bounds;
   int32_t taps[3]{1, 1, 1};
   int32_t blocks = 0;  // blocks of k, over all taps
   // added to channels. A phase without taps has one block of k; k_shift moves it out of bounds, where TMA loads zeros

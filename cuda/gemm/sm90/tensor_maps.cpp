@@ -224,8 +224,8 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
                   : tile_operand(v, v.b, n, k, b_channel, taps_in_k, task.type, "b");
   for (const GemmView& phase : task.views) {
     Sm90Phase& to = low.phases.emplace_back();
-    to.part.y_offset = phase.y_offset;
-    std::ranges::copy((phase.*walked).digit, to.part.limit);
+    to.bounds.y_offset = phase.y_offset;
+    std::ranges::copy((phase.*walked).digit, to.bounds.limit);
     for (int j = 0; j < 3; ++j) {
       to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
       if (!moving || phase.taps.count[j] == 0) continue;
@@ -273,7 +273,7 @@ GemmStore store_of(const GemmTask& t, const TmaView& low) {
     const bool even = y.n.first == kDigits - 1;
     if (low.phases.size() == 1 && even) return GemmStore::columns;
     bool fits = low.phases.size() > 1 && low.exchanged;
-    for (const Sm90Phase& p : low.phases) fits = fits && p.part.y_offset % 4 == 0;
+    for (const Sm90Phase& p : low.phases) fits = fits && p.bounds.y_offset % 4 == 0;
     int64_t reach = 0;  // largest offset of a column; must fit in 32 bits
     for (int j = 0; j < kDigits; ++j) {
       fits = fits && y.y_n.of[j] >= 0;

@@ -95,7 +95,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   }
 }
 
-// What the template parameters of mma_gather mean for the parts of the kernel.
+// The template parameters of mma_gather, and the constants and types that follow from them.
 template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide>
 struct MmaTraits {
   using T = Element;

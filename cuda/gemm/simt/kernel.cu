@@ -74,15 +74,15 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
 
 // The operands of a thread for one k.
 template <class Tile> struct Operands {
-  Four a[Tile::kRunsM], b[Tile::kRunsN];
+  Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
   // `from_a` and `from_b` are the addresses of the thread's first row and first column in a slice.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
-    for (int g = 0; g < Tile::kRunsM; ++g)
+    for (int g = 0; g < Tile::kGroupsM; ++g)
       a[g] = load_four(from_a + (k * (Tile::kM + Tile::kPad) + g * Tile::kGroupM) * 4);
 #pragma unroll
-    for (int g = 0; g < Tile::kRunsN; ++g)
+    for (int g = 0; g < Tile::kGroupsN; ++g)
       b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
@@ -93,8 +93,8 @@ template <class Tile> struct Operands {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
 #pragma unroll
-      for (int turn = 0; turn < Tile::kSumsM; ++turn) {
-        const int i = j % 2 ? Tile::kSumsM - 1 - turn : turn;
+      for (int step = 0; step < Tile::kSumsM; ++step) {
+        const int i = j % 2 ? Tile::kSumsM - 1 - step : step;
         sums[i][j] += a[i / 4].v[i % 4] * b[j / 4].v[j % 4];
       }
   }
@@ -107,10 +107,10 @@ struct SimtOutSide {
 };
 
 // The blocks that share a tile, each with its slice of k: a cluster, or one block.
-struct SimtSharers {
+struct SimtSplitBlocks {
   uint32_t count = 1, rank = 0;
 
-  __device__ __forceinline__ explicit SimtSharers(const SimtParams& p) {
+  __device__ __forceinline__ explicit SimtSplitBlocks(const SimtParams& p) {
 #if __CUDA_ARCH__ >= 900
     if (p.flags & kSimtCluster) {
       count = p.splits.divisor;
@@ -156,11 +156,11 @@ struct SimtSharers {
 
 // Stores sums, which are already multiplied by alpha, to y; adds beta * c and bias, and applies ReLU. A thread stores
 // kVector neighbours in memory at a time; neighbouring threads store neighbouring vectors. `sums` is [across][along +
-// pad]. The blocks that share the tile store different parts of it.
+// pad]. The blocks that share the tile store different rows or columns of it.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,
-                                      const SimtSharers& sharers) {
+                                      const SimtSplitBlocks& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
   if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // needs a fifth of the instructions of the loop below
@@ -247,7 +247,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
   const GemmCoordinates32 batch = p.batch.coordinates(batch_index);
   if (threadIdx.x == 0)
-    shared.place = {phase_index,
+    shared.block = {phase_index,
                     first_m,
                     first_n,
                     phase.y_offset + offset_of(p.y_batch, batch) + split * p.y_split,
@@ -271,10 +271,10 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                        row < phase.n.size ? kSimtRow : kSimtNothing, 0};
   }
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
+  static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
   auto make_entries = [&](int pair) {  // entries beyond the last slice are kSimtNothing
-    const bool for_a = lane < kSimtMadeK;
-    const uint32_t of_split = pair * kSimtMadeK + lane % kSimtMadeK, k = first_k + of_split;
+    const bool for_a = lane < kSimtEntriesK;
+    const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
     uint32_t mask = kSimtK;
     int64_t offset;
@@ -285,15 +285,16 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
       offset = offset_of(strides, d);
     }
-    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtHeldK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
+    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing,
+                                                                    0};
   };
 #pragma unroll 1
   for (int pair = warp; pair < 3; pair += kThreads / 32) make_entries(pair);
 
   const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
   const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
-  const int warp_m = warp % Tile::kWarpsM * Tile::kRunsM * kGroupM,
-            warp_n = warp / Tile::kWarpsM * Tile::kRunsN * kGroupN;
+  const int warp_m = warp % Tile::kWarpsM * Tile::kGroupsM * kGroupM,
+            warp_n = warp / Tile::kWarpsM * Tile::kGroupsN * kGroupN;
   const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
   constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
   constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
@@ -316,7 +317,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (step < 3) return;
     cp_async_commit_group();
     to = after(to);
-    to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
+    to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtBufferedK * sizeof(SimtEntry));
   };
   __syncthreads();
 #pragma unroll 1
@@ -354,19 +355,19 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
 
   cp_async_wait_group<0>();
   __syncthreads();
-  const SimtPlace place = shared.place;
-  const SimtPhase& of = p.phase[place.phase];
+  const SimtBlock block = shared.block;
+  const SimtPhase& of = p.phase[block.phase];
   Out& out = *reinterpret_cast<Out*>(&shared);
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    const GemmCoordinates32 d = of.m.coordinates(place.first_m + i);
+    const GemmCoordinates32 d = of.m.coordinates(block.first_m + i);
     out.y_m[i] = offset_of(of.y_m, d);
     if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
     if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
   }
 #pragma unroll 1
   for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    const GemmCoordinates32 d = of.n.coordinates(place.first_n + i);
+    const GemmCoordinates32 d = of.n.coordinates(block.first_n + i);
     out.y_n[i] = offset_of(of.y_n, d);
     if (p.args.c) out.c_n[i] = offset_of(p.c_n, d);
     if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);
@@ -374,12 +375,12 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const bool along_m = p.flags & kSimtAlongM;
   // alpha is applied here: the products need not be in the same registers as the sums
   const float alpha = p.args.alpha;
-  char* y = static_cast<char*>(p.args.y) + place.y;
-  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
-  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
+  char* y = static_cast<char*>(p.args.y) + block.y;
+  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
+  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + block.bias : nullptr;
   constexpr int kColumns = Out::kColumns;
-  const int left_m = int(of.m.size - place.first_m);
-  const SimtSharers sharers(p);
+  const int left_m = int(of.m.size - block.first_m);
+  const SimtSplitBlocks sharers(p);
 #pragma unroll 1
   for (int pass = 0; pass < Out::kPasses; ++pass) {
     if (pass) sharers.read();
@@ -387,7 +388,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       write_sums<Tile>(sums, alpha, along_m, at_m, at_n - pass * kColumns, out.sums);
     }
     sharers.written();
-    const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;
+    const int first = pass * kColumns, left_n = int(of.n.size - block.first_n) - first;
     const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
     const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
     if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);

@@ -12,8 +12,9 @@ namespace {
 
 using namespace simt;
 
-template <int M, int N> constexpr SimtTileSize tile_size() {
-  return {M, N, SimtTile<M, N>::kThreads, SimtTile<M, N>::kBlocksPerSm, kSimtSharedBytes<M, N>};
+template <int kTileM, int kTileN> constexpr SimtTileSize tile_size() {
+  return {kTileM, kTileN, SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm,
+          kSimtSharedBytes<kTileM, kTileN>};
 }
 constexpr SimtTileSize kTiles[] = {tile_size<128, 128>(), tile_size<128, 64>(), tile_size<64, 64>(),
                                    tile_size<128, 32>(), tile_size<128, 16>()};
@@ -67,7 +68,7 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   // find() may try but that are never the first choice.)
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    // parts are written and read, mostly in the L2
+    // the sums of the splits are written and read, mostly in the L2
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }
@@ -103,7 +104,7 @@ std::vector<SimtTiling> simt_tilings(const GemmTask& t, const Device& d) {
     };
     all.push_back({{tile, 1, false}, config_us(t, d, {tile, 1, false}, s)});
     const double most = splits_k ? std::min(s.slices / 4, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
-    if (elements_of(t) < kMostParts) add_best(most, false);
+    if (elements_of(t) < kMaxWorkspaceElements) add_best(most, false);
     if (clusters(t, d)) add_best(std::min(most, double(kMostOfCluster)), true);
   }
   std::ranges::stable_sort(all, {}, &SimtTiling::us);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine base over the main loop of sm_90a (plan.h), for the problem P of a family. Operands in layouts that
-// tensor maps do not support are first copied, once, to the workspace; operands of three TF32 products are written in
-// parts. Host only.
+// tensor maps do not support are first copied, once, to the workspace; operands of three TF32 products are
+// written as three terms. Host only.
 #pragma once
 #include <functional>
 

@@ -156,11 +156,11 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   GemmView& v = low.view = task.views.front();
   const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
   const bool many = task.views.size() > 1;
-  GemmIndex GemmView::* const walked = v.b.window.on && v.b.window.row_digit ? &GemmView::n : &GemmView::m;
+  GemmIndex GemmView::* const position_index = v.b.window.on && v.b.window.row_digit ? &GemmView::n : &GemmView::m;
   if (many) {
-    GemmIndex& all = v.*walked;
+    GemmIndex& all = v.*position_index;
     for (const GemmView& phase : task.views)
-      for (int j = 1; j < kDigits; ++j) all.digit[j] = max_of(all.digit[j], (phase.*walked).digit[j]);
+      for (int j = 1; j < kDigits; ++j) all.digit[j] = max_of(all.digit[j], (phase.*position_index).digit[j]);
     all.size = all.digit[0] * all.digit[1] * all.digit[2] * all.digit[3];
     all.first = 0;
   }
@@ -184,7 +184,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   low.k_blocks = ceil_div(k, k_of_block);
 
   int64_t lower[3]{};  // the smallest window coordinates, over all taps and phases
-  const GemmIndex& positions = taps_in_k ? v.*walked : v.k;
+  const GemmIndex& positions = taps_in_k ? v.*position_index : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
     bool flat = first.size[0] == 1 && positions.digit[1] == 1 && v.taps.window[0] == 1;
@@ -225,7 +225,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   for (const GemmView& phase : task.views) {
     Sm90Phase& to = low.phases.emplace_back();
     to.bounds.y_offset = phase.y_offset;
-    std::ranges::copy((phase.*walked).digit, to.bounds.limit);
+    std::ranges::copy((phase.*position_index).digit, to.bounds.limit);
     for (int j = 0; j < 3; ++j) {
       to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
       if (!moving || phase.taps.count[j] == 0) continue;

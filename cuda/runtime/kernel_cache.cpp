@@ -209,8 +209,8 @@ std::string open_cache_folder() {
   return "";
 }
 
-// Deletes the least recently used entries until the rest fits. It only considers files that look like cache entries,
-// two levels deep.
+// Deletes the least recently used entries until the size of the folder is within its limit. It considers only files
+// that look like cache entries, two levels deep.
 void trim(const fs::path& folder) {
   struct Entry {
     fs::file_time_type used;

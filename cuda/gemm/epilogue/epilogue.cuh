@@ -3,7 +3,8 @@
 // wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane % 4) + i % 2. y, c and bias have any strides.
 // If rows of y are contiguous, or 16-bit columns are, whole lines of 128 bytes are written, through a small buffer in
 // shared memory. The number of instructions matters here: the two warpgroups of sm90/kernel.cu spend as many on the end
-// of a tile as on a dozen blocks of k. T is the dtype of the bias, Y of y and c.
+// of a tile as on a dozen blocks of k.
+// T is the dtype of the bias, Y of y and c. The ways to store (GemmStore) are in store_*.cuh.
 #pragma once
 #include "cuda/gemm/epilogue/store_columns.cuh"
 #include "cuda/gemm/epilogue/store_elements.cuh"

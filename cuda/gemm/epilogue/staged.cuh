@@ -48,7 +48,7 @@ template <int kRows, int kColumns> struct WarpSums {
 // The tile of a warp: its matrix, its first row and column, its shared memory, and the offsets of its rows.
 struct StagedTile {
   uint32_t batch, m, n;
-  char* memory;  // StagedEpilogue::kBytes
+  char* memory;  // StagedEpilogue::kBytes of shared memory
   const OutRow* rows;
 };
 

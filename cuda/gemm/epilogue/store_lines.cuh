@@ -86,7 +86,7 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) line(i) = c_line[i];  // in the slots from which this lane has read y
+      for (int i = 0; i < 4; ++i) line(i) = c_line[i];  // to the slots from which this lane has read y
       __syncwarp();
       if (step + 1 < kSteps) load_c(step + 1);
 #pragma unroll

@@ -111,7 +111,7 @@ int64_t smallest_step(const StridedIndex& w) {
 
 struct Widths {
   uint32_t along_k = 16, along_rows = 16;
-  int64_t step_k = 0, step_rows = 0;  // the smallest stride along each
+  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k, and that along rows
 };
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,

@@ -12,7 +12,7 @@ namespace minidnn {
 // GemmIndex32 whose coordinates are computed by quotient() instead of divmod(): the machine code differs.
 struct GatherIndex {
   uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // the sizes of digits 1, 2 and 3
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const {
     GemmCoordinates32 d;
@@ -109,7 +109,7 @@ struct MmaParams {
   FastDivmod tiles, batches;  // tiles of m x n; batches
   FastDivmod per_group;       // tiles in a group: kTilesOfGroup tiles of m (fewer in the last group) by all tiles of n
   FastDivmod last_rows;       // tiles of m in the last group
-  uint32_t groups = 0;        // groups, not counting the last
+  uint32_t groups = 0;        // the number of groups before the last one
   uint32_t y_is_float32 = 0;
   uint32_t slices_per_split = 0;  // slices of k
   uint32_t inner_slices = 0;  // slices until digit 2 of k changes; kNoCarry if it never does, or if there are tables

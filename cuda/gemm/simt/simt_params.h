@@ -9,7 +9,7 @@
 
 namespace minidnn {
 
-constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; slices in shared memory
+constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; number of slices in shared memory
 constexpr int kSimtEntriesK = 16;               // entries of k are computed for two slices at a time
 // Entries of k are kept for eight slices, four pairs: three pairs may be read while one is written.
 constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
@@ -26,8 +26,8 @@ template <int kTileM, int kTileN> struct SimtTile {
   static constexpr int kLanesN = kTileN >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // lanes of a warp
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
   static constexpr int kWarpsM = kTileM / (kGroupsM * kGroupM);
-  static constexpr int kPad = 4;  // floats: four lines of each of eight k are in 32 different banks
-  static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;  // allows 168 registers a thread, or 255
+  static constexpr int kPad = 4;  // floats of padding: four lines of each of eight k are then in 32 different banks
+  static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;  // a thread may use 168 registers, or 255
 };
 
 constexpr int kSimtTapBits = 30;

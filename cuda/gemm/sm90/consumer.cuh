@@ -21,7 +21,7 @@ __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_row
 template <class Traits> struct Sm90Accumulators {
   static constexpr int kBlocksM = Traits::kBlocksM, kCount = Traits::kTileN / 2;
   float sums[kBlocksM][kCount];
-  // With kPromote: the float32 sum of the previous wgmma sums.
+  // With kPromote: the float32 sums of all earlier wgmma sums of the tile.
   float promoted[Traits::kPromote ? kBlocksM : 1][Traits::kPromote ? kCount : 1];
 
   __device__ __forceinline__ void fence() {
@@ -73,7 +73,8 @@ template <class Traits> struct Sm90MainLoop {
         offset_a(Traits::kPingPong ? 0 : warpgroup * Traits::kRows * 128),
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
-    asm volatile("" : "+r"(address_a));  // keeps it in a register: not computed again for each block of k
+    asm volatile(""
+                 : "+r"(address_a));  // keeps the address in a register; otherwise it is computed again for each stage
   }
 
   // Sums up a tile over k. The stages of the tile begin at `next`. Afterwards, `next` is the stage behind them, and all

@@ -253,7 +253,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  if (low.phases.size() > 1) {  // digits are not joined: phases limit each of them
+  if (low.phases.size() > 1) {  // digits are not joined, because phases limit each of them
     if (low.exchanged) {
       y.n = low.view.n;
       y.y_n = low.view.y_n;

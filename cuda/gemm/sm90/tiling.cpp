@@ -28,7 +28,7 @@ static_assert(std::ranges::all_of(kTiles,
 struct Extents {                                              // the sizes that estimates need
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is that of one phase; k_blocks is the average
   bool transposes_a = false, transposes_b = false;
-  bool both_along_rows = false;  // of 16-bit operands
+  bool both_along_rows = false;  // both operands have 16 bits and are contiguous along rows
   bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };

@@ -44,6 +44,28 @@ template <class Tile> struct Operands {
   }
 };
 
+// Writes the entries of the rows of both operands: absolute addresses, without the offset of k.
+template <class Tile>
+__device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
+                                  uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
+  constexpr int kTileM = Tile::kM, kTileN = Tile::kN, kThreads = Tile::kThreads;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
+    uint32_t row = first_m + i;
+    GemmCoordinates32 d = phase.m.coordinates(row);
+    int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
+    uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
+    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
+  }
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
+    uint32_t row = first_n + i;
+    int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
+    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.coordinates(row)),
+                       row < phase.n.size ? kSimtRow : kSimtNothing, 0};
+  }
+}
+
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
 __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
     simt_gemm(const __grid_constant__ SimtParams p) {
@@ -77,22 +99,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                     offset_of(p.c_batch, batch),
                     offset_of(p.bias_batch, batch)};
 
-  // Entries of rows: absolute addresses, without the offset of k.
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    uint32_t row = first_m + i;
-    GemmCoordinates32 d = phase.m.coordinates(row);
-    int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
-    uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
-    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
-  }
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    uint32_t row = first_n + i;
-    int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
-    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.coordinates(row)),
-                       row < phase.n.size ? kSimtRow : kSimtNothing, 0};
-  }
+  write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
   auto make_entries = [&](int pair) {  // entries beyond the last slice are kSimtNothing

@@ -13,8 +13,8 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// args.bias is read only with kBias, args.c only with kC. With kC, args.c may still be null. T is the dtype of the bias,
-// Y of y and c.
+// args.bias is read only with kBias, args.c only with kC. With kC, args.c may still be null. T is the dtype of the
+// bias, Y of y and c.
 template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
 struct GemmEpilogueContext {
   using T = BiasType;
@@ -32,8 +32,8 @@ struct GemmEpilogueContext {
   const Y* c;
   const T* bias;
 
-  // `output_bounds` replaces o.bounds. `warp_buffer`: the address of kLinesBytes of shared memory for this warp, a multiple of 128. The
-  // buffers of the warps of a warpgroup are contiguous, in order.
+  // `output_bounds` replaces o.bounds. `warp_buffer`: the address of kLinesBytes of shared memory for this warp, a
+  // multiple of 128. The buffers of the warps of a warpgroup are contiguous, in order.
   __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
                                  uint32_t batch, uint32_t warp_buffer)
       : output(o),

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second pass of a product whose k was split: adds the sums of all splits (partitions) for each element of y, in the
-// order of the splits, and applies the epilogue.
-// Block: 256 threads. A quad is four columns of a row. kThreadsOfQuad threads of a block add up the partitions of one
-// quad, each every kThreadsOfQuad-th partition; their sums are then added through shared memory. More than one thread
-// is for small results with many partitions.
+// The second pass of a product whose k was split: adds the sums of all splits (partitions) for each element of y, in
+// the order of the splits, and applies the epilogue.
+// Block: 256 threads. A quad is four columns of a row.
+// kThreadsOfQuad threads of a block add up the partitions of one quad, each every kThreadsOfQuad-th partition; their
+// sums are then added through shared memory. More than one thread is for small results with many partitions.
 // Bytes: reads every partition once, and writes y once.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"

@@ -58,8 +58,8 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   }
 }
 
-// GemmStore::phases: like store_columns() for columns without a common stride. Each lane computes the offsets of some
-// columns and shares them by shuffles.
+// GemmStore::phases: like gemm_store_columns(), for columns without a common stride. Each lane computes the offsets of
+// some columns and shares them by shuffles.
 template <int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_phases(const Context& e, const float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n) {

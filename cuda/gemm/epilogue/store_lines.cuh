@@ -7,14 +7,14 @@
 
 namespace minidnn {
 
-// Accumulate column sums of what a lane stores in store_lines(): chunks of 16 bytes of some rows, in the same columns
-// for a given step.
+// Accumulate column sums of what a lane stores in gemm_store_lines(): chunks of 16 bytes of some rows, in the same
+// columns for a given step.
 struct NoColumnSums {
   __device__ __forceinline__ void add(int, const uint4&) {}
 };
 template <class Y, int kSteps> struct ColumnSums {
   static constexpr int kChunk = 16 / int(sizeof(Y));
-  float of[2][kSteps][kChunk]{};  // [0]: sums of values, [1]: sums of squares
+  float of[2][kSteps][kChunk]{};  // of[0]: sums of values; of[1]: sums of squares
 
   __device__ __forceinline__ void add(int step, const uint4& words) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
@@ -149,8 +149,9 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 }
 
 // GemmStore::summed: stores lines and adds up the columns of what is stored. `m` is the lane's first row in kBlocks
-// blocks of 64 rows. typename Context::Row `slot` of args.sums receives the sums over a warpgroup's rows of the values as they are
-// rounded in y: over the rows of a lane, then over the four lanes with the same columns, then over the four warps.
+// blocks of 64 rows. typename Context::Row `slot` of args.sums receives the sums over a warpgroup's rows of the values
+// as they are rounded in y: over the rows of a lane, then over the four lanes with the same columns, then over the four
+// warps.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n, uint32_t slot) {

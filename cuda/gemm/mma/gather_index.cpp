@@ -65,8 +65,8 @@ struct StridedIndex {
   bool decides[kDigits];
 };
 
-// The width in bytes of the widest vectors along `w`. A vector must not cross a digit that is not contiguous, or one that
-// decides what is outside. Vectors start at multiples of their width.
+// The width in bytes of the widest vectors along `w`. A vector must not cross a digit that is not contiguous, or one
+// that decides what is outside. Vectors start at multiples of their width.
 uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
                      int64_t element, int64_t alignment) {
   int64_t span = 1;  // elements that are contiguous in memory
@@ -184,7 +184,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // with an empty sum, nothing is read
+    Widths none;  // if k is empty, nothing is read
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
+// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // Grid: a block for each tile of y, each split of k and each matrix of the batch; see MmaParams for their order.
 // Block: the warps divide the tile; each holds its sums in registers. All threads copy slices of both operands with
 // cp.async (gather.cuh): the elements that a GemmView describes, 64 bytes along k at a time.
@@ -14,8 +15,8 @@
 
 namespace minidnn {
 
-// The tile of a block, and how warps divide it. kMinBlocks: blocks that an SM should hold, which limits the registers of
-// a thread.
+// The tile of a block, and how warps divide it. kMinBlocks: blocks that an SM should hold, which limits the registers
+// of a thread.
 template <int kTileM, int kTileN, int kWarpsAlongM, int kWarpsAlongN, int kSlices, int kMinBlocks> struct MmaTile {
   static constexpr int kM = kTileM, kN = kTileN, kWarpsN = kWarpsAlongN, kStages = kSlices, kBlocks = kMinBlocks;
   static constexpr int kThreads = 32 * kWarpsAlongM * kWarpsAlongN;

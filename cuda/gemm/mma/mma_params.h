@@ -54,7 +54,7 @@ struct GatherOperand {
 constexpr uint32_t kMaxTapBits = 30;
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;  // kNothing overlaps both
 
-// The functions below have no branches: they run in the main loop, in a few warps for which the others wait.
+// The functions below have no branches: a few warps call them in the main loop while the other warps wait.
 MINIDNN_HD uint32_t tap_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) bits |= uint32_t(w.taps[j] != 0) << ((w.first_bit[j] + d.at[j]) & 31);
@@ -118,7 +118,7 @@ struct MmaParams {
   // bytes and those of the operand are along k, it has one for each 16 bytes of k.
   uint32_t group_slices = 0, first_b = 0;
 };
-constexpr uint32_t kNoCarry = 1u << 31;  // inner_slices: digit 2 never changes
+constexpr uint32_t kNoCarry = 1u << 31;  // value of inner_slices: digit 2 never changes
 // tiles of m that are traversed together over all tiles of n: they share operands in the L2
 constexpr uint32_t kTilesOfGroup = 16;
 

@@ -28,7 +28,8 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
-  uint32_t from_row, from_k, to;  // of the first copy: the addresses of its entries, and its offset in a slice
+  uint32_t from_row, from_k,
+      to;  // the addresses of the entries of this thread's first copy, and the offset of that copy in a slice
   SimtEntry fixed, varying[kPerStep];
 
   __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The epilogue of simt/kernel.cu: the sums of a tile pass through shared memory, and blocks of a cluster that have split
-// k add up theirs.
+// The epilogue of simt/kernel.cu: the sums of a tile pass through shared memory, and blocks of a cluster that have
+// split k add up theirs.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/ptx/cluster.cuh"

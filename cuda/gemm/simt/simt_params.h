@@ -58,7 +58,7 @@ template <int kTileM, int kTileN> struct SimtShared {
   };
   Slice slice[kSimtStages];
   SimtEntry a_row[kTileM], b_row[kTileN];
-  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers
+  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of entries
 };
 
 // After the main loop, the same memory holds (behind `block`) the sums that are to be stored, contiguous in the order
@@ -135,7 +135,7 @@ enum SimtFlag : uint32_t {
 
 constexpr int kSimtPhases = 4;
 struct SimtParams {
-  SimtPhase phase[kSimtPhases];  // phases of backward_data; else one
+  SimtPhase phase[kSimtPhases];  // the number of phases of backward_data; 1 for other problems
   GemmIndex32 batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
   int64_t y_split = 0;  // bytes from the sums of one split of k to those of the next

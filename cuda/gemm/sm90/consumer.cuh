@@ -63,9 +63,9 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
   const Sm90Pipeline<Traits>& ring;
-  const uint32_t offset_a;                              // of this warpgroup's rows in a, in bytes
+  const uint32_t offset_a;                              // the byte offset of this warpgroup's rows in a
   const uint32_t first_b;                               // the address of b in stage 0
-  uint32_t address_a;                                   // kTransposeA: of this lane's rows in stage 0
+  uint32_t address_a;                                   // kTransposeA: the address of this lane's rows in stage 0
   uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];  // kTransposeA: operand a of a stage
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
@@ -78,7 +78,7 @@ template <class Traits> struct Sm90MainLoop {
   }
 
   // Sums up a tile over k. The stages of the tile begin at `next`. Afterwards, `next` is the stage behind them, and all
-  // but the last stage are released; wait() releases it. Returns the last stage.
+  // but the last stage are released. Returns the last stage, for finish().
   __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,
                                           Sm90Accumulators<Traits>& acc) {
     int previous = 0, sum_begin = t.k_begin;

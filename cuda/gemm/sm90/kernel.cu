@@ -42,7 +42,7 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   const uint32_t lines =
       ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
   const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
-  constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;  // of each block of 64 rows that this thread stores
+  constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;  // sums that this thread stores of each block of 64 rows
   const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
   uint32_t n = uint32_t(t.n * Traits::kTileN);
   if constexpr (Traits::kSplit > 1) {
@@ -97,7 +97,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   constexpr int kBlocksOfTile = kCluster * kSplit;
   const Sm90TileScheduler scheduler(int(blockIdx.x) / kBlocksOfTile, int(gridDim.x) / kBlocksOfTile);
   if (group == 0) {
-    // From 168 registers a thread (384 threads), or from 128 (512 threads).
+    // The launch gives each thread 168 registers (384 threads) or 128 (512 threads).
     setmaxnreg_dec<kTransposeB ? 64 : 40>();
     if (threadIdx.x == 0) {
       sm90_load_tiles(p, ring, scheduler);

@@ -106,7 +106,7 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // one for each launch, without the maps
+  std::vector<Sm90Problem> problems;  // one for each launch; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
   std::optional<SplitKReduce> split_k_reduce;  // if k is split and not added in a cluster
   cuda::LaunchConfig config;

@@ -25,7 +25,7 @@ struct Sm90Operand {
   // tile: coordinate step of each tap digit; digit 2 is the map's dimension 1, digits 0 and 1 are its dimension 2
   int32_t tap_step[3]{};
   int32_t corner[3]{}, position_step[3]{};  // pixels: the coordinate of position 0, and its step for each position
-  int32_t offset_step[3]{};                 // pixels: how far the im2col offset moves from one tap to the next
+  int32_t offset_step[3]{};                 // pixels: the step of the im2col offset from one tap to the next
 };
 
 // What differs between the phases of a problem: the taps, the first tap's coordinates, and the output.
@@ -33,7 +33,7 @@ struct Sm90Phase {
   GemmOutputBounds bounds;
   int32_t taps[3]{1, 1, 1};
   int32_t blocks = 0;  // blocks of k, over all taps
-  // added to channels. A phase without taps has one block of k; k_shift moves it out of bounds, where TMA loads zeros
+  // Added to channels. A phase without taps has one block of k; k_shift moves it out of bounds, where TMA loads zeros.
   int32_t k_shift = 0;
   int32_t a_tap[2]{}, b_tap[2]{};        // tile: the first tap's coordinates
   int32_t a_offset[3]{}, b_offset[3]{};  // pixels: the first tap's offset

@@ -131,7 +131,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
     out.device.corner[j] = int32_t(lower[j]);
     out.device.position_step[j] = int32_t(step);
     out.device.offset_step[j] = int32_t(tap_reach(w, j));
-    const int dim = 3 - j;  // W is 1
+    const int dim = 3 - j;  // the map's dimension; W is dimension 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);

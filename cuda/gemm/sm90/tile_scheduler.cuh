@@ -38,8 +38,8 @@ __device__ __forceinline__ Sm90WorkTile sm90_work_tile(const Sm90Problem& p, int
   return t;
 }
 
-// The tile indices of cluster `first` of `clusters`: first, 2 clusters - 1 - first, 2 clusters + first, 4 clusters - 1 -
-// first and so on. The phases of backward_data are sorted with their longest tiles first. In this order, no cluster
+// The tile indices of cluster `first` of `clusters`: first, 2 clusters - 1 - first, 2 clusters + first, 4 clusters - 1
+// - first and so on. The phases of backward_data are sorted with their longest tiles first. In this order, no cluster
 // always gets the longer tiles.
 struct Sm90TileScheduler {
   int index, step, clusters;

@@ -36,7 +36,7 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
   const Sm90Operand& o;
   const int32_t (&first_tap)[2], (&first_offset)[3];
   int row, batch, row_in_tile;                                      // the first row that this block loads
-  int image, position[3];                                           // pixels_along_k: of the first row
+  int image, position[3];                                           // pixels_along_k: those of the first row
   int chunk_channel[kRows / kK + 1], chunk_tap[kRows / kK + 1][3];  // pixels_along_rows: of each chunk of kK rows
 
   __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,

@@ -7,10 +7,10 @@ namespace minidnn {
 
 constexpr int kTf32Dimensions = 5;
 
-// The layout x of a tensor that is read, and the layout y of its three terms that are written. Dimensions are listed from
-// the innermost outwards; strides are in elements.
+// The layout x of a tensor that is read, and the layout y of its three terms that are written. Dimensions are listed
+// from the innermost outwards; strides are in elements.
 struct Tf32SplitParams {
-  uint32_t items = 0;  // vectors, or elements
+  uint32_t items = 0;  // the number of vectors that are read
   FastDivmod size[kTf32Dimensions];
   int64_t x[kTf32Dimensions]{}, y[kTf32Dimensions]{};
   int64_t term_stride = 0;

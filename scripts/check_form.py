@@ -37,6 +37,7 @@ LARGER = {
     "cuda/conv/first_layer/first_layer.cu": {"conv_first_layer"},
     "cuda/conv/first_layer/first_layer_filter.cu": {"conv_first_layer_filter"},
     "cuda/conv/winograd/winograd.cu": {"winograd_output"},
+    "cuda/gemm/simt/kernel.cu": {"simt_gemm"},
     "cuda/layer_norm/persistent_rows.cu": {"layer_norm_rows_backward"},
     "cuda/lrn/sliding_window.cuh": {"run"},
     "cuda/transform/tiled.cu": {"transform_tiled"},

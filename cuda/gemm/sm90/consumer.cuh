@@ -73,8 +73,7 @@ template <class Traits> struct Sm90MainLoop {
         offset_a(Traits::kPingPong ? 0 : warpgroup * Traits::kRows * 128),
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
-    asm volatile(""
-                 : "+r"(address_a));  // keeps the address in a register; otherwise it is computed again for each stage
+    asm volatile("" : "+r"(address_a));  // keeps it in a register; not computed again for each stage
   }
 
   // Sums up a tile over k. The stages of the tile begin at `next`. Afterwards, `next` is the stage behind them, and all

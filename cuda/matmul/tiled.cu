@@ -11,7 +11,7 @@
 namespace minidnn {
 
 constexpr int kThreads = 256, kTileK = 16;
-// elements: fewer bank conflicts for threads that store down a slice, and vectors of 16 bytes stay aligned
+// elements of padding: fewer bank conflicts for threads that store down a slice; vectors of 16 bytes stay aligned
 constexpr int kPad = 4;
 
 // Loads slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], with zeros beyond the edges.
@@ -141,7 +141,7 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
       if (row + i < s.m && column + j < s.n)
         epilogue.store(p.activation, shared[i * kSumPitch + j], row + i, column + j);
     }
-    __syncthreads();  // before the next tile's slices
+    __syncthreads();  // all threads have read the sums; the next tile's slices overwrite them
   }
 }
 

@@ -20,8 +20,8 @@ OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
     for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
     return d;
   };
-  auto bring = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other,
-                   bool copied = false) {
+  auto copy_if_needed = [&](TensorDesc MatmulProblem::* tensor, const void* MatmulArgs::* data, int k, int other,
+                            bool copied = false) {
     const TensorDesc& d = p.*tensor;
     const TensorDesc matrix = matrix_of(d);
     if (fits_tma(matrix, k) || (!copied && fits_tma(matrix, other))) return;
@@ -35,10 +35,10 @@ OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
     order.push_back(inner);
     r.copy(tensor, data, tma_layout(d, order));
   };
-  bring(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
+  copy_if_needed(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
   // Transposing TF32 in the main loop takes longer than a copy if the other operand has many rows.
-  bring(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
-        p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
+  copy_if_needed(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
+                 p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
   return r;
 }
 GemmArgs Wgmma::product_args(const MatmulProblem&, const MatmulArgs& a) const { return gemm_args(a); }

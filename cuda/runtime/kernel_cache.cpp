@@ -64,18 +64,14 @@ bool read_file(const fs::path& path, std::string& text, struct stat& info) {
   if (file < 0) return false;
   bool good = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
   text.clear();
-  for (char part[1 << 16]; good;) {
-    const ssize_t n = read(file, part, sizeof part);
+  for (char block[1 << 16]; good;) {
+    const ssize_t n = read(file, block, sizeof block);
     if (n == 0) break;
-    if (n > 0) text.append(part, size_t(n));
+    if (n > 0) text.append(block, size_t(n));
     else good = errno == EINTR;
   }
   close(file);
   return good;
-}
-bool read_file(const fs::path& path, std::string& text) {
-  struct stat info;
-  return read_file(path, text, info);
 }
 
 // Returns "" for a file or folder that only this user may write: a cubin is code.
@@ -105,7 +101,8 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     std::string name(rest.substr(0, rest.find('"')));
     auto [entry, fresh] = headers.try_emplace(name);
     if (!fresh) continue;
-    MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second), from, " includes \"", name,
+    struct stat info;
+    MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
     follow(entry->second, name, root, headers);  // references into a std::map stay valid while it grows
   }
@@ -119,7 +116,7 @@ std::vector<std::string> options_of(const KernelSpec& spec, const std::string& a
 }
 
 // The length prefix distinguishes ("ab", "c") from ("a", "bc").
-void append_field(std::string& all, const std::string& part) { all += cat(part.size(), ':') + part; }
+void append_field(std::string& all, const std::string& field) { all += cat(field.size(), ':') + field; }
 
 std::string key_of(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
   std::string all;
@@ -167,9 +164,9 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
 // Returns "", or why the file could not be written.
 std::string write_entry(const fs::path& path, const std::string& key, const Cubin& cubin) {
   static std::atomic<int> count{0};
-  std::string aside = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
+  std::string temporary = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
   std::string bytes = entry_head(key, cubin.kernel_name, cubin.code) + cubin.code;
-  int file = open(aside.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+  int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   bool good = file >= 0;
   for (size_t done = 0; good && done < bytes.size();) {
     ssize_t n = write(file, bytes.data() + done, bytes.size() - done);
@@ -178,10 +175,10 @@ std::string write_entry(const fs::path& path, const std::string& key, const Cubi
   }
   good = good && fsync(file) == 0;
   if (file >= 0) good = close(file) == 0 && good;
-  good = good && rename(aside.c_str(), path.c_str()) == 0;
+  good = good && rename(temporary.c_str(), path.c_str()) == 0;
   if (good) return "";
   std::string why = cat(path.string(), " can not be written: ", std::strerror(errno));
-  if (file >= 0) unlink(aside.c_str());
+  if (file >= 0) unlink(temporary.c_str());
   return why;
 }
 
@@ -209,8 +206,8 @@ std::string open_cache_folder() {
   return "";
 }
 
-// Deletes the least recently used entries until the rest fits. It only considers files that look like cache entries,
-// two levels deep.
+// Deletes the least recently used entries until the size of the folder is within its limit. It considers only files
+// that look like cache entries, two levels deep.
 void trim(const fs::path& folder) {
   struct Entry {
     fs::file_time_type used;
@@ -249,11 +246,12 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
   return made;
 }
 
-// Looks beyond the memory: packaged cubins, then disk, then the compiler. With `anew` it uses only the compiler.
-Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
+// Obtains a cubin that is not in memory: from the packaged cubins, else the disk cache, else the compiler. With
+// `recompiled`, only the compiler is used.
+Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
-  if (!anew) {
+  if (!recompiled) {
     if (auto packaged = read_entry(fs::path(state().root) / "cubins" / arch / file, key, true)) {
       packaged->origin = "packaged";
       return packaged;
@@ -267,7 +265,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool anew) {
     log(cat("kernels for ", arch, " are kept in memory only: ", folder.string(), ": ", why));
     return compile(sources, spec, arch);
   }
-  if (!anew) {
+  if (!recompiled) {
     if (auto stored = read_entry(path, key, false)) {
       utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // mark as used now: trim() sorts by this time
       stored->origin = "disk";
@@ -292,7 +290,7 @@ void count(const Cubin& cubin) {
 
 // Looks in the memory first. The first caller obtains the cubin, and concurrent callers wait for it. A failure is not
 // cached.
-Result shared(const KernelSpec& spec, const std::string& arch, bool anew) {
+Result shared(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   State& s = state();
   std::string id = identity(spec);
   append_field(id, arch);
@@ -300,7 +298,7 @@ Result shared(const KernelSpec& spec, const std::string& arch, bool anew) {
   {
     std::unique_lock lock(s.mutex);
     auto [entry, fresh] = s.cubins.try_emplace(id);
-    if (!fresh && !anew) {
+    if (!fresh && !recompiled) {
       ++s.stats.memory;
       std::shared_future<Result> made = entry->second;
       lock.unlock();
@@ -309,7 +307,7 @@ Result shared(const KernelSpec& spec, const std::string& arch, bool anew) {
     entry->second = promise.get_future().share();
   }
   try {
-    Result made = obtain(spec, arch, anew);
+    Result made = obtain(spec, arch, recompiled);
     count(*made);
     promise.set_value(made);
     return made;
@@ -329,7 +327,7 @@ void set_package_folder(std::string root) { state().root = std::move(root); }
 
 std::string identity(const KernelSpec& spec) {
   std::string id;
-  for (const std::string* part : {&spec.file, &spec.kernel, &spec.generated}) append_field(id, *part);
+  for (const std::string* field : {&spec.file, &spec.kernel, &spec.generated}) append_field(id, *field);
   for (const std::string& option : spec.options) append_field(id, option);
   append_field(id, cat(spec.min_arch));
   return id;
@@ -347,7 +345,6 @@ Sources sources_of(const KernelSpec& spec) {
 std::string cache_key(const KernelSpec& spec, const std::string& arch) { return key_of(sources_of(spec), spec, arch); }
 
 Result cubin(const KernelSpec& spec, const std::string& arch) { return shared(spec, arch, false); }
-
 Result recompile(const KernelSpec& spec, const std::string& arch) { return shared(spec, arch, true); }
 
 std::string arch_for(const KernelSpec& spec, int device_arch) {

@@ -51,7 +51,7 @@ CacheStats cache_stats();
 
 std::string identity(const KernelSpec&);  // the whole spec as one string, for use as a map key
 
-// The parts, for tests and tools.
+// What NVRTC reads for a kernel. Tests and tools use it.
 struct Sources {
   std::string program;                         // #include of the spec's file, followed by its generated code
   std::map<std::string, std::string> headers;  // name -> text: every quoted #include, followed recursively

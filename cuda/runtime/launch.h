@@ -24,7 +24,7 @@ struct Kernel {
   mutable std::atomic<int> smem_limit{0};  // dynamic shared memory allowed so far; only load_kernel() raises it
 
   static constexpr int kMaxParameters = 16;
-  // -1: the driver can not tell the parameters, and launch() trusts its caller.
+  // -1 if the driver can not list the parameters. launch() then does not check them.
   int parameter_count = -1;
   size_t parameter_bytes[kMaxParameters]{};
 };

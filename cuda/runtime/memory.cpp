@@ -93,7 +93,7 @@ class GpuMemory final : public Memory {
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
-      driver().cuMemFree(address(p));  // frees pool memory too, and then waits for nothing
+      driver().cuMemFree(address(p));  // frees memory of a pool, too; for such memory it does not synchronise
     } catch (const Error&) {}
   }
 

@@ -41,26 +41,26 @@ static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blo
   if (elements > covered) fail(cat(blocks, " blocks cover ", covered, " of ", elements, " elements"));
 }
 
-// y of the whole problem; the parts of a split are added up. Sums only: no bias, no activation.
+// y of the whole problem; the sums of all splits are added up. Sums only: no bias, no activation.
 static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& config) {
   const SimtLaunches l = simt_launches(task, config);
-  const SplitKWorkspace layout(l.of_parts);
-  std::vector<float> parts(l.parts ? size_t(config.splits * layout.part_stride) : 0, 1e9f);
+  const SplitKWorkspace layout(l.reduced);
+  std::vector<float> sums(l.to_workspace ? size_t(config.splits * layout.partition_stride) : 0, 1e9f);
   for (size_t i = 0; i < l.params.size(); ++i) {
     SimtParams p = l.params[i];
     p.args = args;
-    if (l.parts) p.args.y = parts.data();
+    if (l.to_workspace) p.args.y = sums.data();
     if (l.exchanged) std::swap(p.args.a, p.args.b);
     simulate(p, config.tile, l.blocks[i]);
   }
-  if (!l.parts) return;
-  const GemmView& v = l.of_parts;
+  if (!l.to_workspace) return;
+  const GemmView& v = l.reduced;
   for (int64_t batch = 0; batch < v.batch.size; ++batch)
     for (int64_t m = 0; m < v.m.size; ++m)
       for (int64_t n = 0; n < v.n.size; ++n) {
         float sum = 0;
         for (int64_t s = 0; s < config.splits; ++s)
-          sum += parts[size_t(s * layout.part_stride + (batch * v.m.size + m) * layout.columns + n)];
+          sum += sums[size_t(s * layout.partition_stride + (batch * v.m.size + m) * layout.columns + n)];
         static_cast<float*>(
             args.y)[v.y_offset + offset_of(v.y_batch, coordinates_of(v.batch, batch)) +
                     offset_of(v.y_m, coordinates_of(v.m, m)) + offset_of(v.y_n, coordinates_of(v.n, n))] = sum;

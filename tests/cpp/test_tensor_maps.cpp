@@ -79,7 +79,7 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
   const void* data[2] = {args.a, args.b};
   const int64_t sizes[2] = {size_a, size_b};
   for (const Sm90Phase& p : low.phases) {
-    const GemmPart& part = low.phases.size() == 1 ? o.part : p.part;
+    const GemmOutputBounds& bounds = low.phases.size() == 1 ? o.bounds : p.bounds;
     const Fetch a{
         low, low.a, p.a_tap, p.a_offset, static_cast<const float*>(data[low.exchanged]), sizes[low.exchanged]};
     const Fetch b{
@@ -91,7 +91,7 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
                                 at_batch = coordinates_of(o.batch, batch);
           bool exists = store == GemmStore::phases ? m < o.m.size : n < o.n.size && at_n.at[kDigits - 1] < o.n_limit;
           for (int j = 0; j < kDigits; ++j)
-            exists = exists && (store == GemmStore::phases ? at_n : at_m).at[j] < part.limit[j];
+            exists = exists && (store == GemmStore::phases ? at_n : at_m).at[j] < bounds.limit[j];
           if (!exists) continue;
           float sum = 0;
           for (int64_t i = 0; i < p.taps[0] * p.taps[1] * p.taps[2]; ++i) {
@@ -101,7 +101,7 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
               sum += a(m, batch, tap, k) * b(n, batch, tap, k);
           }
           const int64_t at =
-              part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m) + offset_of(o.y_n, at_n);
+              bounds.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m) + offset_of(o.y_n, at_n);
           if (vectors && (offset_of(o.y_m, at_m) != m || (at - m) % 4)) return fail(what + ": a vector is torn");
           if (uint64_t(at) >= y.size()) return fail(what + ": writes outside y");
           y[size_t(at)] += sum;

@@ -150,7 +150,7 @@ __global__ void __launch_bounds__(384, 1)
       wgmma_commit_group();
       wgmma_wait_group<0>();
       warpgroup_fence_operand(sums);
-      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.part, args, 0,
+      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.bounds, args, 0,
                                                                         start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
       if ((at < p.positions && sums[0] != sums[0]) || (at + 8 < p.positions && sums[2] != sums[2])) {

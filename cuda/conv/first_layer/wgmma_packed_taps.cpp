@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_packed_taps: convolutions over images of up to eight channels, as in first layers, by the tensor-core
-// main loop of sm_90a (cuda/gemm/sm90/kernel.cuh). x is copied once, with its padding and with channels rounded up. In
+// main loop of sm_90a (cuda/gemm/sm90/kernel.cu). x is copied once, with its padding and with channels rounded up. In
 // the copy, the taps of a line of the window are contiguous: they become the channels of an image whose windows are one
 // tap wide and whose columns overlap.
 #include "cpp/conv/conv.h"

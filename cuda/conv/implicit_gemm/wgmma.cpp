@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma: implicit GEMM by the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cuh). Pixels are loaded
+// cuda.conv.wgmma: implicit GEMM by the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). Pixels are loaded
 // by im2col tensor maps, so no im2col matrix is written to memory. x and dy are copied to NHWC if TMA cannot read them
 // in place, and filters to a layout in which the summed dimension is contiguous. Results are written in their own
 // layout.

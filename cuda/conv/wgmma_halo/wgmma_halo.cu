@@ -5,7 +5,7 @@
 // the same tile starting one row later: the swizzle depends on addresses only, so a wgmma matrix may start at any row.
 //
 // Counted for 64 channels, 64 filters, a 3 x 3 window and a line of 64 positions, for which tensor cores need 1152
-// clocks: an implicit GEMM (cuda/gemm/sm90/kernel.cuh) loads 9 x 16 KB from L2 in 2500 clocks; this kernel loads 16.5
+// clocks: an implicit GEMM (cuda/gemm/sm90/kernel.cu) loads 9 x 16 KB from L2 in 2500 clocks; this kernel loads 16.5
 // KB in 280 clocks. Measured over 512 x 512 (docs/notes/conv.md): y takes 114 us, the implicit GEMM 195 us, memory
 // traffic alone about 95 us.
 #include "cpp/core/half.h"

@@ -29,7 +29,8 @@ __device__ __forceinline__ void cluster_sync_relaxed() {
   cluster_arrive_relaxed();
   cluster_wait();
 }
-// The address in the shared memory of `block` of the variable that is at `address` in this block's.
+// `address` is that of a variable in this block's shared memory. Returns the address of the same variable in the
+// shared memory of `block`.
 __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t block) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));

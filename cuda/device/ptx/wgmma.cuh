@@ -11,7 +11,7 @@
 
 namespace minidnn {
 
-// wgmma_fence() comes before the first product that reads registers which other code has written.
+// wgmma_fence() is called before the first product that reads registers which other code has written.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending> __device__ __forceinline__ void wgmma_wait_group() {

@@ -26,7 +26,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   o.m = v.m;
   o.n = v.n;
   o.batch = v.batch;
-  o.part.y_offset = v.y_offset;
+  o.bounds.y_offset = v.y_offset;
   o.y_m = v.y_m;
   o.y_n = v.y_n;
   o.y_batch = v.y_batch;
@@ -44,7 +44,7 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   join(o.m, {&o.y_m, &o.c_m, o.bias_by_row ? &o.bias : &none});
   join(o.n, {&o.y_n, &o.c_n, o.bias_by_row ? &none : &o.bias});
   join(o.batch, {&o.y_batch, &o.c_batch, &o.bias_batch});
-  std::ranges::copy(o.m.digit, o.part.limit);
+  std::ranges::copy(o.m.digit, o.bounds.limit);
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
   // Whether `count` neighbours along n (or m), from a multiple of `count` on, are contiguous for all values of the
@@ -57,16 +57,16 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
       all = all && across.of[j] % count == 0 && b.of[j] % count == 0 && (j == last || along.of[j] % count == 0);
     return all;
   };
-  const int64_t item = int64_t(itemsize(y)), offset = o.part.y_offset;
+  const int64_t item = int64_t(itemsize(y)), offset = o.bounds.y_offset;
   const bool aligned = alignment >= min_of(8 * item, int64_t(16));
   o.y_vectors = aligned && neighbours(8, o.n, o.n_limit, o.y_n, o.y_m, o.y_batch, offset);
   o.c_vectors = has_c && aligned && neighbours(8, o.n, o.n_limit, o.c_n, o.c_m, o.c_batch, 0);
   o.bias_along_n = !has_bias || (!o.bias_by_row && o.bias.of[kDigits - 1] == 1);
   o.y_transposed = item == 2 && alignment >= 8 && !has_c && o.bias_along_n && o.n.first == kDigits - 1 &&
-                   neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
+                   neighbours(4, o.m, o.bounds.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset);
   o.y_columns = y == DType::float32 && alignment >= 16 && (!has_bias || o.bias_by_row) &&
-                neighbours(4, o.m, o.part.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset) &&
-                (!has_c || neighbours(4, o.m, o.part.limit[kDigits - 1], o.c_m, o.c_n, o.c_batch, 0));
+                neighbours(4, o.m, o.bounds.limit[kDigits - 1], o.y_m, o.y_n, o.y_batch, offset) &&
+                (!has_c || neighbours(4, o.m, o.bounds.limit[kDigits - 1], o.c_m, o.c_n, o.c_batch, 0));
   return o;
 }
 

@@ -8,7 +8,7 @@ namespace minidnn {
 
 // The output of one view: its offset in y, and how many of each digit of m exist (digits may be rounded up). For
 // GemmStore::phases, the limits are those of n.
-struct GemmPart {
+struct GemmOutputBounds {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};
 };
@@ -29,7 +29,7 @@ struct GemmOutput {
   GemmIndex m, n, batch;
   FastDivmod m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
   int64_t n_limit = 0;  // how much of n's last digit exists; the digit itself may be rounded up
-  GemmPart part;
+  GemmOutputBounds bounds;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
   int64_t bias_by_row = 0;   // 1: the bias has one element for each m, else for each n
   int64_t bias_along_n = 0;  // 1: neighbouring columns have neighbouring elements of the bias, or there is no bias

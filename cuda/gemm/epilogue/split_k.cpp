@@ -6,30 +6,31 @@
 namespace minidnn {
 namespace {
 
-KernelSpec spec(DType type, DType y, Activation activation, int share) {
-  return {"cuda/gemm/epilogue/split_k.cu", cat("minidnn::gemm_add_parts<", cuda_name(type), ", ", cuda_name(y),
-                                               ", minidnn::Activation::", name(activation), ", ", share, ">")};
+KernelSpec spec(DType type, DType y, Activation activation, int threads) {
+  return {"cuda/gemm/epilogue/split_k.cu", cat("minidnn::gemm_split_k_reduce<", cuda_name(type), ", ", cuda_name(y),
+                                               ", minidnn::Activation::", name(activation), ", ", threads, ">")};
 }
 
-// The number of threads that add the parts of one place: several if there are too few places to fill the device.
-int share_of(const SplitSums& s, const Device& d) {
-  return s.count >= 16 && s.part_stride < int64_t(512) * d.sm_count ? 8 : 1;
+// The number of threads that add up the partitions of one quad: several if there are too few quads to fill the device.
+int threads_of_quad(const SplitKPartitions& s, const Device& d) {
+  return s.count >= 16 && s.partition_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }
 
 }  // namespace
 
 SplitKWorkspace::SplitKWorkspace(const GemmView& v, bool by_columns) {
   const int64_t rows = by_columns ? v.n.size : v.m.size;
-  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) * 8;  // eight: the widest stores of the epilogue
-  part_stride = columns * rows * v.batch.size;
-  GemmView parts;
-  parts.m.size = parts.m.digit[3] = rows;
-  parts.n.size = parts.n.digit[3] = columns;
-  parts.batch.size = parts.batch.digit[3] = v.batch.size;
-  parts.y_m.of[3] = columns;
-  parts.y_n.of[3] = 1;
-  parts.y_batch.of[3] = columns * rows;
-  output = output_of(by_columns ? transposed(parts) : parts, DType::float32, 16, false, false);
+  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) *
+            8;  // the widest stores of the epilogue have eight columns
+  partition_stride = columns * rows * v.batch.size;
+  GemmView sums;
+  sums.m.size = sums.m.digit[3] = rows;
+  sums.n.size = sums.n.digit[3] = columns;
+  sums.batch.size = sums.batch.digit[3] = v.batch.size;
+  sums.y_m.of[3] = columns;
+  sums.y_n.of[3] = 1;
+  sums.y_batch.of[3] = columns * rows;
+  output = output_of(by_columns ? transposed(sums) : sums, DType::float32, 16, false, false);
 }
 
 SplitKReduce::SplitKReduce(const GemmTask& t, const GemmOutput& whole, int64_t columns, int64_t splits, const Device& d)
@@ -37,12 +38,12 @@ SplitKReduce::SplitKReduce(const GemmTask& t, const GemmOutput& whole, int64_t c
   sums_.columns = FastDivmod(columns / 4);
   sums_.rows = FastDivmod(whole.m.size);
   sums_.count = splits;
-  sums_.part_stride = columns / 4 * whole.m.size * whole.batch.size;
-  sums_.places = uint32_t(sums_.part_stride);
-  const int share = share_of(sums_, d);
-  kernel_ = cuda::load_kernel(spec(t.type, t.y, t.activation, share), d.place.index);
+  sums_.partition_stride = columns / 4 * whole.m.size * whole.batch.size;
+  sums_.quads = uint32_t(sums_.partition_stride);
+  const int threads = threads_of_quad(sums_, d);
+  kernel_ = cuda::load_kernel(spec(t.type, t.y, t.activation, threads), d.place.index);
   launch_.block = {256};
-  launch_.grid = {unsigned(ceil_div(sums_.part_stride, int64_t(256 / share)))};
+  launch_.grid = {unsigned(ceil_div(sums_.partition_stride, int64_t(256 / threads)))};
   launch_.programmatic = d.arch >= 90;
 }
 
@@ -50,16 +51,16 @@ SplitKReduce::SplitKReduce(const GemmTask& t, const GemmView& v, int64_t splits,
     : SplitKReduce(t, output_of(v, t.y, t.alignment, t.has_c, t.has_bias), SplitKWorkspace(v).columns, splits, d) {}
 
 void SplitKReduce::run(const GemmArgs& args, const void* workspace, Stream stream) const {
-  SplitSums sums = sums_;
-  sums.parts = static_cast<const float*>(workspace);
+  SplitKPartitions sums = sums_;
+  sums.sums = static_cast<const float*>(workspace);
   cuda::launch(*kernel_, launch_, stream, output_, args, sums);
 }
 
-std::vector<KernelSpec> add_parts_kernels() {
+std::vector<KernelSpec> split_k_reduce_kernels() {
   std::vector<KernelSpec> all;
   for (DType type : {DType::float32, DType::float16, DType::bfloat16})
     for (Activation a : {Activation::identity, Activation::relu})
-      for (int share : {1, 8}) all.push_back(spec(type, type, a, share));
+      for (int threads : {1, 8}) all.push_back(spec(type, type, a, threads));
   return all;
 }
 

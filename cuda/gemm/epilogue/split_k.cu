@@ -1,44 +1,44 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second pass of a product whose k was split: adds the parts of each element of y in the order of the splits and
-// applies the epilogue.
-// Block: 256 threads. A place is four columns of a row. kShare threads of a block add the parts of one place, each
-// every kShare-th part; their sums are then added through shared memory. kShare > 1 is for small results with many
-// parts.
-// Bytes: reads every part once.
+// The second pass of a product whose k was split: adds the sums of all splits (partitions) for each element of y, in
+// the order of the splits, and applies the epilogue.
+// Block: 256 threads. A quad is four columns of a row.
+// kThreadsOfQuad threads of a block add up the partitions of one quad, each every kThreadsOfQuad-th partition; their
+// sums are then added through shared memory. More than one thread is for small results with many partitions.
+// Bytes: reads every partition once, and writes y once.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"
 #include "cuda/gemm/epilogue/split_k_params.h"
 
 namespace minidnn {
 
-template <class T, class Y, Activation kActivation, int kShare>
+template <class T, class Y, Activation kActivation, int kThreadsOfQuad>
 __global__ void __launch_bounds__(256)
-    gemm_add_parts(const __grid_constant__ GemmOutput o, const __grid_constant__ GemmArgs args,
-                   const __grid_constant__ SplitSums s) {
-  constexpr int kPlaces = 256 / kShare;
-  __shared__ float4 shared[kShare > 1 ? 256 : 1];
+    gemm_split_k_reduce(const __grid_constant__ GemmOutput o, const __grid_constant__ GemmArgs args,
+                        const __grid_constant__ SplitKPartitions s) {
+  constexpr int kQuads = 256 / kThreadsOfQuad;
+  __shared__ float4 shared[kThreadsOfQuad > 1 ? 256 : 1];
   griddep_wait();
-  const int place = threadIdx.x % kPlaces, share = threadIdx.x / kPlaces;
-  const uint32_t i = blockIdx.x * kPlaces + place, row = s.columns.quotient(i), n = (i - row * s.columns.divisor) * 4;
-  const bool exists = i < s.places;
+  const int quad = threadIdx.x % kQuads, first = threadIdx.x / kQuads;
+  const uint32_t i = blockIdx.x * kQuads + quad, row = s.columns.quotient(i), n = (i - row * s.columns.divisor) * 4;
+  const bool exists = i < s.quads;
   float4 sum = {0, 0, 0, 0};
   if (exists) {
-    const float4* from = reinterpret_cast<const float4*>(s.parts) + i;
+    const float4* from = reinterpret_cast<const float4*>(s.sums) + i;
 #pragma unroll 4
-    for (int part = share; part < s.count; part += kShare) {
-      const float4 v = from[part * s.part_stride];
+    for (int partition = first; partition < s.count; partition += kThreadsOfQuad) {
+      const float4 v = from[partition * s.partition_stride];
       sum.x += v.x;
       sum.y += v.y;
       sum.z += v.z;
       sum.w += v.w;
     }
   }
-  if constexpr (kShare > 1) {
+  if constexpr (kThreadsOfQuad > 1) {
     shared[threadIdx.x] = sum;
     __syncthreads();
-    if (share > 0) return;
-    for (int j = 1; j < kShare; ++j) {
-      const float4 v = shared[j * kPlaces + place];
+    if (first > 0) return;
+    for (int j = 1; j < kThreadsOfQuad; ++j) {
+      const float4 v = shared[j * kQuads + quad];
       sum.x += v.x;
       sum.y += v.y;
       sum.z += v.z;
@@ -49,7 +49,7 @@ __global__ void __launch_bounds__(256)
   const uint32_t batch = s.rows.quotient(row), m = row - batch * s.rows.divisor;
   const GemmCoordinates32 at_batch = coordinates_of(o.batch_divisor, batch);
   const GemmCoordinates32 at_m = coordinates_of(o.m_divisor, m);
-  const int64_t y_row = o.part.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
+  const int64_t y_row = o.bounds.y_offset + offset_of(o.y_batch, at_batch) + offset_of(o.y_m, at_m);
   const int64_t c_row = offset_of(o.c_batch, at_batch) + offset_of(o.c_m, at_m);
   const int64_t bias_row = offset_of(o.bias_batch, at_batch) + (o.bias_by_row ? offset_of(o.bias, at_m) : 0);
   const float sums[4] = {sum.x, sum.y, sum.z, sum.w};

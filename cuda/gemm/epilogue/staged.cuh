@@ -45,6 +45,13 @@ template <int kRows, int kColumns> struct WarpSums {
   }
 };
 
+// The tile of a warp: its matrix, its first row and column, its shared memory, and the offsets of its rows.
+struct StagedTile {
+  uint32_t batch, m, n;
+  char* memory;  // StagedEpilogue::kBytes of shared memory
+  const OutRow* rows;
+};
+
 template <class T, int kRows, int kColumns> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
@@ -52,20 +59,19 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
   static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
 
-  // The epilogue of the warp's rows from m on and columns from n on. `memory` and `rows` are those of the warp.
   __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, void* y, Activation activation,
-                            bool y_is_float32, uint32_t batch, uint32_t m, uint32_t n, char* memory, const OutRow* rows)
+                            bool y_is_float32, const StagedTile& tile)
       : o_(o),
         args_(args),
         activation_(activation),
         wide_(sizeof(T) == 4 || y_is_float32),
-        m_(m),
-        n_(n),
-        memory_(memory),
-        rows_(rows) {
+        m_(tile.m),
+        n_(tile.n),
+        memory_(tile.memory),
+        rows_(tile.rows) {
     const int64_t item = wide_ ? 4 : sizeof(T);
-    const GemmCoordinates32 at = out_coordinates(o.batch, o.batch_divisor, batch);
-    y_ = static_cast<char*>(y) + (o.part.y_offset + offset_of(o.y_batch, at)) * item;
+    const GemmCoordinates32 at = out_coordinates(o.batch, o.batch_divisor, tile.batch);
+    y_ = static_cast<char*>(y) + (o.bounds.y_offset + offset_of(o.y_batch, at)) * item;
     c_ = args.c ? static_cast<const char*>(args.c) + offset_of(o.c_batch, at) * item : nullptr;
     bias_ = args.bias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
   }

@@ -57,28 +57,32 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// The widest vectors along `index` (of rows or of k), in bytes. They must not cross a digit that is not contiguous or
-// that decides what is outside, and they start at multiples of their width.
-struct Walk {
+// An index of rows, k or the batch, its strides in an operand, and the digits that decide whether an element is outside
+// the tensor.
+struct StridedIndex {
   const GemmIndex& index;
   const GemmStrides& strides;
   bool decides[kDigits];
 };
-uint32_t width_along(const Walk& w, const Walk& other, const Walk& batch, int64_t offset, int64_t element,
-                     int64_t alignment) {
-  int64_t run = 1;  // elements that are contiguous in memory
+
+// The width in bytes of the widest vectors along `w`. A vector must not cross a digit that is not contiguous, or one
+// that decides what is outside. Vectors start at multiples of their width.
+uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
+                     int64_t element, int64_t alignment) {
+  int64_t span = 1;  // elements that are contiguous in memory
   int j = kDigits - 1;
   for (; j >= 0; --j) {
     if (w.index.digit[j] == 1) continue;
-    if (w.strides.of[j] != run || w.decides[j]) break;
-    run *= w.index.digit[j];
+    if (w.strides.of[j] != span || w.decides[j]) break;
+    span *= w.index.digit[j];
   }
   for (int64_t width = 16; width > element; width /= 2) {
     const int64_t count = width / element;
-    bool fits = run % count == 0 && offset % count == 0 && alignment % width == 0;
+    bool fits = span % count == 0 && offset % count == 0 && alignment % width == 0;
     for (int i = 0; i < kDigits; ++i) {
       fits = fits && (i > j || w.index.digit[i] == 1 || w.strides.of[i] % count == 0);
-      for (const Walk* o : {&other, &batch}) fits = fits && (o->index.digit[i] == 1 || o->strides.of[i] % count == 0);
+      for (const StridedIndex* o : {&other, &batch})
+        fits = fits && (o->index.digit[i] == 1 || o->strides.of[i] % count == 0);
     }
     if (fits) return uint32_t(width);
   }
@@ -86,7 +90,7 @@ uint32_t width_along(const Walk& w, const Walk& other, const Walk& batch, int64_
 }
 
 // The common stride of all digits, if there is one; 0 for a single element.
-std::optional<int64_t> even_step(const Walk& w) {
+std::optional<int64_t> even_step(const StridedIndex& w) {
   std::optional<int64_t> step;
   int64_t next = 0;
   for (int j = kDigits - 1; j >= 0; --j) {
@@ -98,7 +102,7 @@ std::optional<int64_t> even_step(const Walk& w) {
   return step.value_or(0);
 }
 
-int64_t smallest_step(const Walk& w) {
+int64_t smallest_step(const StridedIndex& w) {
   int64_t smallest = std::numeric_limits<int64_t>::max();
   for (int j = 0; j < kDigits; ++j)
     if (w.index.digit[j] > 1) smallest = min_of(smallest, int64_t(std::abs(w.strides.of[j])));
@@ -107,7 +111,7 @@ int64_t smallest_step(const Walk& w) {
 
 struct Widths {
   uint32_t along_k = 16, along_rows = 16;
-  int64_t step_k = 0, step_rows = 0;  // the smallest stride along each
+  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k, and that along rows
 };
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,
@@ -117,7 +121,7 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   to.k = o.k;
   to.batch = o.batch;
   std::string why = read_window(to.window, o.window, rows, v.k);
-  Walk k{v.k, o.k, {}}, row{rows, o.row, {}}, batch{v.batch, o.batch, {}};
+  StridedIndex k{v.k, o.k, {}}, row{rows, o.row, {}}, batch{v.batch, o.batch, {}};
   for (int j = 0; j < 3; ++j)
     if (to.window.taps[j]) {
       (to.window.taps_in_k ? k : row).decides[j] = true;
@@ -180,7 +184,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // with an empty sum, nothing is read
+    Widths none;  // if k is empty, nothing is read
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

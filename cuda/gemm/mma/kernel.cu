@@ -1,242 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
 // y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// A block computes one tile of y, with sums in registers. cp.async gathers the elements that a GemmView describes:
-// slices of 64 bytes along k pass through a ring in shared memory. Index arithmetic is in mma_params.h. Shapes are
-// run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its vectors are
-// contiguous along k or along its rows.
-//
-// A slice in shared memory has lines of vectors in the order of global memory: 64 bytes of k for each row, or all rows
-// for each k. Chunks of 16 bytes are permuted within a line (place()); neither cp.async nor the loads of fragments then
-// have bank conflicts.
+// Grid: a block for each tile of y, each split of k and each matrix of the batch; see MmaParams for their order.
+// Block: the warps divide the tile; each holds its sums in registers. All threads copy slices of both operands with
+// cp.async (gather.cuh): the elements that a GemmView describes, 64 bytes along k at a time.
+// Shared memory: a ring of slices, then the offsets of rows of y and the entries of rows and k (MmaSharedMemory).
+// Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
+// Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
+// vectors are contiguous along k or along its rows.
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/staged.cuh"
-#include "cuda/gemm/mma/mma_params.h"
+#include "cuda/gemm/mma/gather.cuh"
 
 namespace minidnn {
 
-// kBlocks: blocks that an SM should hold, which limits the registers of a thread.
-template <int M, int N, int WarpsM, int WarpsN, int Stages, int Blocks> struct MmaTile {
-  static constexpr int kM = M, kN = N, kWarpsN = WarpsN, kStages = Stages, kBlocks = Blocks;
-  static constexpr int kThreads = 32 * WarpsM * WarpsN, kWarpM = M / WarpsM, kWarpN = N / WarpsN;
-};
-
-// A slice of kRows rows of an operand in shared memory.
-template <class T, int kRows, bool kAlongK> struct Slice {
-  static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
-  static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
-
-  // The offset of byte `at` of a line; eight lines later it is 8 kLineBytes more. ldmatrix_x4 reads one chunk of eight
-  // lines; 32-bit loads read two neighbouring chunks of four lines.
-  static __device__ __forceinline__ uint32_t place(int line, int at) {
-    int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
-    return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
-  }
-
-  // This lane's offset in a slice for the first fragment: the first 16 rows of a warp, the first 32 bytes of k.
-  static __device__ __forceinline__ uint32_t lane_place(int first_row, bool as_b) {
-    const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    // of the matrix (8 rows x 16 bytes) whose addresses this lane passes
-    const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
-    if constexpr (kAlongK) return place(first_row + row + lane % 8, k * 16);
-    else if constexpr (sizeof(T) == 2) return place(k * 8 + lane % 8, (first_row + row) * 2);
-    else return place(lane % 4, (first_row + lane / 4) * 4);
-  }
-  // Loads fragment `block` of the warp's rows at step `step` along k. The XOR works because the bits that it sets are 0
-  // in the unpermuted offset.
-  static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_place, int block,
-                                              int step, bool as_b) {
-    if constexpr (kAlongK) {
-      ldmatrix_x4(f, slice + (lane_place ^ (step * 32)) + block * 16 * kLineBytes);
-    } else if constexpr (sizeof(T) == 2) {
-      ldmatrix_x4_trans(f, slice + (lane_place ^ (block * 32)) + step * 16 * kLineBytes);
-    } else {
-#pragma unroll
-      for (int w = 0; w < 4; ++w) {
-        const int row = as_b ? w / 2 : w % 2, k = as_b ? w % 2 : w / 2;
-        f[w] = ld_shared_b32(slice + (lane_place ^ (block * 64 + row * 32)) + (step * 8 + k * 4) * kLineBytes);
-      }
-    }
-  }
-};
-
-// The state of the slice that is fetched next: the offsets that its first k adds in both operands, and its tap.
-struct Walk {
-  int64_t a, b;
-  uint32_t mask_a, mask_b;  // those of k
-  uint32_t left;            // k left from this slice on
-  GemmCoordinates32 at;
-  uint32_t inner_left;  // slices until digit 2 changes, including this one
-
-  template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
-    constexpr uint32_t kK = kSliceBytes / sizeof(T);
-    at = p.k.coordinates(first_slice * kK);
-    a = offset_of(p.a.k, at) * int64_t(sizeof(T));
-    b = offset_of(p.b.k, at) * int64_t(sizeof(T));
-    left = p.k.size - first_slice * kK;
-    inner_left = p.inner_slices - (p.inner_slices < kNoCarry ? at.at[3] / kK : 0);
-    find_masks(p);
-  }
-  template <class T> __device__ __forceinline__ void advance(const MmaParams& p) {
-    left -= kSliceBytes / sizeof(T);
-    if (--inner_left > 0) {
-      a += p.a.advance[3];
-      b += p.b.advance[3];
-      return;
-    }
-    inner_left = p.inner_slices;
-    if (++at.at[2] < p.k.by[1].divisor) {
-      a += p.a.advance[2];
-      b += p.b.advance[2];
-    } else {
-      at.at[2] = 0;
-      if (++at.at[1] < p.k.by[0].divisor) {
-        a += p.a.advance[1];
-        b += p.b.advance[1];
-      } else {
-        at.at[1] = 0;
-        ++at.at[0];
-        a += p.a.advance[0];
-        b += p.b.advance[0];
-      }
-    }
-    find_masks(p);
-  }
-
- private:
-  __device__ __forceinline__ void find_masks(const MmaParams& p) {
-    mask_a = kKExists | (p.a.window.on ? tap_bits(p.a.window, at) : 0);
-    mask_b = kKExists | (p.b.window.on ? tap_bits(p.b.window, at) : 0);
-  }
-};
-
-// The k side of a slice of one operand. With a table: its entries. Without: the offset of its first k, the mask of all
-// its k, and the number of k from here on.
-struct SliceAt {
-  const GatherEntry* entries;
-  int64_t offset;
-  uint32_t mask, left;
-};
-
-// Copies an operand's slices to shared memory; each thread copies some vectors. A vector has 16 bytes if kWide, else
-// o.width bytes. Vectors of 2 bytes pass through registers: start() loads them, finish() stores them one iteration
-// later.
-template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
- public:
-  using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // Entries that the threads of a block share: those of rows, and those of k for one slice if there is a table.
-  static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
-
-  // prepare() is called before a barrier, begin() after it. If kWide, `rows` is not used after begin().
-  __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
-                                          GatherEntry* rows) {
-    width_ = kWide ? 16 : o.width;
-    rows_ = rows;
-    if constexpr (kAlongK) {
-      for (int r = threadIdx.x; r < kRows; r += kThreads) rows[r] = row_entry(index, o, sizeof(T), first_row + r);
-    } else {
-      const uint32_t per_line = Slice::kLineBytes / width_, across = kWide ? per_line : min_of(per_line, 32u);
-#pragma unroll
-      for (uint32_t u = 0; u < kKept; ++u) {
-        const uint32_t unit = (threadIdx.x & (across - 1)) + u * across;
-        if (unit < per_line)
-          kept_[u] = row_entry(index, o, sizeof(T), first_row + unit * (width_ / uint32_t(sizeof(T))));
-      }
-    }
-  }
-  __device__ __forceinline__ void begin(const char* data) {
-    data_ = reinterpret_cast<int64_t>(data);
-    if constexpr (kAlongK && kWide)
-#pragma unroll
-      for (int r = 0; r < kKept; ++r) kept_[r] = rows_[Vectors<16>::line(r)];
-  }
-
-  __device__ __forceinline__ void start(uint32_t slice, const GatherOperand& o, const SliceAt& at) {
-    if constexpr (kWide) {
-      copy<16>(slice, o, at);
-    } else {
-      if (width_ == 16) copy<16>(slice, o, at);
-      else if (width_ == 8) copy<8>(slice, o, at);
-      else if (sizeof(T) == 4 || width_ == 4) copy<4>(slice, o, at);
-      else if constexpr (sizeof(T) == 2)
-        each<2>(o, at, [&](int u, int r, const char* from, bool exists) {
-          element_[u][r] = exists ? *reinterpret_cast<const uint16_t*>(from) : uint16_t(0);
-        });
-    }
-  }
-  __device__ __forceinline__ void finish(uint32_t slice) {
-    if constexpr (kElements)
-      if (width_ == 2)
-#pragma unroll
-        for (int u = 0; u < Vectors<2>::kU; ++u)
-#pragma unroll
-          for (int r = 0; r < Vectors<2>::kR; ++r) st_shared_b16(slice + Vectors<2>::place(u, r), element_[u][r]);
-  }
-
- private:
-  static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // This thread's vectors: kU along a line, in kR lines.
-  template <int kWidth> struct Vectors {
-    static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
-    static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
-    static constexpr int kU = kPerLine / kAcross, kR = Slice::kLines / kDown;
-    static_assert(kThreads % kAcross == 0 && kU * kAcross == kPerLine && kR * kDown == Slice::kLines && kR > 0);
-    static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
-    static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
-    static __device__ __forceinline__ uint32_t place(int u, int r) {
-      if constexpr (kDown % 8 == 0)  // the permutation is the same in all lines
-        return Slice::place(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
-      else return Slice::place(line(r), unit(u) * kWidth);
-    }
-  };
-  // Entries kept in registers: those of rows if kAlongK, else those of vectors of rows.
-  static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kR : 1) : kWide ? 1 : 4;
-
-  template <int kWidth>
-  __device__ __forceinline__ void copy(uint32_t slice, const GatherOperand& o, const SliceAt& at) {
-    each<kWidth>(o, at, [&](int u, int r, const char* from, bool exists) {
-      cp_async<kWidth, true>(slice + Vectors<kWidth>::place(u, r), from, exists);
-    });
-  }
-
-  // Calls f(u, r, from, exists) for this thread's vectors. All entries are read before the first call; otherwise the
-  // memory accesses of f() would separate the reads.
-  template <int kWidth, class F>
-  __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
-    using V = Vectors<kWidth>;
-    constexpr int kKs = kAlongK ? V::kU : V::kR, kOfRows = kAlongK ? V::kR : V::kU;
-    static_assert(kAlongK || kOfRows <= kKept);
-    GatherEntry k[kKs], row[kOfRows];
-#pragma unroll
-    for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[V::line(i)] : kept_[i < kKept ? i : 0];
-    const int first = kAlongK ? V::unit(0) * (kWidth / int(sizeof(T))) : V::line(0);  // first k, counted in the slice
-    constexpr int kStep = kAlongK ? V::kAcross * (kWidth / int(sizeof(T))) : V::kDown;
-    if (o.table) {
-#pragma unroll
-      for (int i = 0; i < kKs; ++i) k[i] = at.entries[kAlongK && kWide ? V::unit(i) : first + i * kStep];
-    } else {
-#pragma unroll
-      for (int i = 0; i < kKs; ++i)
-        k[i] = {at.offset + (first + i * kStep) * o.k_step, first + i * kStep < at.left ? at.mask : kNothing};
-    }
-#pragma unroll
-    for (int i = 0; i < kKs; ++i) k[i].offset += data_;
-#pragma unroll
-    for (int u = 0; u < V::kU; ++u)
-#pragma unroll
-      for (int r = 0; r < V::kR; ++r) {
-        const GatherEntry &of_row = row[kAlongK ? r : u], &of_k = k[kAlongK ? u : r];
-        f(u, r, reinterpret_cast<const char*>(of_row.offset + of_k.offset), (of_row.mask & of_k.mask) == 0);
-      }
-  }
-
-  int64_t data_;
-  const GatherEntry* rows_;
-  GatherEntry kept_[kKept];
-  uint32_t width_;
-  using Elements = Vectors<kElements ? 2 : 16>;
-  uint16_t element_[kElements ? Elements::kU : 1][kElements ? Elements::kR : 1];
+// The tile of a block, and how warps divide it. kMinBlocks: blocks that an SM should hold, which limits the registers
+// of a thread.
+template <int kTileM, int kTileN, int kWarpsAlongM, int kWarpsAlongN, int kSlices, int kMinBlocks> struct MmaTile {
+  static constexpr int kM = kTileM, kN = kTileN, kWarpsN = kWarpsAlongN, kStages = kSlices, kBlocks = kMinBlocks;
+  static constexpr int kThreads = 32 * kWarpsAlongM * kWarpsAlongN;
+  static constexpr int kWarpM = kTileM / kWarpsAlongM, kWarpN = kTileN / kWarpsAlongN;
 };
 
 // The tile, split and batch that a block computes; m and n count tiles.
@@ -312,42 +96,88 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   }
 }
 
-template <class T, class Tile, int kProducts, bool kAAlongK, bool kBAlongK, bool kWide>
-__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
-    mma_gather(const __grid_constant__ MmaParams p, const __grid_constant__ GemmArgs args) {
+// The template parameters of mma_gather, and the constants and types that follow from them.
+template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide>
+struct MmaTraits {
+  using T = Element;
+  using Tile = BlockTile;
+  static constexpr int kProducts = kTf32Products;
+  static constexpr bool kWideVectors = kWide;
   using GatherA = Gather<T, Tile::kM, Tile::kThreads, kAAlongK, kWide>;
   using GatherB = Gather<T, Tile::kN, Tile::kThreads, kBAlongK, kWide>;
   using SliceA = typename GatherA::Slice;
   using SliceB = typename GatherB::Slice;
   using Epilogue = StagedEpilogue<T, Tile::kWarpM, Tile::kWarpN>;
-  constexpr int kStages = Tile::kStages, kK = SliceA::kK, kStageBytes = SliceA::kBytes + SliceB::kBytes;
-  constexpr int kRingBytes = kStages * kStageBytes;
-  static_assert(kStages >= 3, "elements arrive a round after they were asked for, and are seen after the next barrier");
+  static constexpr int kK = SliceA::kK, kStageBytes = SliceA::kBytes + SliceB::kBytes;
+  static constexpr int kRingBytes = Tile::kStages * kStageBytes;
+  static_assert(Tile::kStages >= 3, "elements are stored an iteration after their loads, and read after a barrier");
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
+};
+
+// The shared memory of a block: the ring of slices; the rows of y; the entries of rows; the entries of k for two groups
+// of slices. With wide vectors, the entries of rows are read only before the main loop and are stored in the ring.
+template <class Traits> struct MmaSharedMemory {
+  char* const ring;
+  OutRow* const out_rows;
+  GatherEntry *rows, *entries_a, *entries_b;
+
+  __device__ __forceinline__ MmaSharedMemory(char* memory, const MmaParams& p)
+      : ring(memory), out_rows(reinterpret_cast<OutRow*>(memory + Traits::kRingBytes)) {
+    constexpr bool kWide = Traits::kWideVectors;
+    GatherEntry* const after_rows = reinterpret_cast<GatherEntry*>(out_rows + Traits::Tile::kM);
+    rows = kWide ? reinterpret_cast<GatherEntry*>(memory) : after_rows;
+    entries_a = after_rows + (kWide ? 0 : Traits::GatherA::kRowEntries + Traits::GatherB::kRowEntries);
+    entries_b = entries_a + (p.a.table ? 2 * p.group_slices * Traits::GatherA::kKEntries : 0);
+  }
+};
+
+// Multiplies the slice in stage `from`. The fragments of its first step are loaded already.
+//
+// Tensor cores truncate their additions instead of rounding them. The error is biased and grows with k, too much for
+// the three products of float32. These are therefore summed over one slice and then added to the sums with rounding.
+template <class Traits, class Fragments, class Sums>
+__device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, uint32_t lane_b, Fragments& fragments,
+                                               Sums& sums) {
+  constexpr int kSteps = kSliceBytes / kFragmentBytes, kProducts = Traits::kProducts;
+  Sums sums_of_slice;
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    if (step + 1 < kSteps) fragments.load(from, lane_a, lane_b, step + 1);
+    multiply<typename Traits::T, kProducts>(kProducts == 3 ? sums_of_slice : sums, fragments, step);
+  }
+  if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
+}
+
+// Looks up the entries of k of the group of slices that begins with `slice`. Slices count from first_slice on.
+template <class Traits>
+__device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
+  constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
+  constexpr uint32_t kItem = sizeof(typename Traits::T);
+  const uint32_t first_k = (first_slice + slice) * kK, group = slice & (2 * p.group_slices - 1), i = threadIdx.x;
+  if (p.a.table && i < p.group_slices * kEntriesA)
+    smem.entries_a[group * kEntriesA + i] = k_entry(p.k, p.a, kItem, first_k + i * (kK / kEntriesA));
+  const uint32_t j = threadIdx.x - p.first_b;
+  if (p.b.table && j < p.group_slices * kEntriesB)
+    smem.entries_b[group * kEntriesB + j] = k_entry(p.k, p.b, kItem, first_k + j * (kK / kEntriesB));
+}
+
+template <class T, class Tile, int kProducts, bool kAAlongK, bool kBAlongK, bool kWide>
+__global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
+    mma_gather(const __grid_constant__ MmaParams p, const __grid_constant__ GemmArgs args) {
+  using Traits = MmaTraits<T, Tile, kProducts, kAAlongK, kBAlongK, kWide>;
+  using GatherA = typename Traits::GatherA;
+  using GatherB = typename Traits::GatherB;
+  using SliceA = typename Traits::SliceA;
+  using SliceB = typename Traits::SliceB;
+  using Epilogue = typename Traits::Epilogue;
+  constexpr int kStages = Tile::kStages, kK = Traits::kK, kStageBytes = Traits::kStageBytes;
   griddep_launch_dependents();
 
-  // Shared memory: the ring; the rows of y; the entries of rows; the entries of k for two groups of slices. If kWide,
-  // the entries of rows are read only before the main loop and are stored in the ring.
-  char* const memory = dynamic_shared();
-  const uint32_t ring = cvta_to_shared(memory);
-  OutRow* const out_rows = reinterpret_cast<OutRow*>(memory + kRingBytes);
-  GatherEntry* const after_rows = reinterpret_cast<GatherEntry*>(out_rows + Tile::kM);
-  GatherEntry* const rows = kWide ? reinterpret_cast<GatherEntry*>(memory) : after_rows;
-  GatherEntry* const entries_a = after_rows + (kWide ? 0 : GatherA::kRowEntries + GatherB::kRowEntries);
-  constexpr int kEntriesA = GatherA::kKEntries, kEntriesB = GatherB::kKEntries;
-  GatherEntry* const entries_b = entries_a + (p.a.table ? 2 * p.group_slices * kEntriesA : 0);
-
+  const MmaSharedMemory<Traits> smem(dynamic_shared(), p);
+  const uint32_t ring = cvta_to_shared(smem.ring);
   const MmaBlock block = mma_block(p);
   const uint32_t first_slice = block.split * p.slices_per_split;
   const int slices = int(min_of(p.slices_per_split, ceil_div(p.k.size, uint32_t(kK)) - first_slice));
-  auto look_up = [&](int slice) {  // looks up the entries of the group that begins with `slice`
-    const uint32_t first_k = (first_slice + slice) * kK, group = slice & (2 * p.group_slices - 1), i = threadIdx.x;
-    if (p.a.table && i < p.group_slices * kEntriesA)
-      entries_a[group * kEntriesA + i] = k_entry(p.k, p.a, sizeof(T), first_k + i * (kK / kEntriesA));
-    const uint32_t j = threadIdx.x - p.first_b;
-    if (p.b.table && j < p.group_slices * kEntriesB)
-      entries_b[group * kEntriesB + j] = k_entry(p.k, p.b, sizeof(T), first_k + j * (kK / kEntriesB));
-  };
   const GemmCoordinates32 batch = p.batch.coordinates(block.batch);
   auto data = [&](const GatherOperand& o, const void* at) {
     return static_cast<const char*>(at) + (o.offset + offset_of(o.batch, batch)) * int64_t(sizeof(T));
@@ -355,23 +185,23 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
 
   GatherA a;
   GatherB b;
-  a.prepare(p.m, p.a, block.m * Tile::kM, rows);
-  b.prepare(p.n, p.b, block.n * Tile::kN, rows + GatherA::kRowEntries);
-  if (p.group_slices) look_up(0);
+  a.prepare(p.m, p.a, block.m * Tile::kM, smem.rows);
+  b.prepare(p.n, p.b, block.n * Tile::kN, smem.rows + GatherA::kRowEntries);
+  if (p.group_slices) look_up_k(p, smem, first_slice, 0);
   __syncthreads();
   a.begin(data(p.a, args.a));
   b.begin(data(p.b, args.b));
-  Walk walk;
-  walk.begin<T>(p, first_slice);
+  SliceIterator next_slice;
+  next_slice.begin<T>(p, first_slice);
 
   const int warp = threadIdx.x / 32;
   const int warp_m = warp / Tile::kWarpsN * Tile::kWarpM, warp_n = warp % Tile::kWarpsN * Tile::kWarpN;
-  const uint32_t lane_a = SliceA::lane_place(warp_m, false), lane_b = SliceB::lane_place(warp_n, true);
+  const uint32_t lane_a = SliceA::lane_offset(warp_m, false), lane_b = SliceB::lane_offset(warp_n, true);
   typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  uint32_t from = ring, to = ring, before = ring;
+  uint32_t from = ring, to = ring, before = ring;  // stages: multiplied, fetched, fetched one iteration earlier
   auto next_stage = [&](uint32_t& stage) {
-    stage = stage + kStageBytes < ring + kRingBytes ? stage + kStageBytes : ring;
+    stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
   // A slice is fetched kStages - 1 iterations before it is multiplied. The entries of a group are looked up when those
   // of the previous group are first read.
@@ -386,27 +216,19 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
       b.finish(before + SliceA::kBytes);
     }
     if (next < slices) {
-      a.start(to, p.a, {entries_a + slot * kEntriesA, walk.a, walk.mask_a, walk.left});
-      b.start(to + SliceA::kBytes, p.b, {entries_b + slot * kEntriesB, walk.b, walk.mask_b, walk.left});
-      walk.advance<T>(p);
+      a.start(to, p.a, {smem.entries_a + slot * GatherA::kKEntries, next_slice.a, next_slice.mask_a, next_slice.left});
+      b.start(to + SliceA::kBytes, p.b,
+              {smem.entries_b + slot * GatherB::kKEntries, next_slice.b, next_slice.mask_b, next_slice.left});
+      next_slice.advance<T>(p);
     }
     cp_async_commit_group();
-    if (p.group_slices && (next & (p.group_slices - 1)) == 0) look_up(next + p.group_slices);
+    if (p.group_slices && (next & (p.group_slices - 1)) == 0) look_up_k(p, smem, first_slice, next + p.group_slices);
     if (slice >= 0) {
-      constexpr int kSteps = kSliceBytes / kFragmentBytes;
-      // Tensor cores truncate their additions instead of rounding them. The error is biased and grows with k, too much
-      // for the three products of float32. These are therefore summed over one slice and then added to the sums with
-      // rounding.
-      typename Epilogue::Sums parts;
-#pragma unroll
-      for (int step = 0; step < kSteps; ++step) {
-        if (step + 1 < kSteps) fragments.load(from, lane_a, lane_b, step + 1);
-        multiply<T, kProducts>(kProducts == 3 ? parts : sums, fragments, step);
-      }
-      if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += parts.of[i][e]; });
+      multiply_slice<Traits>(from, lane_a, lane_b, fragments, sums);
       next_stage(from);
     } else if (slice == -1) {  // while the first slices are in flight
-      for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads) out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
+      for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads)
+        smem.out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }
     before = to;
     next_stage(to);
@@ -415,10 +237,10 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   cp_async_wait_group<0>();
   __syncthreads();  // the ring is free
   void* y = args.y;
-  if (p.part_stride) y = static_cast<float*>(y) + block.split * p.part_stride;
-  Epilogue(p.y, args, y, p.activation, p.y_is_float32, block.batch, block.m * Tile::kM + warp_m,
-           block.n * Tile::kN + warp_n, memory + warp * Epilogue::kBytes, out_rows + warp_m)
-      .store(sums);
+  if (p.split_stride) y = static_cast<float*>(y) + block.split * p.split_stride;
+  const StagedTile tile{block.batch, block.m * Tile::kM + warp_m, block.n * Tile::kN + warp_n,
+                        smem.ring + warp * Epilogue::kBytes, smem.out_rows + warp_m};
+  Epilogue(p.y, args, y, p.activation, p.y_is_float32, tile).store(sums);
   griddep_wait();
 }
 

@@ -12,7 +12,7 @@ namespace minidnn {
 // GemmIndex32 whose coordinates are computed by quotient() instead of divmod(): the machine code differs.
 struct GatherIndex {
   uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // the sizes of digits 1, 2 and 3
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const {
     GemmCoordinates32 d;
@@ -54,7 +54,7 @@ struct GatherOperand {
 constexpr uint32_t kMaxTapBits = 30;
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;  // kNothing overlaps both
 
-// The functions below have no branches: they run in the main loop, in a few warps for which the others wait.
+// The functions below have no branches: a few warps call them in the main loop while the other warps wait.
 MINIDNN_HD uint32_t tap_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) bits |= uint32_t(w.taps[j] != 0) << ((w.first_bit[j] + d.at[j]) & 31);
@@ -104,12 +104,12 @@ struct MmaParams {
   GatherIndex m, n, k, batch;
   GatherOperand a, b;
   GemmOutput y;
-  int64_t part_stride = 0;  // elements from the y of one split to that of the next
+  int64_t split_stride = 0;  // elements from the y of one split to that of the next
   Activation activation{};
   FastDivmod tiles, batches;  // tiles of m x n; batches
   FastDivmod per_group;       // tiles in a group: kTilesOfGroup tiles of m (fewer in the last group) by all tiles of n
   FastDivmod last_rows;       // tiles of m in the last group
-  uint32_t groups = 0;        // groups, not counting the last
+  uint32_t groups = 0;        // the number of groups before the last one
   uint32_t y_is_float32 = 0;
   uint32_t slices_per_split = 0;  // slices of k
   uint32_t inner_slices = 0;  // slices until digit 2 of k changes; kNoCarry if it never does, or if there are tables
@@ -118,7 +118,7 @@ struct MmaParams {
   // bytes and those of the operand are along k, it has one for each 16 bytes of k.
   uint32_t group_slices = 0, first_b = 0;
 };
-constexpr uint32_t kNoCarry = 1u << 31;  // inner_slices: digit 2 never changes
+constexpr uint32_t kNoCarry = 1u << 31;  // value of inner_slices: digit 2 never changes
 // tiles of m that are traversed together over all tiles of n: they share operands in the L2
 constexpr uint32_t kTilesOfGroup = 16;
 

@@ -19,16 +19,16 @@ KernelSpec spec(DType type, const MmaTileShape& t, MmaProducts products, bool a_
 struct MmaPlan final : GemmPlan {
   std::shared_ptr<const cuda::Kernel> kernel;
   std::vector<MmaLaunch> launches;
-  std::optional<SplitKReduce> add_parts;
+  std::optional<SplitKReduce> split_k_reduce;
   bool exchanged = false;
 
   void run(const GemmArgs& given, void* workspace, Stream stream) const override {
     GemmArgs args = given;
     if (exchanged) std::swap(args.a, args.b);
     GemmArgs product = args;
-    if (add_parts) product = {args.a, args.b, nullptr, nullptr, workspace};
+    if (split_k_reduce) product = {args.a, args.b, nullptr, nullptr, workspace};
     for (const MmaLaunch& l : launches) cuda::launch(*kernel, l.config, stream, l.params, product);
-    if (add_parts) add_parts->run(args, workspace, stream);
+    if (split_k_reduce) split_k_reduce->run(args, workspace, stream);
   }
 };
 
@@ -86,9 +86,9 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
     params.y_is_float32 = t.y == DType::float32;
     params.slices_per_split = std::numeric_limits<uint32_t>::max();
     if (to.splits > 1) {
-      const SplitKWorkspace parts(view);
-      params.y = parts.output;
-      params.part_stride = parts.part_stride;
+      const SplitKWorkspace layout(view);
+      params.y = layout.output;
+      params.split_stride = layout.partition_stride;
       params.y_is_float32 = 1;
       params.activation = Activation::identity;
       params.slices_per_split = uint32_t(per_split);
@@ -116,7 +116,7 @@ std::unique_ptr<GemmPlan> mma_plan(const GemmTask& t, const Device& d, MmaProduc
   auto plan = std::make_unique<MmaPlan>();
   plan->exchanged = launches.exchanged;
   plan->kernel = cuda::load_kernel(launches.kernel, d.place.index, int(launches.all.front().config.smem_bytes));
-  if (launches.splits > 1) plan->add_parts.emplace(t, launches.view, launches.splits, d);
+  if (launches.splits > 1) plan->split_k_reduce.emplace(t, launches.view, launches.splits, d);
   plan->launches = std::move(launches.all);
   for (MmaLaunch& l : plan->launches) l.config.programmatic = l.config.programmatic && d.arch >= 90;
   return plan;

@@ -22,7 +22,7 @@ struct MmaLaunch {
 struct MmaLaunches {
   KernelSpec kernel;
   bool exchanged = false;  // whether a and b are
-  GemmView view;           // the first phase
+  GemmView view;           // that of the first phase
   int64_t splits = 1;      // if more than 1: the launch writes one y for each split, and a second kernel adds them
   std::vector<MmaLaunch> all;
 };

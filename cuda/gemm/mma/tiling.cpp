@@ -68,8 +68,8 @@ MmaTiling best_splits(const GemmTask& task, const MmaViews& v, const Device& d, 
                       const MmaTileShape& t) {
   MmaTiling best{t, 1, task_us(task, v, d, products, t, 1)};
   if (v.views.size() > 1) return best;
-  const int64_t places = int64_t(2) * t.blocks * d.sm_count, slices = slices_of(v, v.views.front());
-  const int64_t most = min_of(slices / 4, places / blocks_of(t, v.views.front()));
+  const int64_t most_blocks = int64_t(2) * t.blocks * d.sm_count, slices = slices_of(v, v.views.front());
+  const int64_t most = min_of(slices / 4, most_blocks / blocks_of(t, v.views.front()));
   for (int64_t per = 4; per * 2 <= slices; per = max_of(per + 1, per * 9 / 8)) {  // per: slices of k in a split
     const int64_t splits = ceil_div(slices, per);
     if (splits > most) continue;

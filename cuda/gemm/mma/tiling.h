@@ -39,7 +39,7 @@ struct MmaTiling {
   std::string config() const;  // as text
 };
 // Best first. The first candidate splits k as it would if a and b were exchanged; an element then has the same sum in a
-// product and in the transposed product. After it comes each tile with its own best number of splits.
+// product and in the transposed product. Each tile with its own best number of splits follows.
 std::vector<MmaTiling> mma_tilings(const GemmTask&, const Device&, MmaProducts);
 // The tiling that a config names.
 MmaTiling mma_tiling(const MmaViews&, MmaProducts, const std::string& config);

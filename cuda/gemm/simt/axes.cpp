@@ -6,26 +6,26 @@
 namespace minidnn::simt {
 namespace {
 
-Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> walkers) {
+Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> tensors) {
   Axis axis(kDigits);
   for (int j = 0; j < kDigits; ++j) {
     axis[j].size = index.digit[j];
     int w = 0;
-    for (const GemmStrides* s : walkers) axis[j].stride[w++] = s->of[j];
+    for (const GemmStrides* s : tensors) axis[j].stride[w++] = s->of[j];
   }
   return axis;
 }
 
-// Sorts digits by decreasing stride of a walker, removes digits of size 1, and joins neighbouring digits if all walkers
+// Sorts digits by decreasing stride of a tensor, removes digits of size 1, and joins neighbouring digits if all tensors
 // have one stride over them.
-void arrange(Axis& axis, int walker) {
+void arrange(Axis& axis, int tensor) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
   std::ranges::stable_sort(
-      axis, [&](const Digit& a, const Digit& b) { return std::abs(a.stride[walker]) > std::abs(b.stride[walker]); });
+      axis, [&](const Digit& a, const Digit& b) { return std::abs(a.stride[tensor]) > std::abs(b.stride[tensor]); });
   for (size_t j = axis.size(); j-- > 1;) {
     Digit &slow = axis[j - 1], &fast = axis[j];
     bool joins = !slow.moves_window() && !fast.moves_window();
-    for (int w = 0; w < kWalkers; ++w) joins = joins && slow.stride[w] == fast.stride[w] * fast.size;
+    for (int w = 0; w < kTensors; ++w) joins = joins && slow.stride[w] == fast.stride[w] * fast.size;
     if (!joins) continue;
     slow.size *= fast.size;
     slow.stride = fast.stride;
@@ -68,24 +68,24 @@ int64_t size_of(const Axis& axis) {
   return size;
 }
 
-double neighbourhood(Axis axis, int walker) {
+double neighbourhood(Axis axis, int tensor) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
   if (axis.empty()) return 0;
-  auto step = [&](const Digit& d) { return std::abs(d.stride[walker]); };
+  auto step = [&](const Digit& d) { return std::abs(d.stride[tensor]); };
   std::ranges::stable_sort(axis, {}, step);
-  int64_t least = step(axis.front()), run = 1;
+  int64_t least = step(axis.front()), span = 1;
   for (const Digit& d : axis)
-    if (step(d) == least * run) run *= d.size;
-  return double(std::min<int64_t>(run, 8)) / double(std::max<int64_t>(least, 1));
+    if (step(d) == least * span) span *= d.size;
+  return double(std::min<int64_t>(span, 8)) / double(std::max<int64_t>(least, 1));
 }
 
-bool in_vectors(const Axis& axis, int walker, bool through_window, int64_t alignment, int64_t offset,
+bool in_vectors(const Axis& axis, int tensor, bool through_window, int64_t alignment, int64_t offset,
                 std::initializer_list<std::pair<const Axis*, int>> others) {
   if (alignment < 16 || axis.empty() || offset % 4) return false;
   const Digit& last = axis.back();
-  if (last.stride[walker] != 1 || last.size % 4 || (through_window && last.moves_window())) return false;
+  if (last.stride[tensor] != 1 || last.size % 4 || (through_window && last.moves_window())) return false;
   auto even = [](const Digit& d, int w) { return d.stride[w] % 4 == 0; };
-  bool all = std::all_of(axis.begin(), axis.end() - 1, [&](const Digit& d) { return even(d, walker); });
+  bool all = std::all_of(axis.begin(), axis.end() - 1, [&](const Digit& d) { return even(d, tensor); });
   for (auto [other, w] : others)
     all = all && std::ranges::all_of(*other, [&, w = w](const Digit& d) { return even(d, w); });
   return all;

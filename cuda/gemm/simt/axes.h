@@ -14,28 +14,28 @@ constexpr int64_t kItem = sizeof(float);
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // limit of numbers that the kernel keeps in 32 bits
 
 // A digit of an index and everything that depends on it: its strides in elements in each tensor that uses the index,
-// and what it adds to the coordinates (`position`) and the tap numbers (`tap`) of a window. A "walker" is such a
-// tensor.
-constexpr int kWalkers = 5;
+// and what it adds to the coordinates (`position`) and the tap numbers (`tap`) of a window. The enums below number the
+// tensors.
+constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;
-  std::array<int64_t, kWalkers> stride{};
+  std::array<int64_t, kTensors> stride{};
   std::array<int64_t, 3> position{}, tap{};
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
 using Axis = std::vector<Digit>;                          // the last digit is fastest
-enum { kOperand, kY, kC, kBias };                         // walkers of rows and columns
-enum { kA, kB };                                          // walkers of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // walkers of the batch
+enum { kOperand, kY, kC, kBias };                         // tensors of rows and columns
+enum { kA, kB };                                          // tensors of k
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // tensors of the batch
 
 int64_t size_of(const Axis&);
 // A score of how well 8 threads read along an axis: the number of neighbours in memory (at most 8), divided by their
 // distance.
-double neighbourhood(Axis, int walker);
+double neighbourhood(Axis, int tensor);
 // Whether four neighbours along the last digit of the axis, from a multiple of four on, are 16 aligned bytes of a
 // tensor for all values of the other digits.
-bool in_vectors(const Axis&, int walker, bool through_window, int64_t alignment, int64_t offset,
+bool in_vectors(const Axis&, int tensor, bool through_window, int64_t alignment, int64_t offset,
                 std::initializer_list<std::pair<const Axis*, int>> others);
 
 struct Product {

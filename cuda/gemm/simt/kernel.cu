@@ -11,78 +11,22 @@
 // entries is one straight line, with copies between multiply-adds. With two warps a scheduler, a wait in a separate
 // section would not be hidden. The code must also be short: with slices of 16 k it took 37 KB and missed the
 // instruction cache.
-#include "cpp/activation/activation_math.h"
-#include "cuda/device/ptx/cluster.cuh"
-#include "cuda/device/ptx/cp_async.cuh"
-#include "cuda/device/ptx/ld_st.cuh"
-#include "cuda/gemm/simt/simt_params.h"
+#include "cuda/gemm/simt/copies.cuh"
+#include "cuda/gemm/simt/epilogue.cuh"
 
 namespace minidnn {
 
-struct alignas(16) Four {
-  float v[4];
-};
-
-__device__ __forceinline__ Four load_four(uint32_t from) {
-  const float4 v = ld_shared_v4_f32(from);
-  return {{v.x, v.y, v.z, v.w}};
-}
-__device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
-  const uint4 words = ld_shared_v4_b32(from);
-  return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
-}
-
-// The copies of one thread in a slice of an operand: 16 bytes along rows at several k (kVector == 4), or single
-// elements at one k in several rows (kVector == 1). For single elements, neighbouring threads read along k or, in
-// groups, along rows. The groups of a warp write to different banks.
-template <int kLines, int kVector, int kThreads> struct SimtCopies {
-  static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
-  static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
-  static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
-  static constexpr uint32_t kEntry = sizeof(SimtEntry);
-  uint32_t from_row, from_k, to;  // of the first copy: the addresses of its entries, and its offset in a slice
-  SimtEntry fixed, varying[kPerStep];
-
-  __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {
-    uint32_t row = threadIdx.x % kAcross, k = threadIdx.x / kAcross;
-    if constexpr (kVector == 1) {
-      constexpr int kGroups = 32 / kAcross;
-      k = along_k ? threadIdx.x % kSimtTileK : k % kGroups * (kSimtTileK / kGroups) + k / kGroups;
-      row = along_k ? threadIdx.x / kSimtTileK : row;
-    }
-    from_row = rows + row * kVector * kEntry;
-    from_k = ks + k * kEntry;
-    to = (k * kPitch + row * kVector) * 4;
-  }
-  // Reads the entries for copy(step) ahead of it. `k` is the offset of the entries of the slice, in bytes.
-  __device__ __forceinline__ void read(int step, uint32_t k) {
-    if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
-#pragma unroll
-    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i)
-      varying[i % kPerStep] =
-          load_entry(kVector == 1 ? from_row + i * kAcross * kEntry : from_k + k + i * (kThreads / kAcross) * kEntry);
-  }
-  __device__ __forceinline__ void copy(int step, uint32_t slice) {
-#pragma unroll
-    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i) {
-      const SimtEntry& entry = varying[i % kPerStep];
-      cp_async<4 * kVector>(slice + to + i * (kVector == 1 ? kAcross : kThreads / kAcross * kPitch) * 4,
-                            reinterpret_cast<const char*>(fixed.offset + entry.offset), (fixed.mask & entry.mask) == 0);
-    }
-  }
-};
-
 // The operands of a thread for one k.
 template <class Tile> struct Operands {
-  Four a[Tile::kRunsM], b[Tile::kRunsN];
+  Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
   // `from_a` and `from_b` are the addresses of the thread's first row and first column in a slice.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
-    for (int g = 0; g < Tile::kRunsM; ++g)
+    for (int g = 0; g < Tile::kGroupsM; ++g)
       a[g] = load_four(from_a + (k * (Tile::kM + Tile::kPad) + g * Tile::kGroupM) * 4);
 #pragma unroll
-    for (int g = 0; g < Tile::kRunsN; ++g)
+    for (int g = 0; g < Tile::kGroupsN; ++g)
       b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
@@ -93,132 +37,33 @@ template <class Tile> struct Operands {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
 #pragma unroll
-      for (int turn = 0; turn < Tile::kSumsM; ++turn) {
-        const int i = j % 2 ? Tile::kSumsM - 1 - turn : turn;
+      for (int step = 0; step < Tile::kSumsM; ++step) {
+        const int i = j % 2 ? Tile::kSumsM - 1 - step : step;
         sums[i][j] += a[i / 4].v[i % 4] * b[j / 4].v[j % 4];
       }
   }
 };
 
-// The rows or the columns of a tile: their offsets in y, c and bias, and how many of them exist.
-struct SimtOutSide {
-  const int64_t *y, *c, *bias;
-  int left;
-};
-
-// The blocks that share a tile, each with its slice of k: a cluster, or one block.
-struct SimtSharers {
-  uint32_t count = 1, rank = 0;
-
-  __device__ __forceinline__ explicit SimtSharers(const SimtParams& p) {
-#if __CUDA_ARCH__ >= 900
-    if (p.flags & kSimtCluster) {
-      count = p.splits.divisor;
-      rank = cluster_ctarank();
-    }
-#endif
-  }
-  // Barriers of these blocks: written() follows writes that other blocks read; read() precedes writes to memory that
-  // other blocks have read.
-  __device__ __forceinline__ void written() const {
-#if __CUDA_ARCH__ >= 900
-    if (count > 1) return cluster_sync();
-#endif
-    __syncthreads();
-  }
-  __device__ __forceinline__ void read() const {
-#if __CUDA_ARCH__ >= 900
-    if (count > 1) return cluster_sync_relaxed();
-#endif
-    __syncthreads();
-  }
-  template <int kVector> __device__ __forceinline__ Four sum(const float* at) const {
-    Four v;
-#if __CUDA_ARCH__ >= 900
-    if (count > 1) {
-      const uint32_t address = cvta_to_shared(at);
-      ld_cluster<kVector>(v.v, address, 0);
-#pragma unroll 4
-      for (uint32_t block = 1; block < count; ++block) {
-        Four more;
-        ld_cluster<kVector>(more.v, address, block);
-#pragma unroll
-        for (int i = 0; i < kVector; ++i) v.v[i] += more.v[i];
-      }
-      return v;
-    }
-#endif
-    if constexpr (kVector == 4) v = *reinterpret_cast<const Four*>(at);
-    else v.v[0] = *at;
-    return v;
-  }
-};
-
-// Stores sums, which are already multiplied by alpha, to y; adds beta * c and bias, and applies ReLU. A thread stores
-// kVector neighbours in memory at a time; neighbouring threads store neighbouring vectors. `sums` is [across][along +
-// pad]. The blocks that share the tile store different parts of it.
-template <int kVector, int kThreads, int kAlong, int kAcross>
-__device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
-                                      const SimtOutSide& at_along, const SimtOutSide& at_across,
-                                      const SimtSharers& sharers) {
-  constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
-  const bool extras = c || bias || p.flags & kSimtRelu;
-  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // needs a fifth of the instructions of the loop below
-    const int along = threadIdx.x % kRuns * kVector;
-    const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
-    char* to = y + at_along.y[along];
-#pragma unroll 4
-    for (int across = threadIdx.x / kRuns; across < end; across += kThreads / kRuns) {
-      const float* from = sums + across * kPitch + along;
-      if constexpr (kVector == 4)
-        *reinterpret_cast<Four*>(to + at_across.y[across]) = *reinterpret_cast<const Four*>(from);
-      else *reinterpret_cast<float*>(to + at_across.y[across]) = *from;
-    }
-    return;
+// Writes the entries of the rows of both operands: absolute addresses, without the offset of k.
+template <class Tile>
+__device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
+                                  uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
+  constexpr int kTileM = Tile::kM, kTileN = Tile::kN, kThreads = Tile::kThreads;
+#pragma unroll 1
+  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
+    uint32_t row = first_m + i;
+    GemmCoordinates32 d = phase.m.coordinates(row);
+    int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
+    uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
+    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
   }
 #pragma unroll 1
-  for (uint32_t e = sharers.rank * kThreads + threadIdx.x; e < kRuns * kAcross; e += sharers.count * kThreads) {
-    const int along = e % kRuns * kVector, across = e / kRuns;
-    if (along >= at_along.left || across >= at_across.left) continue;
-    Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    if (extras)  // one branch: if each extra had its own, they would be three quarters of the loop
-#pragma unroll
-      for (int i = 0; i < kVector; ++i) {
-        if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
-        if (bias) v.v[i] += *reinterpret_cast<const float*>(bias + at_along.bias[along + i] + at_across.bias[across]);
-        if (p.flags & kSimtRelu) v.v[i] = activate<Activation::relu>(v.v[i], 0.0f);
-      }
-    char* to = y + at_along.y[along] + at_across.y[across];
-    if constexpr (kVector == 4) *reinterpret_cast<Four*>(to) = v;
-    else *reinterpret_cast<float*>(to) = v.v[0];
+  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
+    uint32_t row = first_n + i;
+    int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
+    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.coordinates(row)),
+                       row < phase.n.size ? kSimtRow : kSimtNothing, 0};
   }
-}
-
-// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y: from row at_m and column
-// `column` on.
-template <class Tile>
-__device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
-                                           int at_m, int column, float* to) {
-  constexpr int kColumns = SimtSharedOut<Tile::kM, Tile::kN>::kColumns;
-  constexpr int kPitchM = Tile::kM + Tile::kPad, kPitchN = kColumns + Tile::kPad;
-#pragma unroll
-  for (int i = 0; i < Tile::kSumsM; i += 4)
-#pragma unroll
-    for (int j = 0; j < Tile::kSumsN; j += 4) {
-      if (along_m) {
-        float* at = to + (column + j / 4 * Tile::kGroupN) * kPitchM + at_m + i / 4 * Tile::kGroupM;
-#pragma unroll
-        for (int l = 0; l < 4; ++l)
-          *reinterpret_cast<Four*>(at + l * kPitchM) = {alpha * sums[i][j + l], alpha * sums[i + 1][j + l],
-                                                        alpha * sums[i + 2][j + l], alpha * sums[i + 3][j + l]};
-      } else {
-        float* at = to + (at_m + i / 4 * Tile::kGroupM) * kPitchN + column + j / 4 * Tile::kGroupN;
-#pragma unroll
-        for (int l = 0; l < 4; ++l)
-          *reinterpret_cast<Four*>(at + l * kPitchN) = {alpha * sums[i + l][j], alpha * sums[i + l][j + 1],
-                                                        alpha * sums[i + l][j + 2], alpha * sums[i + l][j + 3]};
-      }
-    }
 }
 
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
@@ -247,34 +92,19 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
   const GemmCoordinates32 batch = p.batch.coordinates(batch_index);
   if (threadIdx.x == 0)
-    shared.place = {phase_index,
+    shared.block = {phase_index,
                     first_m,
                     first_n,
                     phase.y_offset + offset_of(p.y_batch, batch) + split * p.y_split,
                     offset_of(p.c_batch, batch),
                     offset_of(p.bias_batch, batch)};
 
-  // Entries of rows: absolute addresses, without the offset of k.
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    uint32_t row = first_m + i;
-    GemmCoordinates32 d = phase.m.coordinates(row);
-    int64_t at = reinterpret_cast<int64_t>(p.args.a) + phase.a_offset + offset_of(p.a_batch, batch);
-    uint32_t mask = phase.window.taps_in_k ? outside_bits(phase.window, d) : tap_bits(phase.window, d);
-    shared.a_row[i] = {at + offset_of(phase.a_row, d), row < phase.m.size ? mask | kSimtRow : kSimtNothing, 0};
-  }
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    uint32_t row = first_n + i;
-    int64_t at = reinterpret_cast<int64_t>(p.args.b) + phase.b_offset + offset_of(p.b_batch, batch);
-    shared.b_row[i] = {at + offset_of(phase.b_row, phase.n.coordinates(row)),
-                       row < phase.n.size ? kSimtRow : kSimtNothing, 0};
-  }
+  write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  static_assert(2 * kSimtMadeK == 32, "a warp makes the entries of two slices, half of them for a");
+  static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
   auto make_entries = [&](int pair) {  // entries beyond the last slice are kSimtNothing
-    const bool for_a = lane < kSimtMadeK;
-    const uint32_t of_split = pair * kSimtMadeK + lane % kSimtMadeK, k = first_k + of_split;
+    const bool for_a = lane < kSimtEntriesK;
+    const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
     uint32_t mask = kSimtK;
     int64_t offset;
@@ -285,15 +115,16 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
       offset = offset_of(strides, d);
     }
-    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtHeldK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
+    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing,
+                                                                    0};
   };
 #pragma unroll 1
   for (int pair = warp; pair < 3; pair += kThreads / 32) make_entries(pair);
 
   const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
   const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
-  const int warp_m = warp % Tile::kWarpsM * Tile::kRunsM * kGroupM,
-            warp_n = warp / Tile::kWarpsM * Tile::kRunsN * kGroupN;
+  const int warp_m = warp % Tile::kWarpsM * Tile::kGroupsM * kGroupM,
+            warp_n = warp / Tile::kWarpsM * Tile::kGroupsN * kGroupN;
   const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
   constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
   constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
@@ -316,7 +147,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     if (step < 3) return;
     cp_async_commit_group();
     to = after(to);
-    to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtHeldK * sizeof(SimtEntry));
+    to_k = (to_k + kSimtTileK * sizeof(SimtEntry)) % (kSimtBufferedK * sizeof(SimtEntry));
   };
   __syncthreads();
 #pragma unroll 1
@@ -354,32 +185,19 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
 
   cp_async_wait_group<0>();
   __syncthreads();
-  const SimtPlace place = shared.place;
-  const SimtPhase& of = p.phase[place.phase];
+  const SimtBlock block = shared.block;
+  const SimtPhase& of = p.phase[block.phase];
   Out& out = *reinterpret_cast<Out*>(&shared);
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTileM; i += kThreads) {
-    const GemmCoordinates32 d = of.m.coordinates(place.first_m + i);
-    out.y_m[i] = offset_of(of.y_m, d);
-    if (p.args.c) out.c_m[i] = offset_of(p.c_m, d);
-    if (p.args.bias) out.bias_m[i] = offset_of(p.bias_m, d);
-  }
-#pragma unroll 1
-  for (int i = threadIdx.x; i < kTileN; i += kThreads) {
-    const GemmCoordinates32 d = of.n.coordinates(place.first_n + i);
-    out.y_n[i] = offset_of(of.y_n, d);
-    if (p.args.c) out.c_n[i] = offset_of(p.c_n, d);
-    if (p.args.bias) out.bias_n[i] = offset_of(p.bias_n, d);
-  }
+  write_offsets<Tile>(p, of, block, out);
   const bool along_m = p.flags & kSimtAlongM;
   // alpha is applied here: the products need not be in the same registers as the sums
   const float alpha = p.args.alpha;
-  char* y = static_cast<char*>(p.args.y) + place.y;
-  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + place.c : nullptr;
-  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + place.bias : nullptr;
+  char* y = static_cast<char*>(p.args.y) + block.y;
+  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
+  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + block.bias : nullptr;
   constexpr int kColumns = Out::kColumns;
-  const int left_m = int(of.m.size - place.first_m);
-  const SimtSharers sharers(p);
+  const int left_m = int(of.m.size - block.first_m);
+  const SimtSplitBlocks sharers(p);
 #pragma unroll 1
   for (int pass = 0; pass < Out::kPasses; ++pass) {
     if (pass) sharers.read();
@@ -387,7 +205,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
       write_sums<Tile>(sums, alpha, along_m, at_m, at_n - pass * kColumns, out.sums);
     }
     sharers.written();
-    const int first = pass * kColumns, left_n = int(of.n.size - place.first_n) - first;
+    const int first = pass * kColumns, left_n = int(of.n.size - block.first_n) - first;
     const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
     const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
     if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);

@@ -19,15 +19,15 @@ GemmIndex32 index_of(const Axis& axis) {
     index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
   return index;
 }
-GemmStrides bytes_of(const Axis& axis, int walker) {
+GemmStrides bytes_of(const Axis& axis, int tensor) {
   GemmStrides s;
   for (size_t back = 1; back <= axis.size(); ++back)
-    s.of[kDigits - back] = axis[axis.size() - back].stride[walker] * kItem;
+    s.of[kDigits - back] = axis[axis.size() - back].stride[tensor] * kItem;
   return s;
 }
 
-// Sets the strides of y to those of the layout [slow, columns] with `fast` contiguous, the layout of the parts of a
-// split k.
+// Sets the strides of y to those of the layout [slow, columns] with `fast` contiguous, the layout of the
+// workspace.
 void lay_out(Axis& slow, Axis& fast, int64_t columns) {
   int64_t step = 1;
   for (size_t j = fast.size(); j-- > 0; step *= fast[j].size) fast[j].stride[kY] = step;
@@ -35,16 +35,16 @@ void lay_out(Axis& slow, Axis& fast, int64_t columns) {
   for (size_t j = slow.size(); j-- > 0; step *= slow[j].size) slow[j].stride[kY] = step;
 }
 
-void fill(const Axis& axis, GemmIndex& index, std::initializer_list<std::pair<int, GemmStrides*>> walkers) {
+void fill(const Axis& axis, GemmIndex& index, std::initializer_list<std::pair<int, GemmStrides*>> tensors) {
   index.first = kDigits - int64_t(std::max<size_t>(axis.size(), 1));
   for (size_t back = 1; back <= axis.size(); ++back) {
     const Digit& d = axis[axis.size() - back];
     index.size *= index.digit[kDigits - back] = d.size;
-    for (auto [w, strides] : walkers) strides->of[kDigits - back] = d.stride[w];
+    for (auto [w, strides] : tensors) strides->of[kDigits - back] = d.stride[w];
   }
 }
 
-// The view of the kernel that adds the parts of a split k: y, c and bias. Columns are the axis whose neighbours are
+// The view of the kernel that adds the sums of a split k: y, c and bias. Columns are the axis whose neighbours are
 // contiguous in y, if there is one.
 GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   GemmView v;
@@ -54,6 +54,17 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   v.y_offset = p.y_offset;
   return v;
 }
+
+// Whether sums go to the workspace, where a second kernel applies the epilogue.
+bool uses_workspace(const GemmTask& t, const SimtConfig& c) {
+  return (c.splits > 1 && !c.cluster) || !is_simple(t.activation);
+}
+
+// Whether neighbouring rows of y are closer in memory than neighbouring columns.
+bool y_along_m(const Product& p) { return neighbourhood(p.m, kY) >= neighbourhood(p.n, kY); }
+
+// y, c and bias as SplitKReduce reads them.
+GemmView reduced_view(const Product& p) { return y_along_m(p) ? view_of_y(p, p.n, p.m) : view_of_y(p, p.m, p.n); }
 
 // A product without its tiles.
 SimtPhase phase_of(const Product& p) {
@@ -103,11 +114,11 @@ struct Launcher final : GemmPlan {
   SimtLaunches launches;
   std::shared_ptr<const cuda::Kernel> kernel;
   cuda::LaunchConfig config;
-  std::unique_ptr<SplitKReduce> add_parts;
+  std::unique_ptr<SplitKReduce> split_k_reduce;
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
-    if (launches.parts) now = {args.a, args.b, nullptr, nullptr, workspace};
+    if (launches.to_workspace) now = {args.a, args.b, nullptr, nullptr, workspace};
     if (launches.exchanged) std::swap(now.a, now.b);
     cuda::LaunchConfig launch = config;
     for (size_t i = 0; i < launches.params.size(); ++i) {
@@ -116,7 +127,7 @@ struct Launcher final : GemmPlan {
       launch.grid = {launches.blocks[i]};
       cuda::launch(*kernel, launch, stream, params);
     }
-    if (add_parts) add_parts->run(args, workspace, stream);
+    if (split_k_reduce) split_k_reduce->run(args, workspace, stream);
   }
 };
 
@@ -145,7 +156,7 @@ std::string simt_why_not(const GemmTask& t) {
     if (across * down * double(v.batch.size) * kSimtPhases > double(kMost))
       return "supports at most 2^31 - 1 blocks; got more";
   }
-  if (!is_simple(t.activation) && elements_of(t) >= kMostParts)
+  if (!is_simple(t.activation) && elements_of(t) >= kMaxWorkspaceElements)
     return cat("supports activation '", name(t.activation), "' for fewer than 2^30 results; got ", elements_of(t));
   return "";
 }
@@ -164,9 +175,9 @@ std::vector<Config> simt_configs(const GemmTask& t, const Device& d) {
 
 SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   SimtLaunches all;
-  all.parts = (c.splits > 1 && !c.cluster) || !is_simple(t.activation);
+  all.to_workspace = uses_workspace(t, c);
   const int64_t tile_m = c.tile.m, tile_n = c.tile.n;
-  int64_t part_stride = 0;
+  int64_t split_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
   // Phases differ in sizes and in windows, but all phases of a launch read and write in the same way.
@@ -174,26 +185,26 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
   all.vectors_a = !a_along_k;
   all.vectors_b = !b_along_k && tile_n >= 64;  // there are no kernels for narrow tiles with vectors of b
-  if (all.parts) {
+  if (all.to_workspace) {
     Product& p = products.front();
-    const bool along_m = neighbourhood(p.m, kY) >= neighbourhood(p.n, kY);
+    const bool along_m = y_along_m(p);
     Axis &slow = along_m ? p.n : p.m, &fast = along_m ? p.m : p.n;
-    all.of_parts = view_of_y(p, slow, fast);
-    const SplitKWorkspace parts(all.of_parts);
-    lay_out(slow, fast, parts.columns);
-    int64_t step = parts.columns * size_of(slow);
+    all.reduced = reduced_view(p);
+    const SplitKWorkspace layout(all.reduced);
+    lay_out(slow, fast, layout.columns);
+    int64_t step = layout.columns * size_of(slow);
     for (size_t j = p.batch.size(); j-- > 0; step *= p.batch[j].size) p.batch[j].stride[kBatchY] = step;
-    part_stride = parts.part_stride;
+    split_stride = layout.partition_stride;
     p.y_offset = 0;
   }
-  const bool along_m = neighbourhood(first.m, kY) >= neighbourhood(first.n, kY);
+  const bool along_m = y_along_m(first);
   bool vectors_y = true;
   for (const Product& p : products) {
     all.vectors_a = all.vectors_a &&
                     in_vectors(p.m, kOperand, p.windowed, t.alignment, p.a_offset, {{&p.k, kA}, {&p.batch, kBatchA}});
     all.vectors_b =
         all.vectors_b && in_vectors(p.n, kOperand, false, t.alignment, p.b_offset, {{&p.k, kB}, {&p.batch, kBatchB}});
-    const int64_t alignment = all.parts ? 16 : t.alignment;
+    const int64_t alignment = all.to_workspace ? 16 : t.alignment;
     const Axis &along = along_m ? p.m : p.n, &across = along_m ? p.n : p.m;
     vectors_y = vectors_y && in_vectors(along, kY, false, alignment, p.y_offset, {{&across, kY}, {&p.batch, kBatchY}});
   }
@@ -222,7 +233,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
           FastDivmod(fast_m ? ceil_div(phase.m.size, uint32_t(tile_m)) : ceil_div(phase.n.size, uint32_t(tile_n)));
     }
     set_strides(params, products[i]);
-    params.y_split = part_stride * kItem;
+    params.y_split = split_stride * kItem;
     params.phases = FastDivmod(uint32_t(end - i));
     params.tiles = FastDivmod(most_tiles);
     params.splits = FastDivmod(uint32_t(c.splits));
@@ -231,7 +242,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
     params.k_per_split = ceil_div(ceil_div(longest_k, uint32_t(c.splits)), uint32_t(kSimtTileK)) * kSimtTileK;
     params.flags = (a_along_k ? kSimtAAlongK : 0u) | (b_along_k ? kSimtBAlongK : 0u) | (fast_m ? kSimtFastM : 0u) |
                    (along_m ? kSimtAlongM : 0u) | (vectors_y ? kSimtVectors : 0u) |
-                   (t.activation == Activation::relu && !all.parts ? kSimtRelu : 0u) |
+                   (t.activation == Activation::relu && !all.to_workspace ? kSimtRelu : 0u) |
                    (one_digit_k ? kSimtOneDigitK : 0u) | (c.cluster ? kSimtCluster : 0u);
     all.blocks.push_back(uint32_t(size_of(products[i].batch)) * uint32_t(c.splits) * most_tiles * uint32_t(end - i));
   }
@@ -240,8 +251,9 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
 
 size_t simt_workspace_bytes(const GemmTask& t, const Config& config) {
   const SimtConfig c = simt_config(config);
-  const SimtLaunches l = simt_launches(t, c);
-  return l.parts ? SplitKWorkspace(l.of_parts).bytes(c.splits) : 0;
+  if (!uses_workspace(t, c)) return 0;
+  const Products products = products_of(t, c.tile.m, c.tile.n);
+  return SplitKWorkspace(reduced_view(products.phases.front())).bytes(c.splits);
 }
 
 std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Config& config) {
@@ -253,7 +265,8 @@ std::unique_ptr<GemmPlan> simt_plan(const GemmTask& t, const Device& d, const Co
   plan->config.block = {unsigned(c.tile.threads)};
   plan->config.smem_bytes = unsigned(c.tile.smem_bytes);
   if (c.cluster) plan->config.cluster = {unsigned(c.splits)};
-  if (plan->launches.parts) plan->add_parts = std::make_unique<SplitKReduce>(t, plan->launches.of_parts, c.splits, d);
+  if (plan->launches.to_workspace)
+    plan->split_k_reduce = std::make_unique<SplitKReduce>(t, plan->launches.reduced, c.splits, d);
   return plan;
 }
 
@@ -263,7 +276,7 @@ std::vector<KernelSpec> simt_kernels() {
     for (bool a : {false, true})
       for (bool b : {false, true})
         if (t.n >= 64 || !b) all.push_back(kernel_spec(t, a, b));
-  for (KernelSpec& s : add_parts_kernels()) all.push_back(std::move(s));
+  for (KernelSpec& s : split_k_reduce_kernels()) all.push_back(std::move(s));
   return all;
 }
 

@@ -18,8 +18,8 @@ struct SimtLaunches {
   std::vector<SimtParams> params;  // each has up to four phases of backward_data
   std::vector<uint32_t> blocks;
   bool vectors_a = false, vectors_b = false, exchanged = false;  // exchanged: whether a and b are
-  bool parts = false;  // sums go to the workspace; a second kernel applies the epilogue
-  GemmView of_parts;   // if parts: y, c and bias as SplitKReduce reads them
+  bool to_workspace = false;  // sums go to the workspace; a second kernel applies the epilogue
+  GemmView reduced;           // if to_workspace: y, c and bias as SplitKReduce reads them
 };
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
 

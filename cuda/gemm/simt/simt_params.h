@@ -9,25 +9,25 @@
 
 namespace minidnn {
 
-constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; slices in shared memory
-constexpr int kSimtMadeK = 16;                  // entries of k are computed for two slices at a time
+constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; number of slices in shared memory
+constexpr int kSimtEntriesK = 16;               // entries of k are computed for two slices at a time
 // Entries of k are kept for eight slices, four pairs: three pairs may be read while one is written.
-constexpr int kSimtHeldK = 4 * kSimtMadeK;
-static_assert(kSimtStages - 1 == kSimtMadeK / kSimtTileK * 2);
+constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
+static_assert(kSimtStages - 1 == kSimtEntriesK / kSimtTileK * 2);
 
 // The tile of a block: 8 x 8 sums a thread, or 8 x 16 in the largest tile, which read a quarter less shared memory. In
 // each dimension, a thread has groups of four sums, kGroupM or kGroupN apart; the lanes of a warp then read
 // neighbouring vectors of 16 bytes.
-template <int M, int N> struct SimtTile {
-  static constexpr int kM = M, kN = N;
-  static constexpr int kRunsM = 2, kRunsN = M * N == 128 * 128 ? 4 : 2;
-  static constexpr int kSumsM = 4 * kRunsM, kSumsN = 4 * kRunsN;
-  static constexpr int kThreads = M * N / (kSumsM * kSumsN);
-  static constexpr int kLanesN = N >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // lanes of a warp
+template <int kTileM, int kTileN> struct SimtTile {
+  static constexpr int kM = kTileM, kN = kTileN;
+  static constexpr int kGroupsM = 2, kGroupsN = kTileM * kTileN == 128 * 128 ? 4 : 2;
+  static constexpr int kSumsM = 4 * kGroupsM, kSumsN = 4 * kGroupsN;
+  static constexpr int kThreads = kTileM * kTileN / (kSumsM * kSumsN);
+  static constexpr int kLanesN = kTileN >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // lanes of a warp
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
-  static constexpr int kWarpsM = M / (kRunsM * kGroupM);
-  static constexpr int kPad = 4;  // floats: four lines of each of eight k are in 32 different banks
-  static constexpr int kBlocksPerSm = (kRunsN == 4 ? 256 : 384) / kThreads;  // allows 168 registers a thread, or 255
+  static constexpr int kWarpsM = kTileM / (kGroupsM * kGroupM);
+  static constexpr int kPad = 4;  // floats of padding: four lines of each of eight k are then in 32 different banks
+  static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;  // a thread may use 168 registers, or 255
 };
 
 constexpr int kSimtTapBits = 30;
@@ -45,37 +45,38 @@ struct alignas(16) SimtEntry {
 
 // The tile of a block, and the offsets of y, c and bias for its batch, in bytes. It is in shared memory during the main
 // loop, which has no registers to spare.
-struct SimtPlace {
+struct SimtBlock {
   uint32_t phase, first_m, first_n;
   int64_t y, c, bias;
 };
 
-template <int M, int N> struct SimtShared {
-  static constexpr int kPad = SimtTile<M, N>::kPad;
-  SimtPlace place;
+template <int kTileM, int kTileN> struct SimtShared {
+  static constexpr int kPad = SimtTile<kTileM, kTileN>::kPad;
+  SimtBlock block;
   struct alignas(16) Slice {
-    float a[kSimtTileK][M + kPad], b[kSimtTileK][N + kPad];
+    float a[kSimtTileK][kTileM + kPad], b[kSimtTileK][kTileN + kPad];
   };
   Slice slice[kSimtStages];
-  SimtEntry a_row[M], b_row[N];
-  SimtEntry a_k[kSimtHeldK], b_k[kSimtHeldK];  // ring buffers
+  SimtEntry a_row[kTileM], b_row[kTileN];
+  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of entries
 };
 
-// After the main loop, the same memory holds (behind `place`) the sums that are to be stored, contiguous in the order
+// After the main loop, the same memory holds (behind `block`) the sums that are to be stored, contiguous in the order
 // of y, and the offsets of rows and columns in y, c and bias.
-template <int M, int N> struct SimtSharedOut {
-  static constexpr int kColumns = N < 64 ? N : 64, kPasses = N / kColumns;  // as many columns as fit
-  static constexpr int kPad = SimtTile<M, N>::kPad;
-  static constexpr int kAlongM = kColumns * (M + kPad), kAlongN = M * (kColumns + kPad);
-  SimtPlace place;
+template <int kTileM, int kTileN> struct SimtSharedOut {
+  static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;  // as many columns as fit
+  static constexpr int kPad = SimtTile<kTileM, kTileN>::kPad;
+  static constexpr int kAlongM = kColumns * (kTileM + kPad), kAlongN = kTileM * (kColumns + kPad);
+  SimtBlock block;
   alignas(16) float sums[kAlongM > kAlongN ? kAlongM : kAlongN];
-  int64_t y_m[M], c_m[M], bias_m[M];
-  int64_t y_n[N], c_n[N], bias_n[N];
+  int64_t y_m[kTileM], c_m[kTileM], bias_m[kTileM];
+  int64_t y_n[kTileN], c_n[kTileN], bias_n[kTileN];
 };
 
-template <int M, int N>
-constexpr int kSimtSharedBytes = int(
-    sizeof(SimtShared<M, N>) > sizeof(SimtSharedOut<M, N>) ? sizeof(SimtShared<M, N>) : sizeof(SimtSharedOut<M, N>));
+template <int kTileM, int kTileN>
+constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof(SimtSharedOut<kTileM, kTileN>)
+                                         ? sizeof(SimtShared<kTileM, kTileN>)
+                                         : sizeof(SimtSharedOut<kTileM, kTileN>));
 
 // The dimensions of a window in which an element may be outside; a dimension where none can be has taps = 0. The number
 // of a tap and the coordinate of a position are sums over the digits of k and of the row, or of the row and of k.
@@ -134,7 +135,7 @@ enum SimtFlag : uint32_t {
 
 constexpr int kSimtPhases = 4;
 struct SimtParams {
-  SimtPhase phase[kSimtPhases];  // phases of backward_data; else one
+  SimtPhase phase[kSimtPhases];  // the number of phases of backward_data; 1 for other problems
   GemmIndex32 batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
   int64_t y_split = 0;  // bytes from the sums of one split of k to those of the next

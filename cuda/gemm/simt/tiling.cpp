@@ -12,8 +12,9 @@ namespace {
 
 using namespace simt;
 
-template <int M, int N> constexpr SimtTileSize tile_size() {
-  return {M, N, SimtTile<M, N>::kThreads, SimtTile<M, N>::kBlocksPerSm, kSimtSharedBytes<M, N>};
+template <int kTileM, int kTileN> constexpr SimtTileSize tile_size() {
+  return {kTileM, kTileN, SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm,
+          kSimtSharedBytes<kTileM, kTileN>};
 }
 constexpr SimtTileSize kTiles[] = {tile_size<128, 128>(), tile_size<128, 64>(), tile_size<64, 64>(),
                                    tile_size<128, 32>(), tile_size<128, 16>()};
@@ -21,7 +22,8 @@ constexpr SimtTileSize kTiles[] = {tile_size<128, 128>(), tile_size<128, 64>(), 
 // What estimates depend on. These are sizes alone; a product and its transpose therefore split k in the same way and
 // have the same bits.
 struct Sizes {
-  double tiles = 0, slices = 0;  // tiles of all phases; average slices of k in a tile
+  double tiles = 0;   // the number of tiles of all phases
+  double slices = 0;  // the average number of slices of k of a tile
 };
 Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   Sizes s;
@@ -49,7 +51,7 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   // Clusters do not use all SMs. A cluster of eight must fit in one GPC, and some of an H100's GPCs are too small for
   // two such clusters.
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
-  const double blocks = std::ceil(s.tiles * splits / sms);  // blocks of the SM that has most
+  const double blocks = std::ceil(s.tiles * splits / sms);  // the blocks of the busiest SM
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
   const double slices = std::ceil(s.slices / splits) + 4;  // the start and the epilogue cost as much as 4 slices
   // Instructions of a thread for a slice: multiply-adds, loads from shared memory, five for each element that it
@@ -67,12 +69,12 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   // find() may try but that are never the first choice.)
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    // parts are written and read, mostly in the L2
+    // the sums of the splits are written and read, mostly in the L2
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }
 
-// Clusters whose blocks add up their slices of k.
+// Whether a cluster may split k. Its blocks then add up their sums through shared memory.
 constexpr int kMostOfCluster = 8;  // every GPU that has clusters allows this size
 bool clusters(const GemmTask& t, const Device& d) { return d.arch >= 90 && is_simple(t.activation); }
 
@@ -103,7 +105,7 @@ std::vector<SimtTiling> simt_tilings(const GemmTask& t, const Device& d) {
     };
     all.push_back({{tile, 1, false}, config_us(t, d, {tile, 1, false}, s)});
     const double most = splits_k ? std::min(s.slices / 4, std::ceil(8.0 * d.sm_count / s.tiles)) : 1;
-    if (elements_of(t) < kMostParts) add_best(most, false);
+    if (elements_of(t) < kMaxWorkspaceElements) add_best(most, false);
     if (clusters(t, d)) add_best(std::min(most, double(kMostOfCluster)), true);
   }
   std::ranges::stable_sort(all, {}, &SimtTiling::us);

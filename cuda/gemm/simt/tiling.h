@@ -18,11 +18,12 @@ struct SimtConfig {
 };
 std::span<const SimtTileSize> simt_tile_sizes();
 
-// The number of elements of y. At most kMostParts of them can pass through parts, whose offsets have 31 bits.
-constexpr double kMostParts = double(simt::kMost) / 2;
+// The number of elements of y. At most kMaxWorkspaceElements of them can pass through the
+// workspace, where offsets have 31 bits.
+constexpr double kMaxWorkspaceElements = double(simt::kMost) / 2;
 double elements_of(const GemmTask&);
 
-// Whether kernel.cu applies this activation. Others go through parts, even if there is only one part.
+// Whether kernel.cu applies this activation. Others go through the workspace, even if k is not split.
 bool is_simple(Activation);
 
 struct SimtTiling {

@@ -1,3 +1,142 @@
 // SPDX-License-Identifier: Apache-2.0
-// Instantiated by cuda/gemm/plan.cpp.
-#include "cuda/gemm/sm90/kernel.cuh"
+// Matrix products and convolutions with TMA and wgmma (sm_90a):
+// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// Grid: persistent blocks; Sm90TileScheduler lists the tiles of a block.
+// Block: a producer warpgroup (producer.cuh) and two or three consumer warpgroups (consumer.cuh). One producer thread
+// issues TMA loads of tiles of both operands into a ring of stages in shared memory (pipeline.cuh). The consumer
+// warpgroups multiply with wgmma, hold the sums in registers and store through GemmEpilogue. With kPingPong, each of
+// two consumer warpgroups has its own tiles; one stores while the other multiplies. Otherwise they share the rows of
+// one tile.
+// Cluster: kCluster blocks compute tiles that follow one another along m. They share the tile of b: each block loads a
+// slice of it and multicasts the slice to all. A cluster of kSplit blocks computes one tile, each block over its slice
+// of k. At the end, each block adds up its slice of the columns, which the others store to its shared memory.
+// Shared memory: kStages * 128 * (kTileM + kTileN) bytes + 1 KB to align, then that of the epilogue.
+// Bytes: each tile reads kTileM rows of a and kTileN / kCluster rows of b, mostly from the L2. y is written once.
+// Numerics: tensor cores truncate the bits of an addend that are below the last bit of the sum. With kPromote, each
+// wgmma sum therefore covers only a few k, and float32 additions add up these sums.
+//
+// A stage holds 128 bytes of k (kK elements) for kTileM rows of a and kTileN rows of b, in 128-byte swizzle. If an
+// operand is contiguous along k, a line of 128 bytes holds the k of one row. If it is contiguous along its rows
+// (neighbouring rows are neighbours in memory), each kK rows take kK consecutive lines, one for each k, of 128 bytes of
+// rows.
+//
+// wgmma reads TF32 from shared memory only if it is contiguous along k. If a is contiguous along its rows, the consumer
+// warpgroups read it into registers, in an order without bank conflicts. If only b is, tensor_maps.cpp exchanges a and
+// b. If both are, the producer warpgroup's idle warps transpose b in place.
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/ptx/setmaxnreg.cuh"
+#include "cuda/gemm/epilogue/epilogue.cuh"
+#include "cuda/gemm/sm90/consumer.cuh"
+#include "cuda/gemm/sm90/producer.cuh"
+
+namespace minidnn {
+
+// Stores the sums of a tile. `warpgroup` counts consumer warpgroups. `memory` is the ring; it is free if kSplit > 1.
+template <class Traits, class Y, GemmStore kStore, class Epilogue>
+__device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const GemmArgs& args, const Sm90WorkTile& t,
+                                                const Sm90Pipeline<Traits>& ring, int warpgroup,
+                                                float (&sums)[Traits::kBlocksM][Traits::kTileN / 2]) {
+  const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
+  GemmArgs to = args;
+  to.y = static_cast<Y*>(args.y) + t.split * p.split_stride;
+  const uint32_t lines =
+      ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
+  const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
+  constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;  // sums that this thread stores of each block of 64 rows
+  const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
+  uint32_t n = uint32_t(t.n * Traits::kTileN);
+  if constexpr (Traits::kSplit > 1) {
+    sm90_reduce_over_cluster<Traits::kSplit, Traits::kPingPong ? 128 : 128 * Traits::kWarpgroups>(sums, ring.data);
+    n += cluster_ctarank() * (Traits::kTileN / Traits::kSplit);
+  }
+  constexpr bool kTransposeA = Traits::kTransposeA;
+  const uint32_t row = m + (kTransposeA ? sm90_transposed_row<Traits::kBlocksM>() : warp * 16 + lane / 4);
+  if constexpr (kStore == GemmStore::columns) {
+    gemm_store_columns<kSums>(epilogue, sums, row, n);
+  } else if constexpr (kStore == GemmStore::phases) {
+    gemm_store_phases(epilogue, sums, row, n);
+  } else if constexpr (kStore == GemmStore::summed) {
+    gemm_store_summed<kSums>(epilogue, sums, row, n, Traits::kPingPong ? t.m : t.m * Traits::kWarpgroups + warpgroup);
+  } else {
+#pragma unroll
+    for (int j = 0; j < Traits::kBlocksM; ++j)
+      epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTransposeA ? 2 : 64),
+                     row + j * (kTransposeA ? 2 : 64) + (kTransposeA ? 1 : 8), n);
+  }
+}
+
+template <class T, class Y, int kTileM, int kTileN, int kStages, bool kPingPong, int kCluster, int kSplit,
+          bool kPromote, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial, Activation kActivation, bool kBias,
+          bool kC, GemmStore kStore>
+__global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
+    gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
+  using Traits =
+      Sm90Traits<T, kTileM, kTileN, kStages, kPingPong, kCluster, kSplit, kPromote, kSourceA, kSourceB, kSpatial>;
+  using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore>;
+  constexpr int kWarpgroups = Traits::kWarpgroups;
+  constexpr bool kTransposeA = Traits::kTransposeA, kTransposeB = Traits::kTransposeB;
+  static_assert(
+      Traits::kBlocksM * 64 == Traits::kRows &&
+      (kTransposeA ? kStore != GemmStore::summed : kStore != GemmStore::columns && kStore != GemmStore::phases) &&
+      (kCluster == 1 || kSplit == 1));
+
+  extern __shared__ char shared[];
+  __shared__ uint64_t barriers[Sm90Pipeline<Traits>::kBarriers];
+  const Sm90Pipeline<Traits> ring(shared, barriers);
+  const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
+
+  if (threadIdx.x == 0) {
+    ring.init_barriers();
+    prefetch_tensormap(&p.map_a);
+    prefetch_tensormap(&p.map_b);
+  }
+  if constexpr (kCluster > 1) cluster_sync();
+  else __syncthreads();
+  griddep_wait();
+
+  constexpr int kBlocksOfTile = kCluster * kSplit;
+  const Sm90TileScheduler scheduler(int(blockIdx.x) / kBlocksOfTile, int(gridDim.x) / kBlocksOfTile);
+  if (group == 0) {
+    // The launch gives each thread 168 registers (384 threads) or 128 (512 threads).
+    setmaxnreg_dec<kTransposeB ? 64 : 40>();
+    if (threadIdx.x == 0) {
+      sm90_load_tiles(p, ring, scheduler);
+      griddep_launch_dependents();
+    } else if (kTransposeB && threadIdx.x >= 32) {
+      sm90_transpose_tiles(p, ring, scheduler);
+    }
+  } else {
+    setmaxnreg_inc<kWarpgroups == 3 ? kTransposeB ? 144 : 152 : kTransposeB ? 216 : 232>();
+    const int warpgroup = group - 1;
+    int owner = 0;  // with kPingPong: the warpgroup that computes the tile
+    if (kPingPong && warpgroup == 1) sm90_order_arrive(0);
+    Sm90Accumulators<Traits> acc;
+    Sm90MainLoop<Traits> main_loop(ring, warpgroup);
+    Sm90PipelineState<kStages> next;
+    for (Sm90TileScheduler tiles = scheduler; tiles.index < p.tiles; tiles.advance(), owner ^= 1) {
+      if (kPingPong && owner != warpgroup && p.k_of_tile) {
+        next.advance(p.k_of_tile);
+        continue;
+      }
+      const Sm90WorkTile t = sm90_work_tile<kCluster, kSplit>(p, tiles.index);
+      if (kPingPong && owner != warpgroup) {
+        next.advance(t.k_end - t.k_begin);
+        continue;
+      }
+      if (kPingPong) sm90_order_wait(warpgroup);
+      const int last_stage = main_loop.multiply(t, next, acc);
+      if (kPingPong) sm90_order_arrive(1 - warpgroup);
+      main_loop.finish(last_stage, acc);
+      sm90_store_tile<Traits, Y, kStore, Epilogue>(p, args, t, ring, warpgroup, acc.sums);
+    }
+  }
+  // A cluster that splits k has one tile. Warpgroups without sums of it join the two cluster barriers of
+  // sm90_reduce_over_cluster().
+  if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) {
+    cluster_sync();
+    cluster_sync();
+  }
+  if constexpr (kCluster > 1) cluster_sync();  // a block must not exit while others arrive at its barriers
+}
+
+}  // namespace minidnn

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The engine base over the main loop of sm_90a (plan.h), for the problem P of a family. Operands in layouts that
-// tensor maps do not support are first copied, once, to the workspace; operands of three TF32 products are written in
-// parts. Host only.
+// tensor maps do not support are first copied, once, to the workspace; operands of three TF32 products are
+// written as three terms. Host only.
 #pragma once
 #include <functional>
 
 #include "cpp/transform/transform.h"
 #include "cuda/gemm/sm90/plan.h"
 #include "cuda/gemm/sm90/tf32x3/tf32_split.h"
-#include "cuda/gemm/sm90/tma_layout.h"
+#include "cuda/gemm/view/tma_layout.h"
 
 namespace minidnn {
 

@@ -63,9 +63,9 @@ std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, c
   problem.y = output_of(task, low);
   const int passes = split.passes();
   if (passes > 1) {
-    const SplitKWorkspace parts(v, store_of(task, low) == GemmStore::columns);
-    problem.y = parts.output;
-    problem.split_stride = parts.part_stride;
+    const SplitKWorkspace layout(v, store_of(task, low) == GemmStore::columns);
+    problem.y = layout.output;
+    problem.split_stride = layout.partition_stride;
   }
   const int64_t m_tiles = ceil_div(v.m.size, int64_t(tile.m) * tile.cluster),
                 n_tiles = ceil_div(v.n.size, int64_t(tile.n));
@@ -93,7 +93,7 @@ std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, c
   for (size_t first = 0; first < low.phases.size(); first += kSm90Phases) {
     const size_t count = std::min(low.phases.size() - first, size_t(kSm90Phases));
     std::copy_n(low.phases.begin() + std::ptrdiff_t(first), count, problem.phases);
-    if (low.phases.size() == 1) problem.phases[0].part = problem.y.part;
+    if (low.phases.size() == 1) problem.phases[0].bounds = problem.y.bounds;
     problem.tiles = int32_t(m_tiles * n_tiles * v.batch.size * passes * int64_t(count));
     problems.push_back(problem);
   }
@@ -106,9 +106,9 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // one for each launch, without the maps
+  std::vector<Sm90Problem> problems;  // one for each launch; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<SplitKReduce> add_parts;  // if k is split and not added in a cluster
+  std::optional<SplitKReduce> split_k_reduce;  // if k is split and not added in a cluster
   cuda::LaunchConfig config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
@@ -129,7 +129,7 @@ struct Plan90 final : GemmPlan {
 
   void run(const GemmArgs& args, void* workspace, Stream stream) const override {
     GemmArgs now = args;
-    if (add_parts) now = {args.a, args.b, nullptr, nullptr, workspace};
+    if (split_k_reduce) now = {args.a, args.b, nullptr, nullptr, workspace};
     cuda::LaunchConfig launch = config;
     const TensorMap map_a = map_of(a, exchanged ? args.b : args.a, tile.m),
                     map_b = map_of(b, exchanged ? args.a : args.b, tile.n / tile.cluster);
@@ -139,7 +139,7 @@ struct Plan90 final : GemmPlan {
       launch.grid = {unsigned(min_of(problem.tiles * blocks_of_tile, int(config.grid.x)))};
       cuda::launch(*kernel, launch, stream, problem, now);
     }
-    if (add_parts) add_parts->run(args, workspace, stream);
+    if (split_k_reduce) split_k_reduce->run(args, workspace, stream);
   }
 };
 
@@ -179,10 +179,10 @@ int64_t sm90_sums(const GemmTask& t, const std::string& config) {
 }
 
 size_t sm90_workspace_bytes(const GemmTask& t, const std::string& config) {
-  const int parts = sm90_tiling(config).split.passes();
-  if (parts == 1) return 0;
+  const int passes = sm90_tiling(config).split.passes();
+  if (passes == 1) return 0;
   const TmaView low = tma_view(t);
-  return SplitKWorkspace(low.view, store_of(t, low) == GemmStore::columns).bytes(parts);
+  return SplitKWorkspace(low.view, store_of(t, low) == GemmStore::columns).bytes(passes);
 }
 
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const std::string& config) {
@@ -203,9 +203,9 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   if (passes > 1) {
     const GemmOutput y = columns ? output_of(transposed(low.view), task.y, task.alignment, task.has_c, task.has_bias)
                                  : output_of(task, low);
-    plan->add_parts.emplace(task, y, SplitKWorkspace(low.view, columns).columns, passes, d);
+    plan->split_k_reduce.emplace(task, y, SplitKWorkspace(low.view, columns).columns, passes, d);
   }
-  EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};  // if parts are written
+  EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};  // if partial sums are written
   if (passes == 1) epilogue = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(Sm90Instance{task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                 task.promote, low.a.source, low.b.source, low.spatial, epilogue}
@@ -251,7 +251,7 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions, bool promote) {
         else add(tile_along_k, tile_along_rows);
       }
     }
-  if (!convolutions) std::ranges::copy(add_parts_kernels(), std::back_inserter(all));
+  if (!convolutions) std::ranges::copy(split_k_reduce_kernels(), std::back_inserter(all));
   return all;
 }
 

@@ -131,7 +131,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
     out.device.corner[j] = int32_t(lower[j]);
     out.device.position_step[j] = int32_t(step);
     out.device.offset_step[j] = int32_t(tap_reach(w, j));
-    const int dim = 3 - j;  // W is 1
+    const int dim = 3 - j;  // the map's dimension; W is dimension 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);
@@ -156,11 +156,11 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   GemmView& v = low.view = task.views.front();
   const int64_t k_of_block = 128 / int64_t(itemsize(task.type));
   const bool many = task.views.size() > 1;
-  GemmIndex GemmView::* const walked = v.b.window.on && v.b.window.row_digit ? &GemmView::n : &GemmView::m;
+  GemmIndex GemmView::* const position_index = v.b.window.on && v.b.window.row_digit ? &GemmView::n : &GemmView::m;
   if (many) {
-    GemmIndex& all = v.*walked;
+    GemmIndex& all = v.*position_index;
     for (const GemmView& phase : task.views)
-      for (int j = 1; j < kDigits; ++j) all.digit[j] = max_of(all.digit[j], (phase.*walked).digit[j]);
+      for (int j = 1; j < kDigits; ++j) all.digit[j] = max_of(all.digit[j], (phase.*position_index).digit[j]);
     all.size = all.digit[0] * all.digit[1] * all.digit[2] * all.digit[3];
     all.first = 0;
   }
@@ -184,7 +184,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   low.k_blocks = ceil_div(k, k_of_block);
 
   int64_t lower[3]{};  // the smallest window coordinates, over all taps and phases
-  const GemmIndex& positions = taps_in_k ? v.*walked : v.k;
+  const GemmIndex& positions = taps_in_k ? v.*position_index : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
     bool flat = first.size[0] == 1 && positions.digit[1] == 1 && v.taps.window[0] == 1;
@@ -224,8 +224,8 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
                   : tile_operand(v, v.b, n, k, b_channel, taps_in_k, task.type, "b");
   for (const GemmView& phase : task.views) {
     Sm90Phase& to = low.phases.emplace_back();
-    to.part.y_offset = phase.y_offset;
-    std::ranges::copy((phase.*walked).digit, to.part.limit);
+    to.bounds.y_offset = phase.y_offset;
+    std::ranges::copy((phase.*position_index).digit, to.bounds.limit);
     for (int j = 0; j < 3; ++j) {
       to.taps[j] = taps_in_k ? int32_t(phase.taps.count[j]) : 1;
       if (!moving || phase.taps.count[j] == 0) continue;
@@ -253,7 +253,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  if (low.phases.size() > 1) {  // digits are not joined: phases limit each of them
+  if (low.phases.size() > 1) {  // digits are not joined, because phases limit each of them
     if (low.exchanged) {
       y.n = low.view.n;
       y.y_n = low.view.y_n;
@@ -273,7 +273,7 @@ GemmStore store_of(const GemmTask& t, const TmaView& low) {
     const bool even = y.n.first == kDigits - 1;
     if (low.phases.size() == 1 && even) return GemmStore::columns;
     bool fits = low.phases.size() > 1 && low.exchanged;
-    for (const Sm90Phase& p : low.phases) fits = fits && p.part.y_offset % 4 == 0;
+    for (const Sm90Phase& p : low.phases) fits = fits && p.bounds.y_offset % 4 == 0;
     int64_t reach = 0;  // largest offset of a column; must fit in 32 bits
     for (int j = 0; j < kDigits; ++j) {
       fits = fits && y.y_n.of[j] >= 0;

@@ -33,7 +33,7 @@ struct TmaView {
   int64_t k_blocks = 0;  // blocks of k in each tap
   int32_t positions[3]{1, 1, 1}, window[3]{1, 1, 1};
   int64_t channel_blocks = 0;
-  std::vector<Sm90Phase> phases;  // phases with most taps first: the last tiles are then short
+  std::vector<Sm90Phase> phases;  // sorted by decreasing number of taps: the last tiles are then short
 
   int64_t all_blocks() const {
     int64_t count = 0;

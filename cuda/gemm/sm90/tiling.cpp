@@ -28,7 +28,7 @@ static_assert(std::ranges::all_of(kTiles,
 struct Extents {                                              // the sizes that estimates need
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;  // m is that of one phase; k_blocks is the average
   bool transposes_a = false, transposes_b = false;
-  bool both_along_rows = false;  // of 16-bit operands
+  bool both_along_rows = false;  // both operands have 16 bits and are contiguous along rows
   bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
@@ -80,7 +80,7 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
   // Compute and memory time overlap, less so if they are equal.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
-  // The parts of a split k are written and read once, mostly in the L2, by a second launch.
+  // The sums of the splits are written and read once, mostly in the L2, by a second launch.
   if (split.passes() > 1)
     us += 6.3 + double(split.chunks) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
   return us;

@@ -5,17 +5,17 @@
 
 namespace minidnn {
 
-void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
+void join(GemmIndex& index, std::initializer_list<GemmStrides*> tensors) {
   int64_t to = kDigits - 1;  // slot of the next digit, from the back
   bool any = false;
   GemmIndex joined;
   joined.size = index.size;
-  std::vector<GemmStrides> strides(walkers.size());
+  std::vector<GemmStrides> strides(tensors.size());
   for (int64_t j = kDigits - 1; j >= 0; --j) {
     if (index.digit[j] == 1) continue;
     bool joins = any;
     size_t i = 0;
-    for (GemmStrides* w : walkers) {
+    for (GemmStrides* w : tensors) {
       const GemmStrides& s = strides[i++];
       joins = joins && w->of[j] == s.of[to] * joined.digit[to];
     }
@@ -27,12 +27,12 @@ void join(GemmIndex& index, std::initializer_list<GemmStrides*> walkers) {
     any = true;
     joined.digit[to] = index.digit[j];
     i = 0;
-    for (GemmStrides* w : walkers) strides[i++].of[to] = w->of[j];
+    for (GemmStrides* w : tensors) strides[i++].of[to] = w->of[j];
   }
   joined.first = to;
   index = joined;
   size_t i = 0;
-  for (GemmStrides* w : walkers) *w = strides[i++];
+  for (GemmStrides* w : tensors) *w = strides[i++];
 }
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Splits float32 numbers into two TF32 numbers, the rounded value and the rounded rest; together they lose at most
-// 2^-22 of the number. Writes three parts, one of them the rest, as an operand of a product with three times the terms
+// 2^-22 of the number. Writes three terms, one of them the rest, as an operand of a product with three times the k
 // (three_tf32.h).
 // Block: 256 threads; each thread has one vector or one element. Bytes: reads once, writes three times.
 #include "cuda/device/ptx/griddep.cuh"
@@ -12,7 +12,8 @@ namespace minidnn {
 __device__ __forceinline__ float tf32_of(float v) { return __uint_as_float(cvt_rna_tf32(v)); }
 
 template <int kWidth>
-__global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ Tf32Parts p, const float* x, float* y) {
+__global__ void __launch_bounds__(256)
+    gemm_tf32_split(const __grid_constant__ Tf32SplitParams p, const float* x, float* y) {
   struct alignas(4 * kWidth) Vector {
     float of[kWidth];
   };
@@ -26,7 +27,7 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
     y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
-  // Only part 0 contains Inf and NaN. In the other products, Inf would give Inf - Inf or Inf * 0.
+  // Only term 0 contains Inf and NaN. In the other products, Inf would give Inf - Inf or Inf * 0.
   Vector kept, finite, rest;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {
@@ -36,8 +37,8 @@ __global__ void __launch_bounds__(256) gemm_tf32_parts(const __grid_constant__ T
     rest.of[e] = is_finite ? tf32_of(whole.of[e] - kept.of[e]) : 0;
   }
 #pragma unroll
-  for (int part = 0; part < 3; ++part)
-    *reinterpret_cast<Vector*>(y + part * p.part) = part == 0 ? kept : part == p.small_at ? rest : finite;
+  for (int term = 0; term < 3; ++term)
+    *reinterpret_cast<Vector*>(y + term * p.term_stride) = term == 0 ? kept : term == p.rest_term ? rest : finite;
 }
 
 }  // namespace minidnn

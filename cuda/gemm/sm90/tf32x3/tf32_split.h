@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host side of tf32_split.cu, which writes the operands of three TF32 products in parts (three_tf32.h says why). Host
-// only.
+// Host side of tf32_split.cu, which writes each operand of three TF32 products as three terms (three_tf32.h says
+// why). Host only.
 #pragma once
 #include <algorithm>
 #include <functional>
 
 #include "cpp/engine/engine.h"
 #include "cuda/gemm/sm90/tf32x3/tf32_split_params.h"
-#include "cuda/gemm/sm90/tma_layout.h"
+#include "cuda/gemm/view/tma_layout.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn {
 
-inline KernelSpec tf32_parts_kernel(int width) {
-  return {"cuda/gemm/sm90/tf32x3/tf32_split.cu", cat("minidnn::gemm_tf32_parts<", width, ">")};
+inline KernelSpec tf32_split_kernel(int width) {
+  return {"cuda/gemm/sm90/tf32x3/tf32_split.cu", cat("minidnn::gemm_tf32_split<", width, ">")};
 }
 
-// How one operand is written in parts, side by side along the dimension that is summed.
+// How the three terms of one operand are written: one after the other along the dimension that is summed.
 struct Tf32Split {
   TensorDesc to;  // three times as long in the summed dimension
-  Tf32Parts parts;
+  Tf32SplitParams params;
   int width = 1;
   std::string why_not;
 
@@ -35,26 +35,26 @@ struct Tf32Split {
       why_not = cat("supports operands of at most ", kTf32Dimensions, " dimensions; got ", order.size());
       return;
     }
-    parts.part = from.shape[summed] * to.stride[summed];
-    parts.small_at = second ? 2 : 1;
-    int64_t strides = parts.part, items = 1;
+    params.term_stride = from.shape[summed] * to.stride[summed];
+    params.rest_term = second ? 2 : 1;
+    int64_t strides = params.term_stride, items = 1;
     for (size_t j = 0; j < order.size(); ++j) {
       const int i = order[order.size() - 1 - j];
-      parts.size[j] = FastDivmod(from.shape[i]);
-      parts.x[j] = from.stride[i];
-      parts.y[j] = to.stride[i];
+      params.size[j] = FastDivmod(from.shape[i]);
+      params.x[j] = from.stride[i];
+      params.y[j] = to.stride[i];
       if (j > 0) strides |= from.stride[i] | to.stride[i];
       items *= from.shape[i];
     }
-    const bool lines = !order.empty() && parts.x[0] == 1 && parts.y[0] == 1;
+    const bool lines = !order.empty() && params.x[0] == 1 && params.y[0] == 1;
     if (lines && alignment >= 16 && (strides | from.shape[order.back()]) % 4 == 0) {
       width = 4;
       items /= 4;
-      parts.size[0] = FastDivmod(from.shape[order.back()] / 4);
+      params.size[0] = FastDivmod(from.shape[order.back()] / 4);
     }
     if (items >= int64_t(1) << 31)
       why_not = cat("supports operands of fewer than 2^31 vectors of ", width, " elements; got ", items);
-    parts.items = uint32_t(items);
+    params.items = uint32_t(items);
   }
 };
 
@@ -64,10 +64,10 @@ inline double estimate_us(const Tf32Split& s, const Device& d) {
 inline std::function<void(const void* from, void* to, Stream)> loaded(const Tf32Split& s, const Device& d) {
   cuda::LaunchConfig config;
   config.block = {256};
-  config.grid = {unsigned(ceil_div<int64_t>(s.parts.items, 256))};
+  config.grid = {unsigned(ceil_div<int64_t>(s.params.items, 256))};
   config.programmatic = d.arch >= 90;
-  return [config, parts = s.parts, kernel = cuda::load_kernel(tf32_parts_kernel(s.width), d.place.index)](
-             const void* from, void* to, Stream stream) { cuda::launch(*kernel, config, stream, parts, from, to); };
+  return [config, params = s.params, kernel = cuda::load_kernel(tf32_split_kernel(s.width), d.place.index)](
+             const void* from, void* to, Stream stream) { cuda::launch(*kernel, config, stream, params, from, to); };
 }
 
 }  // namespace minidnn

@@ -46,7 +46,7 @@ template <class P> struct ThreeTf32Engine : RelayoutEngine<P> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all = sm90_kernels(convolves(), true);
-    for (int width : {1, 4}) all.push_back(tf32_parts_kernel(width));
+    for (int width : {1, 4}) all.push_back(tf32_split_kernel(width));
     return all;
   }
 };

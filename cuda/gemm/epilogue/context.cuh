@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the ways to store sums (GemmStore) have in common: the output of a warp, and arithmetic on its accumulators.
+// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column
+// 8 j + 2 (lane % 4) + i % 2.
+#pragma once
+#include "cuda/device/ptx/math.cuh"
+#include "cuda/device/ptx/named_barrier.cuh"
+#include "cuda/gemm/epilogue/output_params.h"
+
+namespace minidnn {
+
+template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
+  return *static_cast<V*>(__cvta_shared_to_generic(address));
+}
+
+// args.bias is read only with kBias, args.c only with kC. With kC, args.c may still be null. T is the dtype of the
+// bias, Y of y and c.
+template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
+struct GemmEpilogueContext {
+  using T = BiasType;
+  using Y = OutputType;
+  static constexpr Activation kActivation = kActivationOfY;
+  static constexpr bool kBias = kHasBias, kC = kHasC;
+  static constexpr GemmStore kStore = kStoreOfY;
+
+  const GemmOutput& output;
+  const GemmOutputBounds& bounds;
+  float* const column_sums;
+  const float alpha, beta, activation_alpha;
+  const uint32_t buffer;
+  Y* y;
+  const Y* c;
+  const T* bias;
+
+  // `output_bounds` replaces o.bounds. `warp_buffer`: the address of kLinesBytes of shared memory for this warp, a
+  // multiple of 128. The buffers of the warps of a warpgroup are contiguous, in order.
+  __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
+                                 uint32_t batch, uint32_t warp_buffer)
+      : output(o),
+        bounds(output_bounds),
+        column_sums(args.sums),
+        alpha(args.alpha),
+        beta(args.beta),
+        activation_alpha(args.activation_alpha),
+        buffer(warp_buffer) {
+    const GemmCoordinates32 at = coordinates_of(o.batch_divisor, batch);
+    y = static_cast<Y*>(args.y) + output_bounds.y_offset + offset_of(o.y_batch, at);
+    c = kC && args.c ? static_cast<const Y*>(args.c) + offset_of(o.c_batch, at) : nullptr;
+    bias = kBias ? static_cast<const T*>(args.bias) + offset_of(o.bias_batch, at) : nullptr;
+  }
+
+  struct Row {
+    bool exists;
+    int64_t y, c, bias;  // offsets; bias is 0 if the bias belongs to columns
+  };
+  __device__ __forceinline__ Row row(uint32_t m) const {
+    if (int(output.m.first) == kDigits - 1)
+      return {m < uint32_t(bounds.limit[3]), int64_t(m) * output.y_m.of[3], kC ? int64_t(m) * output.c_m.of[3] : 0,
+              kBias && output.bias_by_row ? int64_t(m) * output.bias.of[3] : 0};
+    const GemmCoordinates32 at = coordinates_of(output.m_divisor, m);
+    bool exists = true;
+#pragma unroll
+    for (int j = 0; j < kDigits; ++j) exists &= at.at[j] < uint32_t(bounds.limit[j]);
+    return {exists, offset_of(output.y_m, at), kC ? offset_of(output.c_m, at) : 0,
+            kBias && output.bias_by_row ? offset_of(output.bias, at) : 0};
+  }
+
+  __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }
+
+  template <int kCount> __device__ __forceinline__ void scale(float (&acc)[kCount]) const {
+    asm volatile("");  // keeps this a branch; otherwise it becomes a select for each sum
+#pragma unroll
+    for (int i = 0; i < kCount; ++i) acc[i] *= alpha;
+  }
+
+  // Sixteen columns, from block `block` of eight on.
+  template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
+    return reinterpret_cast<float(&)[8]>(acc[4 * block]);
+  }
+
+  // `left`: columns that exist, from this lane's first one on. For lines, columns exist in eights.
+  template <int kCount>
+  __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
+#pragma unroll
+    for (int i = 0; i < kCount / 2; ++i) {
+      const int at = i / 2 * 8 + i % 2;
+      if ((kStore == GemmStore::lines || kStore == GemmStore::summed ? at - i % 2 : at) >= left) continue;
+      const float of_column = float(bias[at]);
+      v[i / 2 * 4 + i % 2] += of_column;
+      v[i / 2 * 4 + 2 + i % 2] += of_column;
+    }
+  }
+};
+
+}  // namespace minidnn

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+// GemmStore::columns, GemmStore::phases and GemmStore::transposed: neighbouring rows are neighbours in memory.
+#pragma once
+#include "cuda/device/ptx/ldmatrix.cuh"
+#include "cuda/gemm/epilogue/context.cuh"
+
+namespace minidnn {
+
+// GemmStore::columns: a lane has 2 * kBlocks neighbouring rows from m on (kBlocks blocks of accumulators), which are
+// one vector in each column of y. Stores the first kSums sums of each block. Lanes eight apart fill sectors of 32
+// bytes or a line of 128. Processes four columns at a time; c is loaded one step ahead.
+template <int kSums, int kBlocks, int kCount, class Context>
+__device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
+                                                   uint32_t n) {
+  using Y = typename Context::Y;
+  const typename Context::Row side = e.row(m);
+  const uint32_t column = n + threadIdx.x % 4 * 2;
+  const int left = side.exists ? int(e.output.n_limit) - int(column) : 0;
+  // A lane has columns 0 and 1 of each eight: the next one is 1 or 7 columns away.
+  const int64_t step[2] = {e.output.y_n.of[3], 7 * e.output.y_n.of[3]},
+                c_step[2] = {e.output.c_n.of[3], 7 * e.output.c_n.of[3]};
+  Y* y = e.y + (side.y + column * step[0]);
+  const Y* c = Context::kC && e.c ? e.c + (side.c + column * c_step[0]) : nullptr;
+  if (e.alpha != 1)
+#pragma unroll
+    for (int b = 0; b < kBlocks; ++b) e.scale(acc[b]);
+  struct alignas(8 * kBlocks) Vector {
+    float row[2 * kBlocks];
+  };
+  Vector bias{}, of_c[4]{}, of_c_next[4]{};
+  if (Context::kBias && side.exists)
+#pragma unroll
+    for (int r = 0; r < 2 * kBlocks; ++r) bias.row[r] = float(e.bias[side.bias + r * e.output.bias.of[3]]);
+  auto load = [&](Vector(&to)[4], int first) {
+#pragma unroll
+    for (int i = 0; i < 4; c += c_step[i++ % 2])
+      if (first + i / 2 * 8 + i % 2 < left) to[i] = *reinterpret_cast<const Vector*>(c);
+  };
+  if (Context::kC && c) load(of_c, 0);
+#pragma unroll
+  for (int g = 0; g < kSums / 8; ++g) {
+    if (Context::kC && c && g + 1 < kSums / 8) load(of_c_next, 16 * (g + 1));
+#pragma unroll
+    for (int i = 0; i < 4; y += step[i++ % 2]) {
+      Vector v;
+#pragma unroll
+      for (int r = 0; r < 2 * kBlocks; ++r) {
+        float sum = acc[r / 2][8 * g + i / 2 * 4 + r % 2 * 2 + i % 2];
+        if (Context::kC) sum += e.beta * of_c[i].row[r];
+        if (Context::kBias) sum += bias.row[r];
+        v.row[r] = activate<Context::kActivation>(sum, e.activation_alpha);
+      }
+      if (16 * g + i / 2 * 8 + i % 2 < left) *reinterpret_cast<Vector*>(y) = v;
+    }
+    if (Context::kC)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) of_c[i] = of_c_next[i];
+  }
+}
+
+// GemmStore::phases: like gemm_store_columns(), for columns without a common stride. Each lane computes the offsets of
+// some columns and shares them by shuffles.
+template <int kBlocks, int kCount, class Context>
+__device__ __forceinline__ void gemm_store_phases(const Context& e, const float (&acc)[kBlocks][kCount], uint32_t m,
+                                                  uint32_t n) {
+  static_assert(!Context::kBias && !Context::kC, "backward_data has neither");
+  const uint32_t lane = threadIdx.x % 32;
+  int offset[kCount / 16];
+#pragma unroll
+  for (int i = 0; i < kCount / 16; ++i) {
+    const GemmCoordinates32 at = coordinates_of(e.output.n_divisor, n + 32 * i + lane);
+    bool exists = true;
+#pragma unroll
+    for (int d = 0; d < kDigits; ++d) exists = exists && at.at[d] < e.bounds.limit[d];
+    offset[i] = exists ? int(offset_of(e.output.y_n, at)) : -1;
+  }
+  struct alignas(8 * kBlocks) Vector {
+    float row[2 * kBlocks];
+  };
+  const bool exists = m < e.output.m.size;
+#pragma unroll
+  for (int j = 0; j < kCount / 2; ++j) {
+    const int to = __shfl_sync(0xffffffff, offset[j / 8], j / 2 % 4 * 8 + lane % 4 * 2 + j % 2);
+    Vector v;
+#pragma unroll
+    for (int r = 0; r < 2 * kBlocks; ++r)
+      v.row[r] =
+          activate<Context::kActivation>(e.alpha * acc[r / 2][j / 2 * 4 + r % 2 * 2 + j % 2], e.activation_alpha);
+    if (exists && to >= 0) *reinterpret_cast<Vector*>(e.y + m + to) = v;
+  }
+}
+
+// Rows of 16 bits are neighbours in memory, at least four by four, and columns have one stride, as in NCHW: 64 rows
+// of a column are 128 bytes. The sums of a warpgroup pass through the shared memory of its warps. Each warp then
+// stores a quarter of the columns, two at a time, and each lane four rows. `rows` of the 64 exist.
+template <int kCount, class Context>
+__device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
+                                                      uint32_t n) {
+  using T = typename Context::T;
+  using Y = typename Context::Y;
+  constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
+  constexpr int kSteps = 2 * kCount / kColumns;
+  static_assert(kCount % 8 == 0);
+  const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
+  const typename Context::Row four = e.row(m + lane % 16 * 4);
+  const int left = four.exists && lane % 16 * 4 < rows ? int(e.output.n_limit) - int(n + column) : 0;
+  const int64_t step_of_y = e.output.y_n.of[3];
+  Y* y = e.y + (four.y + (n + column) * step_of_y);
+  const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
+  const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
+  // Chunks of eight rows are permuted: chunk ^ column % 8.
+  const uint32_t lines = e.buffer - warp * kLinesBytes;
+  const uint32_t write_at = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
+  const uint32_t read_at = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;
+
+  if (e.alpha != 1) e.scale(acc);
+#pragma unroll
+  for (int step = 0; step < kSteps; ++step) {
+    e.wait_for_warpgroup();
+#pragma unroll
+    for (int j = 0; j < kBlocks; j += 2) {
+      auto& v = e.sixteen(acc, kBlocks * step + j);
+      if (Context::kBias) e.add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
+#pragma unroll
+      for (float& x : v) x = activate<Context::kActivation>(x, e.activation_alpha);
+      stmatrix_x4_trans(write_at + j * 1024, cvt_rn_x2(Y(), v[0], v[1]), cvt_rn_x2(Y(), v[2], v[3]),
+                        cvt_rn_x2(Y(), v[4], v[5]), cvt_rn_x2(Y(), v[6], v[7]));
+    }
+    e.wait_for_warpgroup();
+#pragma unroll
+    for (int i = 0; i < kColumns / 4; i += 2, y += 2 * step_of_y) {
+      const uint2 words = shared_at<uint2>((read_at ^ i % 8 * 16) + i * 128);
+      if (kColumns * step + i < left) *reinterpret_cast<uint2*>(y) = words;
+    }
+    y += kColumns * 3 / 4 * step_of_y;
+  }
+}
+
+}  // namespace minidnn

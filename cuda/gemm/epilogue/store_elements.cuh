@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+// GemmStore::any: y has any strides, and each element is stored alone.
+#pragma once
+#include "cuda/gemm/epilogue/context.cuh"
+
+namespace minidnn {
+
+// Columns have one stride, as in NCHW, where eight rows are neighbours.
+template <int kCount, class Context>
+__device__ __forceinline__ void gemm_store_even(const Context& e, float (&acc)[kCount],
+                                                const typename Context::Row (&rows)[2], uint32_t n) {
+  using Y = typename Context::Y;
+  const uint32_t first = n + threadIdx.x % 4 * 2;
+  const int left = int(e.output.n_limit) - int(first);
+  const int64_t step = e.output.y_n.of[3], c_step = Context::kC ? e.output.c_n.of[3] : 0;
+#pragma unroll
+  for (int r = 0; r < 2; ++r) {
+    if (!rows[r].exists) continue;
+    Y* y = e.y + rows[r].y + first * step;
+    const Y* c = Context::kC && e.c ? e.c + rows[r].c + first * c_step : nullptr;
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j, y += 8 * step) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (8 * j + i >= left) continue;
+        float v = e.alpha * acc[4 * j + 2 * r + i];
+        if (Context::kC && c) v += e.beta * float(c[i * c_step]);
+        if (Context::kBias)
+          v += float(e.bias[rows[r].bias + (e.output.bias_by_row ? 0 : (first + 8 * j + i) * e.output.bias.of[3])]);
+        y[i * step] = Y(activate<Context::kActivation>(v, e.activation_alpha));
+      }
+      if (Context::kC && c) c += 8 * c_step;
+    }
+  }
+}
+
+// Any strides, one element at a time. The loop is not unrolled, to keep the code small: each iteration stores the
+// first eight columns of `acc` and shifts the others down.
+template <int kCount, class Context>
+__device__ __forceinline__ void gemm_store_elements(const Context& e, float (&acc)[kCount],
+                                                    const typename Context::Row (&rows)[2], uint32_t n) {
+  using Y = typename Context::Y;
+#pragma unroll 1
+  for (int j = 0; j < kCount / 4; ++j, n += 8) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const uint32_t column = n + threadIdx.x % 4 * 2 + i;
+      const GemmCoordinates32 at = coordinates_of(e.output.n_divisor, column);
+      if (column >= e.output.n.size || at.at[kDigits - 1] >= e.output.n_limit) continue;
+      const int64_t y = offset_of(e.output.y_n, at), c = Context::kC ? offset_of(e.output.c_n, at) : 0;
+      const int64_t bias = Context::kBias && !e.output.bias_by_row ? offset_of(e.output.bias, at) : 0;
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        if (!rows[r].exists) continue;
+        float v = e.alpha * acc[2 * r + i];
+        if (Context::kC && e.c) v += e.beta * float(e.c[rows[r].c + c]);
+        if (Context::kBias) v += float(e.bias[rows[r].bias + bias]);
+        e.y[rows[r].y + y] = Y(activate<Context::kActivation>(v, e.activation_alpha));
+      }
+    }
+#pragma unroll
+    for (int i = 0; i + 4 < kCount; ++i) acc[i] = acc[i + 4];
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The copies of operands to shared memory in simt/kernel.cu.
+#pragma once
+#include "cuda/device/ptx/cp_async.cuh"
+#include "cuda/device/ptx/ld_st.cuh"
+#include "cuda/gemm/simt/simt_params.h"
+
+namespace minidnn {
+
+struct alignas(16) Four {
+  float v[4];
+};
+
+__device__ __forceinline__ Four load_four(uint32_t from) {
+  const float4 v = ld_shared_v4_f32(from);
+  return {{v.x, v.y, v.z, v.w}};
+}
+__device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
+  const uint4 words = ld_shared_v4_b32(from);
+  return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
+}
+
+// The copies of one thread in a slice of an operand: 16 bytes along rows at several k (kVector == 4), or single
+// elements at one k in several rows (kVector == 1). For single elements, neighbouring threads read along k or, in
+// groups, along rows. The groups of a warp write to different banks.
+template <int kLines, int kVector, int kThreads> struct SimtCopies {
+  static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
+  static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
+  static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
+  static constexpr uint32_t kEntry = sizeof(SimtEntry);
+  uint32_t from_row, from_k,
+      to;  // the addresses of the entries of this thread's first copy, and the offset of that copy in a slice
+  SimtEntry fixed, varying[kPerStep];
+
+  __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {
+    uint32_t row = threadIdx.x % kAcross, k = threadIdx.x / kAcross;
+    if constexpr (kVector == 1) {
+      constexpr int kGroups = 32 / kAcross;
+      k = along_k ? threadIdx.x % kSimtTileK : k % kGroups * (kSimtTileK / kGroups) + k / kGroups;
+      row = along_k ? threadIdx.x / kSimtTileK : row;
+    }
+    from_row = rows + row * kVector * kEntry;
+    from_k = ks + k * kEntry;
+    to = (k * kPitch + row * kVector) * 4;
+  }
+  // Reads the entries for copy(step) ahead of it. `k` is the offset of the entries of the slice, in bytes.
+  __device__ __forceinline__ void read(int step, uint32_t k) {
+    if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
+#pragma unroll
+    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i)
+      varying[i % kPerStep] =
+          load_entry(kVector == 1 ? from_row + i * kAcross * kEntry : from_k + k + i * (kThreads / kAcross) * kEntry);
+  }
+  __device__ __forceinline__ void copy(int step, uint32_t slice) {
+#pragma unroll
+    for (int i = step * kPerStep; i < (step + 1) * kPerStep && i < kCount; ++i) {
+      const SimtEntry& entry = varying[i % kPerStep];
+      cp_async<4 * kVector>(slice + to + i * (kVector == 1 ? kAcross : kThreads / kAcross * kPitch) * 4,
+                            reinterpret_cast<const char*>(fixed.offset + entry.offset), (fixed.mask & entry.mask) == 0);
+    }
+  }
+};
+
+}  // namespace minidnn

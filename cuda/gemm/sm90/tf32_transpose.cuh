@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// TF32 operands that are contiguous along their rows, for sm90/kernel.cu. wgmma reads TF32 from shared memory only if
+// it is contiguous along k. Operand b is therefore transposed in shared memory, and operand a is read into registers.
+#pragma once
+#include "cuda/device/ptx/ld_st.cuh"
+
+namespace minidnn {
+
+// Transposes 32 lines (k) of 32 floats (rows) into 32 rows of 32 k, in place. Both are swizzled. One warp calls this.
+__device__ __forceinline__ void sm90_transpose(char* chunk) {
+  const uint32_t lane = threadIdx.x % 32;
+  float v[32];
+#pragma unroll
+  for (uint32_t k = 0; k < 32; ++k)
+    v[k] = *reinterpret_cast<const float*>(chunk + k * 128 + ((lane / 4 ^ k % 8) * 16 + lane % 4 * 4));
+  __syncwarp();
+#pragma unroll
+  for (uint32_t j = 0; j < 8; ++j)
+    *reinterpret_cast<float4*>(chunk + lane * 128 + (j ^ lane % 8) * 16) =
+        make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
+}
+
+// A lane reads 2 * kBlocks neighbouring rows of a: two rows for each of kBlocks wgmma blocks of 64 rows. Returns the
+// first one, counted within the rows of the lane's warpgroup. Lanes that are served together read four k of two groups
+// of four rows, or of four groups of two rows, without bank conflicts.
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row() {
+  const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
+  if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
+  else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
+}
+// The byte offset of these rows at the lane's first k. The layout is swizzled: 32 lines (k) of 128 bytes of rows for
+// each 32 rows.
+template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offset() {
+  const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
+  return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
+}
+// Loads eight k of these rows as the register operand of wgmma. Takes an address, because the compiler computes
+// pointers again for each access.
+template <int kBlocks>
+__device__ __forceinline__ void sm90_load_transposed(uint32_t address, int step, uint32_t (&a)[kBlocks][4]) {
+#pragma unroll
+  for (int half = 0; half < 2; ++half) {
+    const uint32_t from = (half ? (address ^ 64) + 4 * 128 : address) + uint32_t(step) * 8 * 128;
+    if constexpr (kBlocks == 2)
+      ld_shared_unordered(from, a[0][2 * half], a[0][2 * half + 1], a[1][2 * half], a[1][2 * half + 1]);
+    else ld_shared_unordered(from, a[0][2 * half], a[0][2 * half + 1]);
+  }
+}
+
+}  // namespace minidnn

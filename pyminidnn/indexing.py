@@ -41,7 +41,7 @@ def select(t: DeviceTensor, key: Any) -> DeviceTensor:
 
 
 def assign(t: DeviceTensor, key: Any, value: Any) -> None:
-    """Writes `value`, which broadcasts to the shape of t[key]. Of several values for an element, the last one counts."""
+    """Writes `value`, which broadcasts to the shape of t[key]. Of several for one element, the last counts."""
     if t.device == "cpu":
         host_key = tuple(map(_host, _parts(key)))
         source = _on("cpu", value, t).to(dtype=t.dtype)

@@ -146,7 +146,7 @@ def _like_numpy(dtype: str) -> str:
 
 
 def described(t: DeviceTensor) -> str:
-    """The values as NumPy prints them, then dtype, layout and device. Of more than 1,000 elements, only edges are read."""
+    """The values as NumPy prints them, dtype, layout and device. Beyond 1,000 elements, only the edges are read."""
     shown = _edges(t)
     if shown.dtype == "bfloat16":
         shown = shown.to(dtype="float32")

@@ -6,7 +6,8 @@ import collections.abc
 import numpy
 import typing
 import typing_extensions
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'integer', 'integers', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+from pyminidnn.dtypes import DType
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -18,6 +19,10 @@ class ShapeError(Error, ValueError):
 class DTypeError(Error, TypeError):
     """
     An argument has a wrong dtype or type; also a TypeError.
+    """
+class IndexingError(Error, IndexError):
+    """
+    An index is beyond its dimension, or there are too many; also an IndexError.
     """
 class NotSupported(Error, NotImplementedError):
     """
@@ -107,45 +112,385 @@ class DeviceTensor:
 
     Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.
     """
+    __array_priority__: typing.ClassVar[int] = 1000
+    def __abs__(self) -> DeviceTensor:
+        """
+        abs(self)
+        """
+    def __add__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self+value.
+        """
+    def __and__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self&value.
+        """
     def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.Any:
         ...
     def __bool__(self) -> bool:
+        """
+        True if self else False
+        """
+    def __contains__(self, value: typing.Any) -> bool:
+        ...
+    def __copy__(self) -> DeviceTensor:
+        ...
+    def __deepcopy__(self, memo: typing.Any) -> DeviceTensor:
         ...
     def __dlpack__(self, *, stream: typing.Any = None, max_version: typing.Any = None, dl_device: typing.Any = None, copy: bool | None = None) -> typing_extensions.CapsuleType:
         ...
     def __dlpack_device__(self) -> tuple[int, int]:
         ...
+    def __eq__(self, value: object) -> DeviceTensor: # type: ignore[override]
+        """
+        Return self==value.
+        """
+    def __float__(self) -> float:
+        """
+        float(self)
+        """
+    def __floordiv__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self//value.
+        """
+    def __format__(self, spec: str) -> str:
+        ...
+    def __ge__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self>=value.
+        """
+    def __getitem__(self, key: typing.Any) -> DeviceTensor:
+        """
+        Return self[key].
+        """
+    def __gt__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self>value.
+        """
+    def __hash__(self) -> int:
+        """
+        Return hash(self).
+        """
+    def __iadd__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self+=value.
+        """
+    def __iand__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self&=value.
+        """
+    def __ifloordiv__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self//=value.
+        """
+    def __ilshift__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self<<=value.
+        """
+    def __imod__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self%=value.
+        """
+    def __imul__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self*=value.
+        """
+    def __index__(self) -> int:
+        """
+        Return self converted to an integer, if self is suitable for use as an index into a list.
+        """
     def __init__(self, shape: int | collections.abc.Sequence[int], *, dtype: typing.Any = 'float32', layout: str | None = None, device: str = 'cpu') -> None:
         ...
+    def __int__(self) -> int:
+        """
+        int(self)
+        """
+    def __invert__(self) -> DeviceTensor:
+        """
+        ~self
+        """
+    def __ior__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self|=value.
+        """
+    def __ipow__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self**=value.
+        """
+    def __irshift__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self>>=value.
+        """
+    def __isub__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self-=value.
+        """
+    def __iter__(self) -> typing.Iterator[DeviceTensor]:
+        ...
+    def __itruediv__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self/=value.
+        """
+    def __ixor__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self^=value.
+        """
+    def __le__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self<=value.
+        """
     def __len__(self) -> int:
+        ...
+    def __lshift__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self<<value.
+        """
+    def __lt__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self<value.
+        """
+    def __matmul__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self@value.
+        """
+    def __mod__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self%value.
+        """
+    def __mul__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self*value.
+        """
+    def __ne__(self, value: object) -> DeviceTensor: # type: ignore[override]
+        """
+        Return self!=value.
+        """
+    def __neg__(self) -> DeviceTensor:
+        """
+        -self
+        """
+    def __or__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self|value.
+        """
+    def __pos__(self) -> DeviceTensor:
+        """
+        +self
+        """
+    def __pow__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return pow(self, value, mod).
+        """
+    def __radd__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value+self.
+        """
+    def __rand__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value&self.
+        """
+    def __reduce_ex__(self, protocol: typing.SupportsIndex) -> typing.Any:
         ...
     def __repr__(self) -> str:
         ...
+    def __rfloordiv__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value//self.
+        """
+    def __rlshift__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value<<self.
+        """
+    def __rmatmul__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value@self.
+        """
+    def __rmod__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value%self.
+        """
+    def __rmul__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value*self.
+        """
+    def __ror__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value|self.
+        """
+    def __rpow__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return pow(value, self, mod).
+        """
+    def __rrshift__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value>>self.
+        """
+    def __rshift__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self>>value.
+        """
+    def __rsub__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value-self.
+        """
+    def __rtruediv__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value/self.
+        """
+    def __rxor__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return value^self.
+        """
+    def __setitem__(self, key: typing.Any, value: typing.Any) -> None:
+        """
+        Set self[key] to value.
+        """
+    def __str__(self) -> str:
+        ...
+    def __sub__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self-value.
+        """
+    def __truediv__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self/value.
+        """
+    def __xor__(self, value: typing.Any) -> DeviceTensor:
+        """
+        Return self^value.
+        """
+    def _description(self) -> str:
+        """
+        The tensor without its values, for error texts.
+        """
+    def all(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "all", axis=axis, keepdims=keepdims)
+        """
+    def any(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "any", axis=axis, keepdims=keepdims)
+        """
+    def argmax(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "argmax", axis=axis, keepdims=keepdims)
+        """
+    def argmin(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "argmin", axis=axis, keepdims=keepdims)
+        """
     def as_strided(self, shape: int | collections.abc.Sequence[int], strides: int | collections.abc.Sequence[int], offset: int = 0) -> DeviceTensor:
         """
         A view of the tensor's memory with any strides, in elements, that stays inside it.
+        """
+    def astype(self, dtype: typing.Any, *, copy: bool = True) -> DeviceTensor:
+        """
+        The elements cast to `dtype`, as in to(). copy=False: the tensor itself, if it has the dtype already.
+        """
+    def clone(self) -> DeviceTensor:
+        """
+        A new tensor with the same elements, on the same device.
+        """
+    def contiguous(self) -> DeviceTensor:
+        """
+        The tensor in row-major order; itself if it is stored so.
+        """
+    def copy(self) -> DeviceTensor:
+        """
+        A new tensor with the same elements, on the same device.
+        """
+    def cpu(self) -> DeviceTensor:
+        """
+        The tensor on the CPU; itself if it is there already.
+        """
+    def cuda(self, index: int = 0) -> DeviceTensor:
+        """
+        The tensor on GPU `index`; itself if it is there already.
+        """
+    def fill_(self, value: typing.Any) -> DeviceTensor:
+        """
+        Sets all elements to `value`; returns the tensor.
+        """
+    def flatten(self) -> DeviceTensor:
+        """
+        A copy of the elements in one dimension, in row-major order.
+        """
+    def is_contiguous(self) -> bool:
+        """
+        Whether the elements are stored in row-major order, without gaps.
+        """
+    def item(self) -> typing.Any:
+        """
+        The one element as a Python bool, int or float. Waits for the GPU. ShapeError if there is not one element.
+        """
+    def max(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "max", axis=axis, keepdims=keepdims)
+        """
+    def mean(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "mean", axis=axis, keepdims=keepdims)
+        """
+    def min(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "min", axis=axis, keepdims=keepdims)
         """
     def numpy(self) -> numpy.ndarray:
         """
         A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).
         """
-    def permute(self, axes: int | collections.abc.Sequence[int]) -> DeviceTensor:
+    def permute(self, *args: typing.Any) -> DeviceTensor:
         """
-        A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.
+        A view whose dimension i is dimension axes[i] of this tensor, ints or a sequence; negative axes count from
+        the end.
         """
-    def reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceTensor:
+    def prod(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
         """
-        The same elements in row-major order under another shape: a view where strides allow, else a copy. One size may be
-        -1, which stands for the size that the others imply.
+        reduce(self, "prod", axis=axis, keepdims=keepdims)
         """
-    def to(self, *, device: str | None = None, dtype: typing.Any = None, layout: str | None = None, copy: bool = False) -> DeviceTensor:
+    def ravel(self) -> DeviceTensor:
+        """
+        The elements in one dimension, in row-major order: a view where strides allow, else a copy.
+        """
+    def reshape(self, *args: typing.Any) -> DeviceTensor:
+        """
+        The same elements in row-major order under another shape, ints or a sequence: a view where strides allow,
+        else a copy. One size may be -1, which stands for the size that the others imply.
+        """
+    def squeeze(self, axis: int | typing.Sequence[int] | None = None) -> DeviceTensor:
+        """
+        A view without the dimensions of one element: all of them, or those of `axis`.
+        """
+    def sum(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        """
+        reduce(self, "sum", axis=axis, keepdims=keepdims)
+        """
+    def to(self, target: typing.Any = None, *, device: str | None = None, dtype: typing.Any = None, layout: str | None = None, copy: bool = False) -> DeviceTensor:
         """
         The tensor on another device, of another dtype or in another layout; itself if it is that already.
 
+        target  a device or a dtype: to("cuda:0") is to(device="cuda:0")
         copy  a new tensor in any case
         Casts to a floating dtype round to nearest even. From a float to an integer they truncate and saturate, and NaN gives 0.
         From an integer to a narrower one they keep the low bits. To bool: "not zero".
         A copy to or from a GPU has ended when this method returns.
+        """
+    def tolist(self) -> typing.Any:
+        """
+        The elements as Python numbers, in nested lists. Waits for the GPU.
+        """
+    def transpose(self, *axes: typing.Any) -> DeviceTensor:
+        """
+        A view with the dimensions in the order of `axes`, or in reverse order without axes.
+        """
+    def unsqueeze(self, axis: int) -> DeviceTensor:
+        """
+        A view with a dimension of one element before dimension `axis`; -1 adds it at the end.
+        """
+    @property
+    def T(self) -> DeviceTensor:
+        """
+        A view with the dimensions in reverse order.
         """
     @property
     def __cuda_array_interface__(self) -> dict:
@@ -161,14 +506,24 @@ class DeviceTensor:
         'cpu' or 'cuda:<index>'.
         """
     @property
-    def dtype(self) -> str:
+    def dtype(self) -> DType:
         """
-        The type of the elements, such as 'float32'.
+        The type of the elements, such as pyminidnn.float32, which equals 'float32'.
+        """
+    @property
+    def itemsize(self) -> int:
+        """
+        The bytes of an element.
         """
     @property
     def layout(self) -> str:
         """
         'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.
+        """
+    @property
+    def mT(self) -> DeviceTensor:
+        """
+        A view with the last two dimensions swapped.
         """
     @property
     def nbytes(self) -> int:
@@ -395,6 +750,10 @@ def gather(x: DeviceTensor, index: DeviceTensor, axis: int, algo: str | None, ou
     ...
 def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: int | collections.abc.Sequence[int], axis: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def holds(dtype: str, value: typing.Any) -> bool:
+    """
+    Whether an int is a value of an integer dtype.
+    """
 def integer(value: int) -> int:
     ...
 def integers(values: int | collections.abc.Sequence[int]) -> list[int]:
@@ -439,6 +798,10 @@ def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, norm: int, stri
     ...
 def pool_forward_with_indices(x: DeviceTensor, window: typing.Any, index_dtype: typing.Any, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
     ...
+def promoted(a: str, b: str) -> str:
+    """
+    The dtype of a result of two dtypes, as in NumPy; int32 stands for NumPy's int16.
+    """
 def reduce(x: DeviceTensor, mode: str, axis: typing.Any, keepdims: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
@@ -450,6 +813,10 @@ def reset_peak_memory(device: str) -> None:
 def set_allocator_checks(*, exact: bool = False, poison: typing.SupportsInt | typing.SupportsIndex = -1) -> None:
     """
     For tests: blocks have exact sizes and are not cached; a byte fills each block when it is allocated and freed.
+    """
+def set_dtype_objects(objects: tuple) -> None:
+    """
+    What DeviceTensor.dtype returns, in the order of `dtypes`.
     """
 def set_log_level(level: str) -> None:
     """
@@ -463,6 +830,8 @@ def set_work_divisor(divisor: int) -> None:
     """
     For tests, before the first call: CPU engines make chunks of work smaller than usual by this factor.
     """
+def share_memory(a: DeviceTensor, b: DeviceTensor) -> bool:
+    ...
 def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
@@ -478,3 +847,4 @@ def why_no_tuning() -> str:
     Why results of find() are kept in memory only, or "".
     """
 dtypes: tuple = ('float32', 'float64', 'float16', 'bfloat16', 'int8', 'uint8', 'int32', 'int64', 'bool')
+itemsizes: tuple = (4, 8, 2, 2, 1, 1, 4, 8, 1)

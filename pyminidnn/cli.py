@@ -47,6 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m pyminidnn", description="pyminidnn on the command line")
+    parser.add_argument("--version", action="version", version=f"pyminidnn {dnn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices, driver, NVRTC, caches and engines of this machine")
     selftest = commands.add_parser("selftest", help="the main functions once on each device, against NumPy")

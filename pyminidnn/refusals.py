@@ -26,7 +26,9 @@ _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 
 
 def short(value: Any) -> str:
-    """repr(value) for any value, in one line of at most 80 characters, plus escapes."""
+    """repr(value) for any value, in one line of at most 80 characters, plus escapes; a tensor without its values."""
+    if type(value) is DeviceTensor:
+        return value._description()
     try:
         text = " ".join(_repr.repr(value).split())
     except Exception:  # an int with more digits than Python prints, or a class with a broken __repr__

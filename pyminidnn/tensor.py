@@ -87,7 +87,9 @@ def asarray(
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:
         raise refusal(
-            _C.DeviceError, obj, f"needs a copy to become {result!r}, and copy=False forbids it; got {tensor!r}"
+            _C.DeviceError,
+            obj,
+            f"needs a copy to become {short(result)}, and copy=False forbids it; got {short(tensor)}",
         )
     return result
 

@@ -6,6 +6,7 @@ tests/test_stubs.py fails if the file is out of date.
 
 from __future__ import annotations
 
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -24,6 +25,23 @@ CORRECTIONS = (
     (" types.CapsuleType", " typing_extensions.CapsuleType"),
     ("import types\nimport typing\n", "import typing\nimport typing_extensions\n"),
     ("import typing\n", "import numpy\nimport typing\n"),
+    (": SupportsIndex", ": typing.SupportsIndex"),
+    ("__all__: list[str]", "from pyminidnn.dtypes import DType\n__all__: list[str]"),
+    ("def dtype(self) -> typing.Any", "def dtype(self) -> DType"),
+)
+# Slots of the Python type, which pybind11 does not know, have no types.
+SLOTS = (
+    (r"def (__(?:eq|ne)__)\(self, value\):", r"def \1(self, value: object) -> DeviceTensor: # type: ignore[override]"),
+    (r"def (__bool__)\(self\):", r"def \1(self) -> bool:"),
+    (r"def (__(?:int|index)__)\(self\):", r"def \1(self) -> int:"),
+    (r"def (__hash__)\(self\):", r"def \1(self) -> int:"),
+    (r"def (__float__)\(self\):", r"def \1(self) -> float:"),
+    (r"def (__getitem__)\(self, key\):", r"def \1(self, key: typing.Any) -> DeviceTensor:"),
+    (r"def (__setitem__)\(self, key, value\):", r"def \1(self, key: typing.Any, value: typing.Any) -> None:"),
+    (r"    def __delitem__\(self, key\):\n +\"\"\"\n.*\n +\"\"\"\n", ""),
+    (r"def (__\w+__)\(self\):", r"def \1(self) -> DeviceTensor:"),
+    (r"def (__\w+__)\(self, value\):", r"def \1(self, value: typing.Any) -> DeviceTensor:"),
+    (r"def (__r?pow__)\(self, value, mod ?= ?None\):", r"def \1(self, value: typing.Any) -> DeviceTensor:"),
 )
 
 
@@ -36,6 +54,8 @@ def make_stubs(folder: Path) -> None:
         text = (Path(made) / "pyminidnn" / "_C.pyi").read_text()
     for made_so, should_be in CORRECTIONS:
         text = text.replace(made_so, should_be)
+    for pattern, should_be in SLOTS:
+        text = re.sub(pattern, should_be, text)
     (folder / "_C.pyi").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 

@@ -13,9 +13,10 @@ import pyminidnn as dnn
 
 POINTWISE = reference.POINTWISE
 INTEGERS = {"int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1), "int64": (-(2**63), 2**63 - 1)}
-TESTS = {"isnan", "isinf", "isfinite", "logical_not", "eq", "ne", "lt", "le", "gt", "ge",
+INTEGERS_ONLY = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"}
+TESTS = {"isnan", "isinf", "isfinite", "signbit", "logical_not", "eq", "ne", "lt", "le", "gt", "ge",
          "logical_and", "logical_or", "logical_xor"}  # fmt: skip
-POSITIVE = {"sqrt", "rsqrt", "log", "log1p", "log2", "reciprocal"}
+POSITIVE = {"sqrt", "rsqrt", "log", "log1p", "log2", "log10", "reciprocal"}
 # Half a step between subnormals: the absolute error of rounding a tiny result.
 SMALLEST = {"float32": 2.0**-149, "float64": 0.0, "float16": 2.0**-25, "bfloat16": 2.0**-134}
 
@@ -28,12 +29,18 @@ def drawn(rng: np.random.Generator, operand: Operand, dtype: str, op: str, name:
     elif dtype in INTEGERS:
         # few distinct values, so some are equal
         x = rng.integers(0 if dtype == "uint8" else -9, 10, distinct).astype("float64")
-        if op == "mod" and name == "b":
+        if op in ("mod", "floor_div") and name == "b":
             x[x == 0] = 3
+        if op in ("pow", "left_shift", "right_shift") and name == "b":
+            x = np.abs(x)
     else:
         x = rng.normal(0, 3, distinct)
         if op in POSITIVE or (op == "pow" and name == "a"):
             x = np.abs(x) + 0.1
+        if op in ("asin", "acos", "atanh"):
+            x = rng.uniform(-1, 1, distinct)
+        if op == "acosh":
+            x = np.abs(x) + 1
         if op in TESTS:
             x = np.round(x)
     return np.broadcast_to(reference.rounded(x, dtype), operand.shape)
@@ -72,16 +79,19 @@ def test_every_function_by_its_name(op: str, device: str) -> None:
     rng = np.random.default_rng(0)
     arity = POINTWISE[op].__code__.co_argcount if hasattr(POINTWISE[op], "__code__") else POINTWISE[op].nin if hasattr(POINTWISE[op], "nin") else 1  # fmt: skip
     values = [np.abs(rng.normal(0, 2, 40)) + 0.1 for _ in range(arity)]
-    tensors = [tensor(v, "float64", device) for v in values]
+    dtype = "int64" if op in INTEGERS_ONLY else "float64"
+    if dtype == "int64":
+        values = [np.floor(v) for v in values]
+    tensors = [tensor(v, dtype, device) for v in values]
     if op == "where":
         values[0] = (values[0] > 1).astype("float64")
         tensors[0] = tensor(values[0], "bool", device)
     got = getattr(dnn, op)(*tensors)
     assert_close(got, Result(reference.pointwise(op, *values), 1e-13), op)
-    assert got.dtype == ("bool" if op in TESTS else "float64")
+    assert got.dtype == ("bool" if op in TESTS else dtype)
 
 
-@pytest.mark.parametrize("op", POINTWISE)
+@pytest.mark.parametrize("op", sorted(POINTWISE.keys() - INTEGERS_ONLY))
 def test_nan_and_infinity(op: str, device: str) -> None:
     special = np.array([np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 300.0])
     a, b = (x.ravel() for x in np.meshgrid(special, special))
@@ -149,6 +159,37 @@ def test_integers_wrap_around_and_divide(device: str) -> None:
         assert dnn.neg(x).to(device="cpu").numpy().tolist() == [low, -high, -7, 7]
         assert dnn.abs(x).to(device="cpu").numpy().tolist() == [low, high, 7, 7]
         assert dnn.mod(x, one).to(device="cpu").numpy().tolist() == [0, 0, 0, 2]
+        assert dnn.floor_div(x, one).to(device="cpu").numpy().tolist() == [low, high, 0, -3]
+        assert dnn.pow(x, one).to(device="cpu").numpy().tolist() == [0, high, 1, -343 if dtype != "int8" else -87]
+        assert dnn.pow(dnn.asarray(np.array([1, -1, -1, 0], dtype), device=device), -3).numpy().tolist() == [
+            1,
+            -1,
+            -1,
+            0,
+        ]
+
+
+def test_shifts_by_more_than_the_width(device: str) -> None:
+    for dtype in ("int8", "int32", "int64"):
+        x = dnn.asarray(np.array([5, -5, 5, -5], dtype), device=device)
+        by = dnn.asarray(np.array([100, 100, -1, -1], dtype), device=device)
+        assert dnn.left_shift(x, by).to(device="cpu").numpy().tolist() == [0, 0, 0, 0]
+        assert dnn.right_shift(x, by).to(device="cpu").numpy().tolist() == [0, -1, 0, -1]
+
+
+def test_floor_div_is_the_floor_of_the_exact_quotient(device: str) -> None:
+    """In float32, 0.3 / 0.1 rounds to 3, but the quotient of the rounded operands is above or below."""
+    for dtype in ("float32", "float64"):
+        a, b = np.random.default_rng(0).integers(-1000, 1000, (2, 4000)).astype(dtype) / np.array(10, dtype)
+        a, b = (
+            np.append(a, [1, -1, 1, -1, 0.0]).astype(dtype),
+            np.append(b, [np.inf, np.inf, -np.inf, 0, -3]).astype(dtype),
+        )
+        with np.errstate(all="ignore"):
+            want = np.floor_divide(a, b)
+        got = dnn.floor_div(dnn.asarray(a, device=device), dnn.asarray(b, device=device)).numpy()
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(np.signbit(got), np.signbit(want))
 
 
 def test_any_byte_of_a_bool_is_true(device: str) -> None:
@@ -193,6 +234,7 @@ def test_empty_and_layout(device: str) -> None:
         (lambda x: dnn.add(x, x.reshape((6,))), dnn.ShapeError, "add: b [6] does not broadcast with [2, 3]"),
         (lambda x: dnn.add(x, x.to(dtype="float64")), dnn.DTypeError, "add: a is float32, b is float64; cast one"),
         (lambda x: dnn.exp(x.to(dtype="int32")), dnn.DTypeError, "exp: a is int32; supported are float32"),
+        (lambda x: dnn.bitwise_and(x, x), dnn.DTypeError, "bitwise_and: a is float32; supported are int8, uint8, int32, int64 and bool"),
         (lambda x: dnn.add(x.to(dtype="bool"), x.to(dtype="bool")), dnn.DTypeError, "add: a is bool"),
         (lambda x: dnn.where(x, x, x), dnn.DTypeError, "where: a is float32; a is the condition and must be bool"),
         (lambda x: dnn.add(x, x, out=dnn.empty((3, 2), device=x.device)), dnn.ShapeError, "out must be [2, 3]; got [3, 2]"),

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The five errors, Handle, DeviceTensor and the allocator's statistics. Exchange with other libraries: exchange_py.cpp.
+// The six errors, Handle, DeviceTensor and the allocator's statistics. Exchange with other libraries: exchange_py.cpp.
 #include "cpp/bindings/casters.h"
+#include "cpp/bindings/operators.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -21,6 +22,11 @@ DType dtype_from_python(py::handle value, const char* name) {
       const auto text = py::str(named).cast<std::string>();
       dtype = find_dtype(text.substr(text.rfind('.') + 1));
       native = py::getattr(value, "isnative", native);
+    }
+    if (!dtype) {  // "f8", float
+      py::object numpy = py::module_::import("numpy").attr("dtype")(value);
+      dtype = find_dtype(numpy.attr("name").cast<std::string>());
+      native = numpy.attr("isnative");
     }
   } catch (const py::cast_error&) {         // the value is a str with a NUL or a lone surrogate
   } catch (const py::error_already_set&) {  // one of the object's own methods raised
@@ -113,6 +119,8 @@ void bind_errors(py::module_& m) {
        "A shape, size or value does not fit; also a ValueError.");
   kind(std::type_identity<DTypeError>{}, "DTypeError", PyExc_TypeError,
        "An argument has a wrong dtype or type; also a TypeError.");
+  kind(std::type_identity<IndexingError>{}, "IndexingError", PyExc_IndexError,
+       "An index is beyond its dimension, or there are too many; also an IndexError.");
   kind(std::type_identity<NotSupported>{}, "NotSupported", PyExc_NotImplementedError,
        "No engine supports the call. The text has the reason of each engine; also a NotImplementedError.");
   kind(std::type_identity<DeviceError>{}, "DeviceError", PyExc_RuntimeError,
@@ -200,7 +208,24 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
-Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
+// A tuple of pyminidnn.dtypes.DType.
+PyObject*& dtype_objects() {
+  static PyObject* objects = nullptr;
+  return objects;
+}
+
+// The ints of a call such as t.reshape(2, 3) or t.reshape((2, 3)).
+Shape integers_of(const py::args& given, const char* call, const char* name) {
+  py::object wanted = given;
+  if (given.size() == 1 && !PyIndex_Check(py::object(given[0]).ptr())) wanted = given[0];
+  Shape values;
+  MINIDNN_CHECK(DTypeError, read_integers(wanted, values), call, ": ", name,
+                " must be ints or a sequence of ints; got ", repr_text(wanted));
+  return values;
+}
+
+Tensor permute(const Tensor& t, const py::args& given) {
+  const Shape axes = integers_of(given, "permute", "axes");
   Tensor v = t;
   std::vector<bool> seen(size_t(t.desc.rank), false);
   bool valid = int64_t(axes.size()) == t.desc.rank;
@@ -215,6 +240,28 @@ Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
   MINIDNN_CHECK(ShapeError, valid, "permute: axes must name each of ", t.desc.rank, " dimensions once; got ",
                 shape_text(axes));
   return v;
+}
+
+Tensor reshaped(const Tensor& t, const py::args& given) {
+  const Shape shape = integers_of(given, "reshape", "shape");
+  ReleaseGil release;
+  return reshape(t, shape);
+}
+
+// `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
+Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> device, const py::object& dtype,
+                 std::optional<std::string> layout, bool copy) {
+  auto place = optional_place(device);
+  auto type = optional_dtype(dtype);
+  if (!target.is_none()) {
+    const bool is_text = PyUnicode_Check(target.ptr());
+    const std::string text = is_text ? target.cast<std::string>() : "";
+    if (is_text && (text == "cpu" || text.starts_with("cuda"))) place = place_from_python(text);
+    else type = dtype_from_python(target, "target");
+  }
+  auto order = optional_layout(layout, t.desc.rank);
+  ReleaseGil release;
+  return to(t, place, type, order, copy);
 }
 
 Tensor as_strided(const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
@@ -254,7 +301,11 @@ void bind_tensor(py::class_<Tensor>& tensor) {
       .def_property_readonly(
           "size", [](const Tensor& t) { return t.desc.numel(); }, "The number of elements.")
       .def_property_readonly(
-          "dtype", [](const Tensor& t) { return name(t.desc.dtype); }, "The type of the elements, such as 'float32'.")
+          "dtype",
+          [](const Tensor& t) {
+            return py::reinterpret_borrow<py::object>(PyTuple_GET_ITEM(dtype_objects(), Py_ssize_t(t.desc.dtype)));
+          },
+          "The type of the elements, such as pyminidnn.float32, which equals 'float32'.")
       .def_property_readonly(
           "layout", [](const Tensor& t) { return layout_name(t.desc); },
           "'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.")
@@ -267,30 +318,22 @@ void bind_tensor(py::class_<Tensor>& tensor) {
       .def_property_readonly(
           "read_only", [](const Tensor& t) { return t.storage->read_only; },
           "Whether the tensor is a view of memory that must not be written. It cannot be `out`.")
-      .def(
-          "to",
-          [](const Tensor& t, std::optional<std::string> device, py::handle dtype, std::optional<std::string> layout,
-             bool copy) {
-            auto place = optional_place(device);
-            auto type = optional_dtype(dtype);
-            auto order = optional_layout(layout, t.desc.rank);
-            ReleaseGil release;
-            return to(t, place, type, order, copy);
-          },
-          py::kw_only(), py::arg("device") = py::none(), py::arg("dtype") = py::none(), py::arg("layout") = py::none(),
-          py::arg("copy") = false,
-          R"(The tensor on another device, of another dtype or in another layout; itself if it is that already.
+      .def("to", &converted, py::arg("target") = py::none(), py::kw_only(), py::arg("device") = py::none(),
+           py::arg("dtype") = py::none(), py::arg("layout") = py::none(), py::arg("copy") = false,
+           R"(The tensor on another device, of another dtype or in another layout; itself if it is that already.
 
+target  a device or a dtype: to("cuda:0") is to(device="cuda:0")
 copy  a new tensor in any case
 Casts to a floating dtype round to nearest even. From a float to an integer they truncate and saturate, and NaN gives 0.
 From an integer to a narrower one they keep the low bits. To bool: "not zero".
 A copy to or from a GPU has ended when this method returns.)")
-      .def("reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>(),
-           "The same elements in row-major order under another shape: a view where strides allow, else a copy. One "
-           "size may be\n"
-           "-1, which stands for the size that the others imply.")
-      .def("permute", &permute, py::arg("axes"),
-           "A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.")
+      .def("reshape", &reshaped,
+           "The same elements in row-major order under another shape, ints or a sequence: a view where strides allow,\n"
+           "else a copy. One size may be -1, which stands for the size that the others imply.")
+      .def(
+          "permute", &permute,
+          "A view whose dimension i is dimension axes[i] of this tensor, ints or a sequence; negative axes count from\n"
+          "the end.")
       .def("as_strided", &as_strided, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
            "A view of the tensor's memory with any strides, in elements, that stays inside it.")
       .def("__len__",
@@ -298,17 +341,13 @@ A copy to or from a GPU has ended when this method returns.)")
              if (t.desc.rank == 0) throw DTypeError("__len__: a tensor without dimensions has no length");
              return t.desc.shape[0];
            })
-      .def("__bool__",
-           // Otherwise Python would call __len__, and an empty tensor would be false like None.
-           [](const Tensor&) -> bool {
-             throw DTypeError(
-                 "__bool__: a tensor is neither true nor false; compare the tensor with None, or check .size or the "
-                 "elements");
-           })
-      .def("__repr__", [](const Tensor& t) {
-        return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='",
-                   name(t.desc.dtype), "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
-      });
+      .def(
+          "_description",
+          [](const Tensor& t) {
+            return cat("DeviceTensor(shape=(", join(shape_of(t.desc)), t.desc.rank == 1 ? ",)" : ")", ", dtype='",
+                       name(t.desc.dtype), "', layout='", layout_name(t.desc), "', device='", name(t.place()), "')");
+          },
+          "The tensor without its values, for error texts.");
 }
 
 void bind_full(py::module_& m) {
@@ -337,6 +376,18 @@ void bind_full(py::module_& m) {
 
 // For public functions that parse their arguments in Python.
 void bind_readers(py::module_& m) {
+  m.def(
+      "promoted",
+      [](const std::string& a, const std::string& b) { return name(promoted(*find_dtype(a), *find_dtype(b))); },
+      py::arg("a"), py::arg("b"), "The dtype of a result of two dtypes, as in NumPy; int32 stands for NumPy's int16.");
+  m.def(
+      "holds",
+      [](const std::string& dtype, py::handle value) {
+        int64_t number;
+        return read_integer(value, number) && holds(*find_dtype(dtype), number);
+      },
+      py::arg("dtype"), py::arg("value"), "Whether an int is a value of an integer dtype.");
+  m.def("share_memory", &share_memory, py::arg("a"), py::arg("b"));
   m.def("integer", [](int64_t value) { return value; }, py::arg("value"));
   m.def("integers", [](const Shape& values) { return values; }, py::arg("values"));
   m.def("number", [](double value) { return value; }, py::arg("value"));
@@ -381,14 +432,24 @@ void bind_core(py::module_& m) {
   py::list dtypes;
   for (DType t : kDTypes) dtypes.append(name(t));
   m.attr("dtypes") = py::tuple(dtypes);
+  py::list sizes;
+  for (DType t : kDTypes) sizes.append(itemsize(t));
+  m.attr("itemsizes") = py::tuple(sizes);
+  m.def(
+      "set_dtype_objects", [](const py::tuple& objects) { dtype_objects() = objects.inc_ref().ptr(); },
+      py::arg("objects"), "What DeviceTensor.dtype returns, in the order of `dtypes`.");
   bind_errors(m);
   bind_handle(m);
   py::class_<Tensor> tensor(
-      m, "DeviceTensor", py::buffer_protocol(),
+      m, "DeviceTensor", py::buffer_protocol(), py::custom_type_setup([](PyHeapTypeObject* type) {
+        set_operators(type);
+        set_indexing(type);
+      }),
       R"(An n-dimensional array on the CPU or a GPU, uninitialised when made: DeviceTensor((8, 3, 32, 32), layout="NHWC").
 
 Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.)");
   bind_tensor(tensor);
+  bind_operators(tensor);
   bind_full(m);
   bind_exchange(m, tensor);
   bind_readers(m);

@@ -42,6 +42,32 @@ std::optional<DType> find_dtype(const std::string& text) {
   return std::nullopt;
 }
 
+bool holds(DType t, int64_t value) {
+  switch (t) {
+    case DType::boolean:
+      return value == 0 || value == 1;
+    case DType::int8:
+      return std::in_range<int8_t>(value);
+    case DType::uint8:
+      return std::in_range<uint8_t>(value);
+    case DType::int32:
+      return std::in_range<int32_t>(value);
+    default:
+      return true;
+  }
+}
+
+DType promoted(DType a, DType b) {
+  if (a == b || b == DType::boolean) return a;
+  if (a == DType::boolean) return b;
+  if (is_floating(a) != is_floating(b)) {
+    const DType integer = is_floating(a) ? b : a;
+    return itemsize(integer) == 1 ? (is_floating(a) ? a : b) : DType::float64;
+  }
+  if (itemsize(a) != itemsize(b)) return itemsize(a) > itemsize(b) ? a : b;
+  return is_floating(a) ? DType::float32 : DType::int32;  // float16 and bfloat16; int8 and uint8
+}
+
 std::string dtype_names() {
   std::string names;
   for (const Row& r : kRows) names += cat(names.empty() ? "" : ", ", r.name);

@@ -18,6 +18,8 @@ std::string dtype_names();                                 // "float32, float64,
 size_t itemsize(DType);
 double epsilon(DType);  // spacing at 1; 0 for integers
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }
+bool holds(DType, int64_t);    // whether the value is one of an integer dtype or of bool
+DType promoted(DType, DType);  // the dtype of a result of both, as in NumPy; int32 stands for its int16
 constexpr DType kFloatingDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16};
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int8,
                              DType::uint8,   DType::int32,   DType::int64,   DType::boolean};

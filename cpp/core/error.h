@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The five kinds of error, and MINIDNN_CHECK. A message names the call, what was found, and what would be accepted.
+// The six kinds of error, and MINIDNN_CHECK. A message names the call, what was found, and what would be accepted.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -17,6 +17,9 @@ struct ShapeError : Error {
 struct DTypeError : Error {
   using Error::Error;
 };  // TypeError: element types
+struct IndexingError : Error {
+  using Error::Error;
+};  // IndexError: an index beyond its dimension, too many indices
 struct NotSupported : Error {
   using Error::Error;
 };  // NotImplementedError: no engine fits; lists each reason

@@ -11,7 +11,21 @@ constexpr PointwiseInfo kInfos[] = {
 #undef MINIDNN_INFO
 };
 
-int kind_of(DType t) { return is_floating(t) ? 1 : t == DType::boolean ? 4 : 2; }
+int kind_of(DType t) { return is_floating(t) ? kRealOperands : t == DType::boolean ? 4 : kIntegerOperands; }
+
+// The dtypes of a mask of operands.
+const char* dtypes_text(int operands) {
+  switch (operands) {
+    case kRealOperands:
+      return "float32, float64, float16 and bfloat16";
+    case kIntegerOperands:
+      return "int8, uint8, int32 and int64";
+    case kBitOperands:
+      return "int8, uint8, int32, int64 and bool";
+    default:
+      return "float32, float64, float16 and bfloat16, int8, uint8, int32 and int64";
+  }
+}
 
 bool is_broadcast(const TensorDesc& d) {
   for (int i = 0; i < d.rank; ++i)
@@ -53,6 +67,8 @@ Shape broadcast_shape(const char* call, std::span<const Operand> operands) {
 }  // namespace
 
 const PointwiseInfo& info(Pointwise op) { return kInfos[int64_t(op)]; }
+
+bool accepts(Pointwise op, DType dtype) { return info(op).operands & kind_of(dtype); }
 
 int arity(PointwiseGroup g) {
   if (g <= PointwiseGroup::test1) return 1;
@@ -107,9 +123,8 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
   const DType type = selects ? b->desc.dtype : a.desc.dtype;
   MINIDNN_CHECK(DTypeError, !selects || a.desc.dtype == DType::boolean, me, ": a is ", name(a.desc.dtype),
                 "; a is the condition and must be bool");
-  MINIDNN_CHECK(DTypeError, what.operands & kind_of(type), me, ": ", selects ? "b" : "a", " is ", name(type),
-                "; supported are float32, float64, float16 and bfloat16",
-                what.operands & 2 ? ", int8, uint8, int32 and int64" : "");
+  MINIDNN_CHECK(DTypeError, accepts(op, type), me, ": ", selects ? "b" : "a", " is ", name(type), "; supported are ",
+                dtypes_text(what.operands));
   for (const Operand& o : all) {
     MINIDNN_CHECK(DeviceError, o.tensor.place() == h.place(), me, ": a is on ", name(h.place()), ", ", o.name,
                   " is on ", name(o.tensor.place()), "; move one with .to(device=...)");

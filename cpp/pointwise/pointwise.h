@@ -22,6 +22,7 @@ struct PointwiseInfo {
 };
 const PointwiseInfo& info(Pointwise);
 Pointwise pointwise_from(const std::string& name, const char* call);  // ShapeError lists the functions
+bool accepts(Pointwise, DType);  // of its operands; for `where`, of the second and third
 int arity(PointwiseGroup);
 bool gives_bool(PointwiseGroup);
 std::vector<std::string> pointwise_names();

@@ -17,13 +17,14 @@ namespace minidnn {
 enum class PointwiseGroup : int64_t { unary, maths1, test1, binary, maths2, test2, ternary, select };
 
 // Masks of the dtypes that an operand may have.
-constexpr int kRealOperands = 1, kNumberOperands = 3, kAnyOperands = 7;
+constexpr int kRealOperands = 1, kIntegerOperands = 2, kNumberOperands = 3, kBitOperands = 6, kAnyOperands = 7;
 
 // Name, group, operand dtypes, formula of a, b and c; their type A is float, double, int32_t or int64_t.
 #define MINIDNN_POINTWISE(F)                                              \
   F(neg, unary, kNumberOperands, negative(a))                             \
   F(abs, unary, kNumberOperands, absolute(a))                             \
   F(sign, unary, kNumberOperands, a > A(0) ? A(1) : a < A(0) ? A(-1) : a) \
+  F(bitwise_not, unary, kIntegerOperands, ~a)                             \
   F(square, unary, kNumberOperands, times(a, a))                          \
   F(reciprocal, unary, kRealOperands, A(1) / a)                           \
   F(sqrt, unary, kRealOperands, maths::sqrt(a))                           \
@@ -37,15 +38,24 @@ constexpr int kRealOperands = 1, kNumberOperands = 3, kAnyOperands = 7;
   F(log, maths1, kRealOperands, maths::log(a))                            \
   F(log1p, maths1, kRealOperands, maths::log1p(a))                        \
   F(log2, maths1, kRealOperands, base2(a))                                \
+  F(log10, maths1, kRealOperands, base10(a))                              \
   F(sin, maths1, kRealOperands, sine(a))                                  \
   F(cos, maths1, kRealOperands, cosine(a))                                \
   F(tan, maths1, kRealOperands, tangent(a))                               \
   F(atan, maths1, kRealOperands, arc(a))                                  \
+  F(asin, maths1, kRealOperands, arc_sine(a))                             \
+  F(acos, maths1, kRealOperands, arc_cosine(a))                           \
+  F(sinh, maths1, kRealOperands, hyperbolic_sine(a))                      \
+  F(cosh, maths1, kRealOperands, hyperbolic_cosine(a))                    \
   F(tanh, maths1, kRealOperands, maths::tanh(a))                          \
+  F(asinh, maths1, kRealOperands, area_sine(a))                           \
+  F(acosh, maths1, kRealOperands, area_cosine(a))                         \
+  F(atanh, maths1, kRealOperands, area_tangent(a))                        \
   F(erf, maths1, kRealOperands, error_function(a))                        \
   F(isnan, test1, kRealOperands, a != a)                                  \
   F(isinf, test1, kRealOperands, a == a && a - a != A(0))                 \
   F(isfinite, test1, kRealOperands, a - a == A(0))                        \
+  F(signbit, test1, kRealOperands, with_sign_of(A(1), a) < A(0))          \
   F(logical_not, test1, kAnyOperands, a == A(0))                          \
   F(add, binary, kNumberOperands, plus(a, b))                             \
   F(sub, binary, kNumberOperands, minus(a, b))                            \
@@ -54,8 +64,17 @@ constexpr int kRealOperands = 1, kNumberOperands = 3, kAnyOperands = 7;
   F(minimum, binary, kNumberOperands, smaller(a, b))                      \
   F(maximum, binary, kNumberOperands, larger(a, b))                       \
   F(add_square, binary, kNumberOperands, plus(a, times(b, b)))            \
-  F(pow, maths2, kRealOperands, power(a, b))                              \
+  F(copysign, binary, kRealOperands, with_sign_of(a, b))                  \
+  F(bitwise_and, binary, kBitOperands, a& b)                              \
+  F(bitwise_or, binary, kBitOperands, a | b)                              \
+  F(bitwise_xor, binary, kBitOperands, a ^ b)                             \
+  F(left_shift, binary, kIntegerOperands, shifted_left(a, b))             \
+  F(right_shift, binary, kIntegerOperands, shifted_right(a, b))           \
+  F(pow, maths2, kNumberOperands, power(a, b))                            \
   F(mod, maths2, kNumberOperands, remainder(a, b))                        \
+  F(floor_div, maths2, kNumberOperands, floor_quotient(a, b))             \
+  F(hypot, maths2, kRealOperands, hypotenuse(a, b))                       \
+  F(logaddexp, maths2, kRealOperands, log_of_sum(a, b))                   \
   F(atan2, maths2, kRealOperands, arc(a, b))                              \
   F(eq, test2, kAnyOperands, a == b)                                      \
   F(ne, test2, kAnyOperands, a != b)                                      \
@@ -124,20 +143,88 @@ MINIDNN_HD float arc(float a) { return ::atanf(a); }
 MINIDNN_HD double arc(double a) { return ::atan(a); }
 MINIDNN_HD float arc(float a, float b) { return ::atan2f(a, b); }
 MINIDNN_HD double arc(double a, double b) { return ::atan2(a, b); }
+MINIDNN_HD float base10(float a) { return ::log10f(a); }
+MINIDNN_HD double base10(double a) { return ::log10(a); }
+MINIDNN_HD float arc_sine(float a) { return ::asinf(a); }
+MINIDNN_HD double arc_sine(double a) { return ::asin(a); }
+MINIDNN_HD float arc_cosine(float a) { return ::acosf(a); }
+MINIDNN_HD double arc_cosine(double a) { return ::acos(a); }
+MINIDNN_HD float hyperbolic_sine(float a) { return ::sinhf(a); }
+MINIDNN_HD double hyperbolic_sine(double a) { return ::sinh(a); }
+MINIDNN_HD float hyperbolic_cosine(float a) { return ::coshf(a); }
+MINIDNN_HD double hyperbolic_cosine(double a) { return ::cosh(a); }
+MINIDNN_HD float area_sine(float a) { return ::asinhf(a); }
+MINIDNN_HD double area_sine(double a) { return ::asinh(a); }
+MINIDNN_HD float area_cosine(float a) { return ::acoshf(a); }
+MINIDNN_HD double area_cosine(double a) { return ::acosh(a); }
+MINIDNN_HD float area_tangent(float a) { return ::atanhf(a); }
+MINIDNN_HD double area_tangent(double a) { return ::atanh(a); }
+MINIDNN_HD float hypotenuse(float a, float b) { return ::hypotf(a, b); }
+MINIDNN_HD double hypotenuse(double a, double b) { return ::hypot(a, b); }
+MINIDNN_HD float with_sign_of(float a, float b) { return ::copysignf(a, b); }
+MINIDNN_HD double with_sign_of(double a, double b) { return ::copysign(a, b); }
 MINIDNN_HD float error_function(float a) { return ::erff(a); }
 MINIDNN_HD double error_function(double a) { return ::erf(a); }
 MINIDNN_HD float power(float a, float b) { return ::powf(a, b); }
 MINIDNN_HD double power(double a, double b) { return ::pow(a, b); }
+// Integers: by repeated squaring, and a negative b gives the quotient 1 / a^-b without its fraction; 0 if a is 0.
+template <class A> MINIDNN_HD A power(A a, A b) {
+  if (b < A(0)) return a == A(1) ? A(1) : a == A(-1) ? (b % 2 == 0 ? A(1) : A(-1)) : A(0);
+  A result = 1;
+  for (; b > A(0); b /= 2) {
+    if (b % 2 != 0) result = times(result, a);
+    a = times(a, a);
+  }
+  return result;
+}
+
+// The rest of the division, with the sign of a.
+MINIDNN_HD float rest(float a, float b) { return ::fmodf(a, b); }
+MINIDNN_HD double rest(double a, double b) { return ::fmod(a, b); }
 
 // a - b floor(a / b): has the sign of b, as in Python. For integers, a remainder by zero is 0.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
-MINIDNN_HD float remainder(float a, float b) { return of_sign(::fmodf(a, b), b); }
-MINIDNN_HD double remainder(double a, double b) { return of_sign(::fmod(a, b), b); }
+MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
+MINIDNN_HD double remainder(double a, double b) { return of_sign(rest(a, b), b); }
 template <class A> MINIDNN_HD A remainder(A a, A b) {
   if (b == A(0) || b == A(-1)) return A(0);  // dividing the least number by -1 traps
   A r = a % b;
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
+}
+
+// floor(a / b), of the exact quotient. a minus the rest of the division is a multiple of b, up to rounding. For integers,
+// a quotient by zero is 0.
+template <class A> MINIDNN_HD A floor_of_quotient(A a, A b) {
+  if (b == A(0)) return a / b;
+  const A r = rest(a, b);
+  const bool below = r != A(0) && (r < A(0)) != (b < A(0));
+  const A quotient = nearest((a - r) / b) - A(below);
+  return quotient == A(0) ? with_sign_of(quotient, a / b) : quotient;
+}
+MINIDNN_HD float floor_quotient(float a, float b) { return floor_of_quotient(a, b); }
+MINIDNN_HD double floor_quotient(double a, double b) { return floor_of_quotient(a, b); }
+template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
+  if (b == A(0)) return A(0);
+  if (b == A(-1)) return negative(a);  // dividing the least number by -1 traps
+  const A quotient = a / b;
+  return a % b != A(0) && (a < A(0)) != (b < A(0)) ? quotient - A(1) : quotient;
+}
+
+// log(e^a + e^b), without overflow.
+template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
+  const A largest = larger(a, b);
+  if (largest - largest != A(0)) return largest;  // NaN or infinite
+  return largest + maths::log1p(maths::exp(-absolute(a - b)));
+}
+
+// Shifts of the bits. A shift by the width of A or more leaves the sign only; a negative one counts as such.
+template <class A> MINIDNN_HD A shifted_left(A a, A b) {
+  return b < A(0) || b >= A(8 * sizeof(A)) ? A(0) : A(Unsigned<A>(a) << b);
+}
+template <class A> MINIDNN_HD A shifted_right(A a, A b) {
+  constexpr A kLast = A(8 * sizeof(A) - 1);
+  return a >> (b < A(0) || b > kLast ? kLast : b);
 }
 
 }  // namespace elements

@@ -4,10 +4,24 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from .. import _C
 from .._C import DeviceTensor, Handle
 from ..tensor import ArrayLike, operands, output
+
+
+class _Reduction(Protocol):
+    def __call__(
+        self,
+        x: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        *,
+        keepdims: bool = False,
+        algo: str | None = None,
+        out: ArrayLike | None = None,
+        handle: Handle | None = None,
+    ) -> DeviceTensor: ...
 
 
 def reduce(
@@ -47,3 +61,25 @@ def reduce(
     """
     (x,) = operands(handle, x, out=out)
     return _C.reduce(x, mode, axis, keepdims, algo, output(out, handle), handle)
+
+
+def _mode(name: str) -> _Reduction:
+    def function(
+        x: ArrayLike,
+        axis: int | Sequence[int] | None = None,
+        *,
+        keepdims: bool = False,
+        algo: str | None = None,
+        out: ArrayLike | None = None,
+        handle: Handle | None = None,
+    ) -> DeviceTensor:
+        return reduce(x, name, axis=axis, keepdims=keepdims, algo=algo, out=out, handle=handle)
+
+    function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name)  # error texts find the public function by it
+    function.__doc__ = f'reduce(x, "{name}", ...).'
+    return function
+
+
+sum, mean, max, min, prod = (_mode(name) for name in ("sum", "mean", "max", "min", "prod"))
+argmax, argmin, any, all = (_mode(name) for name in ("argmax", "argmin", "any", "all"))

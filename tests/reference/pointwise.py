@@ -13,10 +13,15 @@ def _mod(a, b):
         return np.mod(a, b)
 
 
+def _of_integers(function):
+    return lambda a, b: function(a.astype("int64"), b.astype("int64"))
+
+
 POINTWISE = {
     "neg": np.negative,
     "abs": np.abs,
     "sign": np.sign,
+    "bitwise_not": lambda a: -1 - a,
     "square": np.square,
     "reciprocal": lambda a: 1 / a,
     "sqrt": np.sqrt,
@@ -30,15 +35,24 @@ POINTWISE = {
     "log": np.log,
     "log1p": np.log1p,
     "log2": np.log2,
+    "log10": np.log10,
     "sin": np.sin,
     "cos": np.cos,
     "tan": np.tan,
     "atan": np.arctan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
     "tanh": np.tanh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "erf": _erf,
     "isnan": np.isnan,
     "isinf": np.isinf,
     "isfinite": np.isfinite,
+    "signbit": np.signbit,
     "logical_not": np.logical_not,
     "add": np.add,
     "sub": np.subtract,
@@ -47,8 +61,17 @@ POINTWISE = {
     "minimum": np.minimum,
     "maximum": np.maximum,
     "add_square": lambda a, b: a + b * b,
+    "copysign": np.copysign,
+    "bitwise_and": _of_integers(np.bitwise_and),
+    "bitwise_or": _of_integers(np.bitwise_or),
+    "bitwise_xor": _of_integers(np.bitwise_xor),
+    "left_shift": lambda a, b: a * 2.0**b,
+    "right_shift": lambda a, b: np.floor(a / 2.0**b),
     "pow": np.power,
     "mod": _mod,
+    "floor_div": np.floor_divide,
+    "hypot": np.hypot,
+    "logaddexp": np.logaddexp,
     "atan2": np.arctan2,
     "eq": np.equal,
     "ne": np.not_equal,

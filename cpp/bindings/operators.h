@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What fills the slots of the Python type DeviceTensor.
+#pragma once
+#include "cpp/bindings/casters.h"
+
+namespace minidnn {
+
+// The tensor of a Python object. It throws if the object is no DeviceTensor, or was made without __init__.
+const Tensor& tensor_of(PyObject*);
+const Tensor* tensor_or_null(PyObject*);  // null if the object is no DeviceTensor
+
+// Runs f, and turns its C++ exceptions into Python errors as pybind11's dispatcher does.
+template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
+  try {
+    return f();
+  } catch (py::error_already_set& error) {
+    error.restore();
+  } catch (...) {
+    py::detail::try_translate_exceptions();
+  }
+  if constexpr (std::is_pointer_v<decltype(f())>) return nullptr;
+  else return -1;
+}
+
+inline PyObject* to_python(Tensor t) { return py::cast(std::move(t)).release().ptr(); }
+inline py::object methods_module() { return py::module_::import("pyminidnn.methods"); }
+
+// Passed to py::custom_type_setup, before Python completes the type.
+void set_operators(PyHeapTypeObject*);
+void set_indexing(PyHeapTypeObject*);
+void bind_operators(py::class_<Tensor>&);
+
+}  // namespace minidnn

@@ -1,0 +1,340 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a DeviceTensor does as an array: operators on mixed operands, methods, printing, copies and pickles.
+
+cpp/bindings/operators_py.cpp computes operators on operands of one dtype. It calls binary(), in_place(), unary() and
+matrix_multiply() for all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, SupportsIndex
+
+import numpy as np
+
+from . import _C
+from ._C import DeviceTensor, DTypeError, ShapeError
+from .ops.matmul import matmul
+from .ops.pointwise import pointwise
+from .ops.reduce import reduce
+from .ops.transform import transform
+from .refusals import short
+from .tensor import asarray
+
+_COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
+_OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+_FLOATING = ("float32", "float64", "float16", "bfloat16")
+_INTEGERS = ("int8", "uint8", "int32", "int64")
+
+
+def binary(op: str, a: Any, b: Any) -> Any:
+    """The result of an operator on two operands, one of which is a tensor: by NumPy's rules of promotion."""
+    operands = _operands(a, b)
+    if operands is None:
+        return NotImplemented
+    if op in ("eq", "ne") and None in operands:
+        return NotImplemented
+    return pointwise(*_promoted(op, *operands))
+
+
+def in_place(op: str, a: DeviceTensor, b: Any) -> Any:
+    """a op= b: the result is cast to the dtype of a, if NumPy casts so ("same kind")."""
+    operands = _operands(a, b)
+    if operands is None:
+        return NotImplemented
+    op, x, y = _promoted(op, *operands)
+    result = pointwise(op, x, y)
+    if result.shape != a.shape:
+        raise ShapeError(
+            f"{op}: b does not broadcast to a {list(a.shape)}, which holds the result {list(result.shape)}"
+        )
+    if not np.can_cast(_like_numpy(result.dtype), _like_numpy(a.dtype), "same_kind"):
+        raise DTypeError(f"{op}: the result is {result.dtype}, which does not fit a in place; a is {a.dtype}")
+    transform(result, out=a)
+    return a
+
+
+def unary(op: str, a: DeviceTensor) -> DeviceTensor:
+    """The result of a unary operator on a dtype that the function does not take."""
+    if a.dtype == "bool" and op == "bitwise_not":
+        return pointwise("logical_not", a)
+    if a.dtype == "bool" and op == "abs":
+        return a.to(copy=True)
+    return pointwise(op, a)  # raises, with the dtypes that it takes
+
+
+def matrix_multiply(a: Any, b: Any) -> Any:
+    """a @ b, with one-dimensional operands as in NumPy."""
+    operands = _operands(a, b)
+    if operands is None or any(isinstance(x, (bool, int, float)) for x in (a, b)):
+        return NotImplemented
+    _, x, y = _promoted("matmul", *operands)
+    row, column = x.ndim == 1, y.ndim == 1
+    if x.ndim == 0 or y.ndim == 0:
+        raise ShapeError(f"matmul: operands must have a dimension; got {list(x.shape)} and {list(y.shape)}")
+    if x.dtype not in _FLOATING:
+        raise DTypeError(f"matmul: a and b are {x.dtype}; supported are {', '.join(_FLOATING)}")
+    result = matmul(x.reshape((1, *x.shape)) if row else x, y.reshape((*y.shape, 1)) if column else y)
+    shape = list(result.shape)
+    if row:
+        del shape[-1 if column else -2]
+    if column:
+        del shape[-1]
+    return result.reshape(shape)
+
+
+def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
+    """The operands as tensors on one device. Numbers of Python stay; None if an operand is no array."""
+    found: list[Any] = []
+    for x in (a, b):
+        if isinstance(x, (DeviceTensor, bool, int, float)) and not isinstance(x, np.generic):
+            found.append(x)
+        elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__dlpack__") or hasattr(x, "__array__"):
+            found.append(asarray(x))
+        else:
+            return None
+    device = (a if isinstance(a, DeviceTensor) else b).device
+    moved = [
+        x.to(device=device) if isinstance(x, DeviceTensor) and x is not given and x.device == "cpu" else x
+        for x, given in zip(found, (a, b), strict=True)
+    ]
+    return moved[0], moved[1]
+
+
+def _promoted(op: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+    """The function and the operands in one dtype. A Python number has the dtype of the tensor, if its kind allows."""
+    dtype = _result_dtype(a, b, compares=op in _COMPARISONS)
+    if op == "div" and dtype not in _FLOATING:
+        dtype = "float64"
+    if dtype == "bool":
+        op = _OF_BOOL.get(op, op)
+        if op in ("floor_div", "mod", "pow", "left_shift", "right_shift"):
+            dtype = "int8"
+    like = a if isinstance(a, DeviceTensor) else b
+    x, y = (x.to(dtype=dtype) if isinstance(x, DeviceTensor) else _scalar(x, dtype, like) for x in (a, b))
+    return op, x, y
+
+
+def _result_dtype(a: Any, b: Any, compares: bool) -> str:
+    if isinstance(a, DeviceTensor) and isinstance(b, DeviceTensor):
+        return _C.promoted(a.dtype, b.dtype)
+    tensor, number = (a, b) if isinstance(a, DeviceTensor) else (b, a)
+    dtype: str = tensor.dtype
+    if isinstance(number, bool) or dtype in _FLOATING:
+        return dtype
+    if isinstance(number, float):
+        return "float64"
+    if dtype == "bool":
+        return "int64"
+    if compares and not _C.holds(dtype, number):
+        return "int64" if _C.holds("int64", number) else "float64"
+    return dtype
+
+
+def _scalar(number: Any, dtype: str, like: DeviceTensor) -> DeviceTensor:
+    if dtype not in _FLOATING and not _C.holds(dtype, number):
+        raise DTypeError(f"{short(number)} does not fit {dtype}; cast the tensor with .astype(...)")
+    try:
+        return _C.full((), number if dtype not in _FLOATING else float(number), dtype=dtype, device=like.device)
+    except OverflowError:
+        raise DTypeError(f"{short(number)} does not fit {dtype}") from None
+
+
+def _like_numpy(dtype: str) -> str:
+    """The dtype, or for bfloat16, which NumPy lacks, one of the same kind."""
+    return "float16" if dtype == "bfloat16" else str(dtype)
+
+
+def described(t: DeviceTensor) -> str:
+    """The values as NumPy prints them, dtype, layout and device. Beyond 1,000 elements, only the edges are read."""
+    shown = _edges(t)
+    if shown.dtype == "bfloat16":
+        shown = shown.to(dtype="float32")
+    threshold = np.get_printoptions()["threshold"] if shown is t else 0
+    values = np.array2string(shown.numpy(), separator=", ", prefix="DeviceTensor(", threshold=threshold)
+    shape = f", shape={t.shape}" if t.size == 0 or shown is not t else ""
+    return f"DeviceTensor({values}{shape}, dtype='{t.dtype}', layout='{t.layout}', device='{t.device}')"
+
+
+def _edges(t: DeviceTensor) -> DeviceTensor:
+    """The tensor itself, or, if NumPy would summarise it, one in which 7 elements stand for each longer dimension.
+
+    NumPy prints 3 of them at each end, and dots for the others.
+    """
+    options = np.get_printoptions()
+    edge = options["edgeitems"]
+    if t.size <= options["threshold"]:
+        return t
+    from .ops.transform import concat
+
+    for axis, size in enumerate(t.shape):
+        if size > 2 * edge + 1:
+            first, last = (
+                (slice(None),) * axis + (slice(edge + 1),),
+                (slice(None),) * axis + (slice(size - edge, None),),
+            )
+            t = concat([t[first], t[last]], axis)
+    return t
+
+
+# For mypy, the methods are those of a subclass; at run time, they are installed on DeviceTensor itself.
+if TYPE_CHECKING:
+    _Base = DeviceTensor
+else:
+    _Base = object
+
+
+class Methods(_Base):
+    """The methods of a DeviceTensor that are written in Python. They are installed on it below."""
+
+    __array_priority__ = 1000  # an operator on a NumPy array and a tensor is the tensor's
+
+    def __repr__(self) -> str:
+        return described(self)
+
+    def __str__(self) -> str:
+        return described(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self.item(), spec) if spec else str(self)
+
+    def __iter__(self) -> Iterator[DeviceTensor]:
+        if self.ndim == 0:
+            raise DTypeError("iter: a tensor without dimensions cannot be iterated")
+        return (self[i] for i in range(len(self)))
+
+    def __contains__(self, value: Any) -> bool:
+        return bool((self == value).any())
+
+    def __copy__(self) -> DeviceTensor:
+        return self.to(copy=True)
+
+    def __deepcopy__(self, memo: Any) -> DeviceTensor:
+        return self.to(copy=True)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        host = self.to(device="cpu")
+        host = host if self.layout != "strided" else host.contiguous()
+        bits = {"bfloat16": "float16"}.get(host.dtype, host.dtype)
+        return _restored, (_C.reinterpret(host, bits).numpy(), str(self.dtype), self.device)
+
+    @property
+    def T(self) -> DeviceTensor:
+        """A view with the dimensions in reverse order."""
+        return self.permute(tuple(reversed(range(self.ndim))))
+
+    @property
+    def mT(self) -> DeviceTensor:
+        """A view with the last two dimensions swapped."""
+        if self.ndim < 2:
+            raise ShapeError(f"mT: the tensor must have two dimensions or more; it has {self.ndim}")
+        return self.permute((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
+
+    def transpose(self, *axes: Any) -> DeviceTensor:
+        """A view with the dimensions in the order of `axes`, or in reverse order without axes."""
+        return self.permute(*axes) if axes and axes != (None,) else self.T
+
+    def tolist(self) -> Any:
+        """The elements as Python numbers, in nested lists. Waits for the GPU."""
+        host = self.to(dtype="float32") if self.dtype == "bfloat16" else self
+        return host.numpy().tolist()
+
+    def astype(self, dtype: Any, *, copy: bool = True) -> DeviceTensor:
+        """The elements cast to `dtype`, as in to(). copy=False: the tensor itself, if it has the dtype already."""
+        return self.to(dtype=dtype, copy=copy)
+
+    def copy(self) -> DeviceTensor:
+        """A new tensor with the same elements, on the same device."""
+        return self.to(copy=True)
+
+    clone = copy
+
+    def cpu(self) -> DeviceTensor:
+        """The tensor on the CPU; itself if it is there already."""
+        return self.to(device="cpu")
+
+    def cuda(self, index: int = 0) -> DeviceTensor:
+        """The tensor on GPU `index`; itself if it is there already."""
+        return self.to(device=f"cuda:{index}")
+
+    def contiguous(self) -> DeviceTensor:
+        """The tensor in row-major order; itself if it is stored so."""
+        return self if self.is_contiguous() else transform(self, layout="contiguous")
+
+    def is_contiguous(self) -> bool:
+        """Whether the elements are stored in row-major order, without gaps."""
+        expected = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if size != 1 and stride != expected:
+                return self.size == 0
+            expected *= size
+        return True
+
+    def flatten(self) -> DeviceTensor:
+        """A copy of the elements in one dimension, in row-major order."""
+        return self.reshape((-1,)) if not self.is_contiguous() else self.to(copy=True).reshape((-1,))
+
+    def ravel(self) -> DeviceTensor:
+        """The elements in one dimension, in row-major order: a view where strides allow, else a copy."""
+        return self.reshape((-1,))
+
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> DeviceTensor:
+        """A view without the dimensions of one element: all of them, or those of `axis`."""
+        rank = self.ndim
+        wanted = range(rank) if axis is None else _C.integers(axis)
+        axes = {a + rank if a < 0 else a for a in wanted}
+        for a in axes if axis is not None else ():
+            if not 0 <= a < rank or self.shape[a] != 1:
+                raise ShapeError(f"squeeze: axis must name dimensions of one element of {list(self.shape)}; got {axis}")
+        return self[tuple(0 if i in axes and n == 1 else slice(None) for i, n in enumerate(self.shape))]
+
+    def unsqueeze(self, axis: int) -> DeviceTensor:
+        """A view with a dimension of one element before dimension `axis`; -1 adds it at the end."""
+        at = axis + self.ndim + 1 if axis < 0 else axis
+        if not 0 <= at <= self.ndim:
+            raise ShapeError(f"unsqueeze: axis must be from {-self.ndim - 1} to {self.ndim}; got {axis}")
+        return self[(slice(None),) * at + (None,)]
+
+    def fill_(self, value: Any) -> DeviceTensor:
+        """Sets all elements to `value`; returns the tensor."""
+        self[...] = value
+        return self
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes of an element."""
+        return self.dtype.itemsize
+
+
+def _reduction(name: str, mode: str) -> Any:
+    def method(self: DeviceTensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
+        return reduce(self, mode, axis=axis, keepdims=keepdims)
+
+    method.__name__ = name
+    method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
+    return method
+
+
+for _name in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all"):
+    setattr(Methods, _name, _reduction(_name, _name))
+for _name, _member in vars(Methods).items():
+    if _name not in (
+        "__module__",
+        "__dict__",
+        "__weakref__",
+        "__doc__",
+        "__qualname__",
+        "__firstlineno__",
+        "__static_attributes__",
+    ):
+        if callable(_member):
+            _member.__qualname__ = f"DeviceTensor.{_member.__name__}"
+        setattr(DeviceTensor, _name, _member)
+
+
+def _restored(values: np.ndarray[Any, Any], dtype: str, device: str) -> DeviceTensor:
+    """The tensor of a pickle: on its device, or on the CPU if that device is not here."""
+    tensor = _C.from_dlpack(values)
+    if dtype == "bfloat16":
+        tensor = _C.reinterpret(tensor, dtype)
+    return tensor.to(device=device)

@@ -363,6 +363,10 @@ class DeviceTensor:
         """
         The tensor without its values, for error texts.
         """
+    def _permute(self, axes: int | collections.abc.Sequence[int]) -> DeviceTensor:
+        ...
+    def _reshape(self, shape: int | collections.abc.Sequence[int]) -> DeviceTensor:
+        ...
     def all(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
         """
         reduce(self, "all", axis=axis, keepdims=keepdims)
@@ -439,10 +443,9 @@ class DeviceTensor:
         """
         A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).
         """
-    def permute(self, *args: typing.Any) -> DeviceTensor:
+    def permute(self, *axes: typing.Any) -> DeviceTensor:
         """
-        A view whose dimension i is dimension axes[i] of this tensor, ints or a sequence; negative axes count from
-        the end.
+        A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end.
         """
     def prod(self, axis: int | typing.Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
         """
@@ -452,10 +455,13 @@ class DeviceTensor:
         """
         The elements in one dimension, in row-major order: a view where strides allow, else a copy.
         """
-    def reshape(self, *args: typing.Any) -> DeviceTensor:
+    def reshape(self, *shape: typing.Any) -> DeviceTensor:
         """
-        The same elements in row-major order under another shape, ints or a sequence: a view where strides allow,
-        else a copy. One size may be -1, which stands for the size that the others imply.
+        The same elements in row-major order under another shape, ints or a sequence.
+
+                It is a view where strides allow, else a copy. One size may be -1, which stands for the size that the others
+                imply.
+
         """
     def squeeze(self, axis: int | typing.Sequence[int] | None = None) -> DeviceTensor:
         """

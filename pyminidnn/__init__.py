@@ -35,6 +35,7 @@ _here = _Path(__file__).resolve().parent
 _C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
 _C.set_search_path([p for p in _sys.path if p])
 
+from . import functional
 from . import methods as _methods  # noqa: F401 installs methods on DeviceTensor
 from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
 from .creation import (
@@ -251,6 +252,7 @@ __all__ = [
     "from_dlpack",
     "full",
     "full_like",
+    "functional",
     "gather",
     "gather_backward",
     "ge",

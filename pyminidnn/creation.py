@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from . import _C
 from ._C import DeviceTensor
 from .ops.transform import concat
+from .refusals import short
 from .tensor import ArrayLike, Size, asarray, elements, empty, full
 
 
@@ -24,14 +25,22 @@ def empty_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) ->
     """An uninitialised tensor with the shape and the layout of x, and its dtype and device unless given."""
     t = asarray(x)
     layout = t.layout if t.layout != "strided" else None
-    return empty(t.shape, dtype=t.dtype if dtype is None else dtype, layout=layout, device=device or t.device)
+    return empty(
+        t.shape, dtype=t.dtype if dtype is None else dtype, layout=layout, device=t.device if device is None else device
+    )
 
 
 def full_like(x: ArrayLike, value: float, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
     """A tensor whose elements are all `value`; the rest as in empty_like()."""
     t = asarray(x)
     layout = t.layout if t.layout != "strided" else None
-    return full(t.shape, value, dtype=t.dtype if dtype is None else dtype, layout=layout, device=device or t.device)
+    return full(
+        t.shape,
+        value,
+        dtype=t.dtype if dtype is None else dtype,
+        layout=layout,
+        device=t.device if device is None else device,
+    )
 
 
 def zeros_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
@@ -58,16 +67,19 @@ def arange(
 
     The numbers are computed in float64 (ints in int64) on the host. Raises ShapeError if step is 0.
     """
+    start, stop, step = _number(start), None if stop is None else _number(stop), _number(step)
     if stop is None:
         start, stop = 0, start
     if step == 0:
         raise _C.ShapeError("arange: step must not be 0")
-    whole = all(isinstance(x, (int, np.integer)) for x in (start, stop, step))
-    if dtype is None:
-        dtype = "int64" if whole else "float32"
-    count = max(0, math.ceil((stop - start) / step)) if not whole else len(range(int(start), int(stop), int(step)))
-    values = start + np.arange(count) * step
-    return asarray(np.asarray(values, "int64" if whole else "float64"), dtype=dtype, device=_device(device))
+    whole = all(isinstance(x, int) for x in (start, stop, step))
+    if not all(map(math.isfinite, (start, stop, step))):
+        raise _C.ShapeError(f"arange: start, stop and step must be finite; got {start}, {stop} and {step}")
+    count = max(0, -int(-(stop - start) // step))  # rounded up
+    values = _made(
+        "arange: stop", count, lambda: start + np.arange(count, dtype="int64" if whole else "float64") * step
+    )
+    return asarray(values, dtype=("int64" if whole else "float32") if dtype is None else dtype, device=_device(device))
 
 
 def linspace(
@@ -83,14 +95,24 @@ def linspace(
 
     The numbers are computed in float64 on the host, then cast.
     """
-    return asarray(np.linspace(start, stop, _C.integer(num), endpoint=endpoint), dtype=dtype, device=_device(device))
+    first, last, count = _C.number(start), _C.number(stop), _C.integer(num)
+    if count < 0:
+        raise _C.ShapeError(f"linspace: num must be 0 or more; got {count}")
+    if not isinstance(endpoint, (bool, np.bool_)):
+        raise _C.DTypeError(f"linspace: endpoint must be True or False; got {short(endpoint)}")
+    with np.errstate(all="ignore"):
+        values = _made("linspace: num", count, lambda: np.linspace(first, last, count, endpoint=bool(endpoint)))
+    return asarray(values, dtype=dtype, device=_device(device))
 
 
 def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = "float32", device: str | None = None) -> DeviceTensor:
     """A matrix of n rows and m columns (None: n), with ones on diagonal k (above the main one if positive), else 0."""
-    return asarray(
-        np.eye(_C.integer(n), None if m is None else _C.integer(m), _C.integer(k)), dtype=dtype, device=_device(device)
-    )
+    rows, diagonal = _C.integer(n), _C.integer(k)
+    columns = rows if m is None else _C.integer(m)
+    if rows < 0 or columns < 0:
+        raise _C.ShapeError(f"eye: n and m must be 0 or more; got {rows} and {columns}")
+    values = _made("eye: n", rows * columns, lambda: np.eye(rows, columns, diagonal))
+    return asarray(values, dtype=dtype, device=_device(device))
 
 
 def stack(tensors: Sequence[ArrayLike], axis: int = 0) -> DeviceTensor:
@@ -100,12 +122,26 @@ def stack(tensors: Sequence[ArrayLike], axis: int = 0) -> DeviceTensor:
 
     Errors as in concat().
     """
-    return concat([asarray(t).unsqueeze(axis) for t in elements(tensors)], axis)
+    tensors = elements(tensors)
+    return concat([asarray(t).unsqueeze(axis) for t in tensors], axis)
 
 
 def device_count() -> int:
     """The number of CUDA GPUs; 0 without a driver."""
     return _C.cuda_device_count()
+
+
+def _number(value: Any) -> int | float:
+    """An int stays exact, and everything else becomes a float."""
+    return int(value) if isinstance(value, (int, np.integer)) else _C.number(value)
+
+
+def _made(argument: str, count: int, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+    """The array of `count` elements that `make` returns."""
+    try:
+        return make()
+    except (MemoryError, ValueError, OverflowError) as error:
+        raise _C.OutOfMemory(f"{argument} gives {count} elements, which do not fit the memory of the host") from error
 
 
 def _device(device: str | None) -> str | None:

@@ -225,6 +225,7 @@ def _activation(name: str, mode: Mode) -> Any:
         return activation_forward(input, mode)
 
     function.__name__ = function.__qualname__ = name
+    function.__code__ = function.__code__.replace(co_name=name)  # error texts find the function by it
     function.__doc__ = f'activation_forward(input, "{mode}").'
     return function
 
@@ -234,6 +235,7 @@ def _activation_backward(name: str, mode: Mode) -> Any:
         return activation_backward(dy, input, activation_forward(input, mode), mode)
 
     function.__name__ = function.__qualname__ = f"{name}_backward"
+    function.__code__ = function.__code__.replace(co_name=function.__name__)
     function.__doc__ = f'activation_backward() of activation_forward(input, "{mode}").'
     return function
 

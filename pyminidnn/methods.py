@@ -230,9 +230,21 @@ class Methods(_Base):
             raise ShapeError(f"mT: the tensor must have two dimensions or more; it has {self.ndim}")
         return self.permute((*range(self.ndim - 2), self.ndim - 1, self.ndim - 2))
 
+    def reshape(self, *shape: Any) -> DeviceTensor:
+        """The same elements in row-major order under another shape, ints or a sequence.
+
+        It is a view where strides allow, else a copy. One size may be -1, which stands for the size that the others
+        imply.
+        """
+        return self._reshape(shape[0] if len(shape) == 1 else shape)
+
+    def permute(self, *axes: Any) -> DeviceTensor:
+        """A view whose dimension i is dimension axes[i] of this tensor; negative axes count from the end."""
+        return self._permute(axes[0] if len(axes) == 1 else axes)
+
     def transpose(self, *axes: Any) -> DeviceTensor:
         """A view with the dimensions in the order of `axes`, or in reverse order without axes."""
-        return self.permute(*axes) if axes and axes != (None,) else self.T
+        return self.T if not axes or (len(axes) == 1 and axes[0] is None) else self.permute(*axes)
 
     def tolist(self) -> Any:
         """The elements as Python numbers, in nested lists. Waits for the GPU."""
@@ -255,7 +267,7 @@ class Methods(_Base):
 
     def cuda(self, index: int = 0) -> DeviceTensor:
         """The tensor on GPU `index`; itself if it is there already."""
-        return self.to(device=f"cuda:{index}")
+        return self.to(device=f"cuda:{_C.integer(index)}")
 
     def contiguous(self) -> DeviceTensor:
         """The tensor in row-major order; itself if it is stored so."""
@@ -290,6 +302,7 @@ class Methods(_Base):
 
     def unsqueeze(self, axis: int) -> DeviceTensor:
         """A view with a dimension of one element before dimension `axis`; -1 adds it at the end."""
+        axis = _C.integer(axis)
         at = axis + self.ndim + 1 if axis < 0 else axis
         if not 0 <= at <= self.ndim:
             raise ShapeError(f"unsqueeze: axis must be from {-self.ndim - 1} to {self.ndim}; got {axis}")
@@ -311,6 +324,7 @@ def _reduction(name: str, mode: str) -> Any:
         return reduce(self, mode, axis=axis, keepdims=keepdims)
 
     method.__name__ = name
+    method.__code__ = method.__code__.replace(co_name=name)  # error texts find the method by it
     method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
     return method
 

@@ -96,17 +96,19 @@ def mentions(text: str, names: Iterable[str]) -> bool:
 
 
 def _public_call() -> tuple[str, Mapping[str, Any]]:
-    """The name and the arguments of the public function that the user called; "" and {} for a method.
+    """The name and the arguments of the public function that the user called; "" and {} for a method of _C.
 
     The function is found on the stack: among the frames of this package above the current one, the outermost frame of a
-    public function. A method has no frame. explain() and find() do not count: they call a function for the user.
+    public function, or of a method that is written in Python. explain() and find() do not count: they call a function
+    for the user.
     """
-    public = vars(sys.modules[__package__])
+    functional = sys.modules.get(f"{__package__}.functional")
+    scopes = [vars(sys.modules[__package__]), vars(DeviceTensor), vars(functional) if functional else {}]
     name, arguments = "", {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and f"{frame.f_globals.get('__package__')}.".startswith(f"{__package__}."):
         code = frame.f_code
-        if getattr(public.get(code.co_name), "__code__", None) is code:
+        if any(getattr(scope.get(code.co_name), "__code__", None) is code for scope in scopes):
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             name, arguments = code.co_name, {n: frame.f_locals[n] for n in names}
         if name and code.co_name == "<lambda>":

@@ -128,9 +128,23 @@ MODES = {
     "reduce": ("sum", "mean", "prod", "max", "min", "amax", "norm2", "argmax", "any"),
     "pad": ("constant", "replicate", "reflect"),
 }
-FLAGS = ("log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic")  # fmt: skip
+FLAGS = ("log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic",
+         "endpoint")  # fmt: skip
 NUMBERS = ("alpha", "beta", "eps", "momentum", "value", "p", "low", "high", "std", "label_smoothing", "k")
-INTEGERS = ("axis", "groups", "offset", "max_workspace", "threads", "seed", "norm", "ignore_index", "size")
+INTEGERS = (
+    "axis",
+    "groups",
+    "offset",
+    "max_workspace",
+    "threads",
+    "seed",
+    "norm",
+    "ignore_index",
+    "size",
+    "n",
+    "m",
+    "num",
+)
 ARRAYS = ("x", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target", "lse",
           "inv_std", "inv_rms", "indices", "index", "means", "saved_mean", "saved_inv_std", "running_mean", "running_var")  # fmt: skip
 STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -219,6 +233,8 @@ class Arguments:
             dtype = r.choice(["int64", "int32"])
         elif self.function == "where" and name == "a":
             dtype = "bool"
+        elif self.family in ("bitwise", "left", "right"):
+            dtype = "int8"
         elif (self.family in ("layer", "rms", "group", "instance", "batch") and name in self.shapes) or name == "lse":
             dtype = "float64" if dtype == "float64" else "float32"
         if self.odd():
@@ -260,6 +276,8 @@ class Arguments:
                      "layout": ("contiguous", None), "algo": (None, "reference"), "family": ("transform", None),
                      "level": ("off",), "op": _C.pointwise_names(), "reduction": ("mean", "sum", "none")}  # fmt: skip
             return r.choice(WORDS) if odd else r.choice(usual[name])
+        if self.family in ("arange", "linspace", "eye") and name in ("start", "stop", "step", "k"):
+            return self.integer() if odd else r.randint(1, 9) if self.family == "eye" else r.choice([1, 2.5, 9])
         if name == "device":
             return r.choice(DEVICES) if odd else "cpu"
         if name in ("dtype", "index_dtype"):
@@ -339,7 +357,9 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
         receiver = draw.array("x")
         call.on = [receiver] if isinstance(receiver, dnn.DeviceTensor) else []
     for p in call.parameters:
-        if p.kind in (p.VAR_POSITIONAL, p.VAR_KEYWORD) or (p.default is not p.empty and rng.random() < 0.67):
+        if p.kind is p.VAR_KEYWORD or (
+            p.kind is not p.VAR_POSITIONAL and p.default is not p.empty and rng.random() < 0.67
+        ):
             continue
         if p.kind is p.KEYWORD_ONLY or p.default is not p.empty:
             call.keywords[p.name] = draw.value(p.name)
@@ -358,7 +378,7 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
 
 
 def fault_of(call: Call, error: Exception) -> str | None:
-    """Why an error must not be shown to a caller, or None. Rule: an error is one of the five kinds, its text begins
+    """Why an error must not be shown to a caller, or None. Rule: an error is one of the six kinds, its text begins
     with the name of the public function, and names one of its parameters."""
     name = call.on[0].__name__ if call.on and callable(call.on[0]) else call.name.rpartition(".")[2]
     text = str(error)
@@ -370,7 +390,7 @@ def fault_of(call: Call, error: Exception) -> str | None:
     if type(error) is TypeError and re.match(rf"{name}\(\) (got|missing|takes) ", text):
         return None  # raised by Python for a plain def
     if not isinstance(error, dnn.Error) or type(error) is dnn.Error:
-        return f"{type(error).__name__} is none of the five kinds"
+        return f"{type(error).__name__} is none of the six kinds"
     if not text.startswith((f"{name}: ", f"{call.name.partition('.')[0]}: ")):
         return f"the text does not begin with {name}"
     names = [p.name for p in call.parameters]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -166,12 +167,26 @@ CALLS: dict[str, Call] = {
     "gather": Call({"x": X, "index": classes(2, 5)}, lambda x, index: np.take(x, index, 0)),
     "gather_backward": Call({"dy": normal(5, 4, 6, 6), "index": classes(2, 5)}, reference.gather_backward, {"x_shape": IMAGE}),
     "reduce": Call({"x": X}, reference.reduce, {"mode": "sum"}),
+    **{mode: Call({"x": X}, partial(reference.reduce, mode=mode))
+       for mode in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all")},
     "clamp": Call({"a": X, "b": normal(*IMAGE) - 1, "c": normal(*IMAGE) + 1}, lambda **a: reference.pointwise("clamp", *a.values()),
                   in_place=("a", "b", "c")),
 }  # fmt: skip
 
-# Functions that return views or take a list of arrays.
-OTHERS = {"asarray", "from_dlpack", "slice", "split", "concat", "pointwise"}
+# Functions that return views or copies, that read a shape only, or that take a list of arrays.
+OTHERS = {
+    "array",
+    "asarray",
+    "empty_like",
+    "full_like",
+    "ones_like",
+    "zeros_like",
+    "from_dlpack",
+    "slice",
+    "split",
+    "concat",
+    "pointwise",
+}
 FUNCTIONS = {
     n: f for n in dnn.__all__ if inspect.isfunction(f := getattr(dnn, n)) and f.__module__.startswith("pyminidnn.")
 }

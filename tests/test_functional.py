@@ -14,6 +14,7 @@ from pyminidnn import functional as ours
 
 torch = pytest.importorskip("torch")
 theirs = torch.nn.functional
+pytestmark = pytest.mark.torch
 
 # Name, shapes of the tensor arguments, the other arguments, which torch takes by the same names.
 CASES: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [

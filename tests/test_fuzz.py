@@ -73,8 +73,8 @@ def test_a_failure_is_reported_and_the_run_continues(
     [
         (dnn.ShapeError("add: a must be 3"), None),
         (TypeError("add() missing 1 required positional argument: 'b'"), None),
-        (TypeError("'int' object is not iterable"), "TypeError is none of the five kinds"),
-        (dnn.Error("add: a must be 3"), "Error is none of the five kinds"),
+        (TypeError("'int' object is not iterable"), "TypeError is none of the six kinds"),
+        (dnn.Error("add: a must be 3"), "Error is none of the six kinds"),
         (dnn.ShapeError("pointwise: a must be 3"), "the text does not begin with add"),
         (dnn.ShapeError("add: there is a mistake"), "the text names no argument"),
         (dnn.ShapeError("add: a must be " + "3" * 1000), "the text is too long"),

@@ -214,18 +214,7 @@ PyObject*& dtype_objects() {
   return objects;
 }
 
-// The ints of a call such as t.reshape(2, 3) or t.reshape((2, 3)).
-Shape integers_of(const py::args& given, const char* call, const char* name) {
-  py::object wanted = given;
-  if (given.size() == 1 && !PyIndex_Check(py::object(given[0]).ptr())) wanted = given[0];
-  Shape values;
-  MINIDNN_CHECK(DTypeError, read_integers(wanted, values), call, ": ", name,
-                " must be ints or a sequence of ints; got ", repr_text(wanted));
-  return values;
-}
-
-Tensor permute(const Tensor& t, const py::args& given) {
-  const Shape axes = integers_of(given, "permute", "axes");
+Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
   Tensor v = t;
   std::vector<bool> seen(size_t(t.desc.rank), false);
   bool valid = int64_t(axes.size()) == t.desc.rank;
@@ -242,11 +231,7 @@ Tensor permute(const Tensor& t, const py::args& given) {
   return v;
 }
 
-Tensor reshaped(const Tensor& t, const py::args& given) {
-  const Shape shape = integers_of(given, "reshape", "shape");
-  ReleaseGil release;
-  return reshape(t, shape);
-}
+bool is_device_name(const std::string& text) { return text == "cpu" || text.starts_with("cuda"); }
 
 // `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
 Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> device, const py::object& dtype,
@@ -254,9 +239,8 @@ Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> 
   auto place = optional_place(device);
   auto type = optional_dtype(dtype);
   if (!target.is_none()) {
-    const bool is_text = PyUnicode_Check(target.ptr());
-    const std::string text = is_text ? target.cast<std::string>() : "";
-    if (is_text && (text == "cpu" || text.starts_with("cuda"))) place = place_from_python(text);
+    py::detail::make_caster<std::string> text;
+    if (text.load(target, true) && is_device_name(text)) place = place_from_python(text);
     else type = dtype_from_python(target, "target");
   }
   auto order = optional_layout(layout, t.desc.rank);
@@ -327,13 +311,8 @@ copy  a new tensor in any case
 Casts to a floating dtype round to nearest even. From a float to an integer they truncate and saturate, and NaN gives 0.
 From an integer to a narrower one they keep the low bits. To bool: "not zero".
 A copy to or from a GPU has ended when this method returns.)")
-      .def("reshape", &reshaped,
-           "The same elements in row-major order under another shape, ints or a sequence: a view where strides allow,\n"
-           "else a copy. One size may be -1, which stands for the size that the others imply.")
-      .def(
-          "permute", &permute,
-          "A view whose dimension i is dimension axes[i] of this tensor, ints or a sequence; negative axes count from\n"
-          "the end.")
+      .def("_reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>())
+      .def("_permute", &permute, py::arg("axes"))
       .def("as_strided", &as_strided, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
            "A view of the tensor's memory with any strides, in elements, that stays inside it.")
       .def("__len__",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/ops and the README run and print what the pages show."""
+"""The examples of docs/tensor.md, docs/ops and the README run and print what the pages show."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from pyminidnn import _C
 ROOT = Path(__file__).resolve().parent.parent
 
 
-@pytest.mark.parametrize("page", sorted((ROOT / "docs" / "ops").glob("*.md")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [ROOT / "docs" / "tensor.md", *sorted((ROOT / "docs" / "ops").glob("*.md"))], ids=lambda p: p.stem
+)
 def test_examples(page: Path) -> None:
     result = doctest.testfile(str(page), module_relative=False, optionflags=doctest.NORMALIZE_WHITESPACE)
     assert result.attempted > 0, f"{page.name} has no example"

@@ -393,7 +393,7 @@ class DeviceTensor:
         """
     def clone(self) -> DeviceTensor:
         """
-        A new tensor with the same elements, on the same device.
+        copy(), by torch's name.
         """
     def contiguous(self) -> DeviceTensor:
         """

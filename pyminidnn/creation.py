@@ -123,6 +123,14 @@ def stack(tensors: Sequence[ArrayLike], axis: int = 0) -> DeviceTensor:
     Errors as in concat().
     """
     tensors = elements(tensors)
+    shapes = [asarray(t).shape for t in tensors]
+    if any(shape != shapes[0] for shape in shapes):
+        raise _C.ShapeError(
+            f"stack: tensors must have one shape; got {' and '.join(map(str, sorted(set(shapes))[:4]))}"
+        )
+    rank = len(shapes[0]) if shapes else 0
+    if not -rank - 1 <= _C.integer(axis) <= rank:
+        raise _C.ShapeError(f"stack: axis must be from {-rank - 1} to {rank}; got {axis}")
     return concat([asarray(t).unsqueeze(axis) for t in tensors], axis)
 
 
@@ -133,7 +141,7 @@ def device_count() -> int:
 
 def _number(value: Any) -> int | float:
     """An int stays exact, and everything else becomes a float."""
-    return int(value) if isinstance(value, (int, np.integer)) else _C.number(value)
+    return _C.integer(int(value)) if isinstance(value, (int, np.integer)) else _C.number(value)
 
 
 def _made(argument: str, count: int, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:

@@ -7,16 +7,17 @@ cpp/bindings/indexing_py.cpp computes all other keys, which select views.
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, IndexingError, ShapeError
+from ._C import DeviceTensor, Error, IndexingError, ShapeError
 from .ops.gather import gather
 from .ops.pointwise import pointwise
 from .ops.transform import transform
-from .refusals import short
+from .refusals import refusal, short
 from .tensor import asarray
 
 _INTEGERS = ("int32", "int64")
@@ -29,7 +30,11 @@ def fill(view: DeviceTensor, value: Any) -> None:
         source = source[0]
     if _C.share_memory(source, view):
         source = source.to(copy=True)
-    transform(source, out=view)
+    try:
+        transform(source, out=view)
+    except Error as error:  # it names the arguments of transform()
+        text = re.sub(r"\bout\b", "the tensor", re.sub(r"\bx\b", "value", str(error)))
+        raise type(error)(text.replace("transform:", "assignment:")) from None
 
 
 def select(t: DeviceTensor, key: Any) -> DeviceTensor:
@@ -206,12 +211,8 @@ def _on(device: str, value: Any, like: DeviceTensor) -> DeviceTensor:
     if isinstance(value, DeviceTensor):
         return value.to(device=device)
     if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
-        if (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and like.dtype not in ("float32", "float64", "float16", "bfloat16", "bool")
-            and not _C.holds(like.dtype, value)
-        ):
-            raise ShapeError(f"{short(value)} does not fit {like.dtype}")
+        whole = isinstance(value, int) and like.dtype in ("int8", "uint8", "int32", "int64")
+        if whole and not _C.holds(like.dtype, value):
+            raise refusal(ShapeError, value, f"is {short(value)}, which does not fit {like.dtype}")
         return _C.full((), value, dtype=like.dtype, device=device)
     return asarray(value, device=device)

@@ -259,7 +259,9 @@ class Methods(_Base):
         """A new tensor with the same elements, on the same device."""
         return self.to(copy=True)
 
-    clone = copy
+    def clone(self) -> DeviceTensor:
+        """copy(), by torch's name."""
+        return self.to(copy=True)
 
     def cpu(self) -> DeviceTensor:
         """The tensor on the CPU; itself if it is there already."""

@@ -21,14 +21,18 @@ from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeErro
 
 MOST_ELEMENTS = 2**20  # the longest sequence accepted, so that an endless one is refused before memory is full
 
-_repr = reprlib.Repr()
+
+class _Repr(reprlib.Repr):
+    def repr_DeviceTensor(self, tensor: DeviceTensor, level: int) -> str:  # without its values
+        return tensor._description()
+
+
+_repr = _Repr()
 _repr.maxstring = _repr.maxother = _repr.maxlong = 80
 
 
 def short(value: Any) -> str:
     """repr(value) for any value, in one line of at most 80 characters, plus escapes; a tensor without its values."""
-    if type(value) is DeviceTensor:
-        return value._description()
     try:
         text = " ".join(_repr.repr(value).split())
     except Exception:  # an int with more digits than Python prints, or a class with a broken __repr__
@@ -40,7 +44,7 @@ def short(value: Any) -> str:
 def refusal(kind: type[Error], value: Any, text: str) -> Error:
     """An error about `value`, an argument of the public function or part of one. `text` follows the argument's name."""
     call, arguments = _public_call()
-    return kind(f"{call}: {_name_of([value], arguments) or 'an argument'} {text}")
+    return kind(f"{call or 'the tensor'}: {_name_of([value], arguments) or 'an argument'} {text}")
 
 
 def explained(
@@ -122,7 +126,7 @@ def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:
     for value in values:
         for name, given in arguments.items():
             if given is value or (isinstance(given, (list, tuple)) and any(v is value for v in given)):
-                return name
+                return "the tensor" if name == "self" else name
     return None
 
 
@@ -179,7 +183,7 @@ def _read_ints(value: Any) -> None:
     try:
         _read_int(value)
     except TypeError:
-        if isinstance(value, (str, bytes)) or not hasattr(type(value), "__getitem__"):
+        if isinstance(value, (str, bytes, dict)) or not hasattr(type(value), "__getitem__"):
             raise
         for count, v in enumerate(value):
             _read_int(v)

@@ -387,13 +387,15 @@ def fault_of(call: Call, error: Exception) -> str | None:
     # raised by the protocol: ours, or the array's own
     if isinstance(error, BufferError) and name in ("__dlpack__", "from_dlpack"):
         return None
-    if type(error) is TypeError and re.match(rf"{name}\(\) (got|missing|takes) ", text):
+    if type(error) is TypeError and re.match(rf"(wrapper |DeviceTensor\.)?{name}\(\) (got|missing|takes) ", text):
         return None  # raised by Python for a plain def
     if not isinstance(error, dnn.Error) or type(error) is dnn.Error:
         return f"{type(error).__name__} is none of the six kinds"
     if not text.startswith((f"{name}: ", f"{call.name.partition('.')[0]}: ")):
         return f"the text does not begin with {name}"
     names = [p.name for p in call.parameters]
+    if call.name.startswith("DeviceTensor."):
+        names += ["the tensor", "device"] if names else []  # what the method is called on; cuda() names no device
     if names and not mentions(text, names) and "keyword" not in text and "positional" not in text:
         return "the text names no argument"
     if "arguments. The following" in text or any(len(line) > 500 for line in text.splitlines()):

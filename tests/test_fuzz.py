@@ -33,7 +33,7 @@ def test_all_public_callables_are_found() -> None:
     names = {n: [p.name for p in PARAMETERS[n]] for n in PARAMETERS}
     assert names["memory_stats"] == ["device"] and names["add"] == ["a", "b", "algo", "out", "handle"]
     assert names["DeviceTensor"] == ["shape", "dtype", "layout", "device"]
-    assert names["DeviceTensor.to"] == ["device", "dtype", "layout", "copy"]
+    assert names["DeviceTensor.to"] == ["target", "device", "dtype", "layout", "copy"]
 
 
 def test_calls_are_reproducible() -> None:

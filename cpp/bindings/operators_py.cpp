@@ -145,20 +145,20 @@ py::object item(const Tensor& t, const char* call) {
 }
 
 int truth(PyObject* self) {
-  return with_python_errors([&] { return PyObject_IsTrue(item(tensor_of(self), "bool").ptr()); });
+  return with_python_errors([&] { return PyObject_IsTrue(item(tensor_of(self), "__bool__").ptr()); });
 }
 PyObject* as_int(PyObject* self) {
-  return with_python_errors([&] { return PyNumber_Long(item(tensor_of(self), "int").ptr()); });
+  return with_python_errors([&] { return PyNumber_Long(item(tensor_of(self), "__int__").ptr()); });
 }
 PyObject* as_float(PyObject* self) {
-  return with_python_errors([&] { return PyNumber_Float(item(tensor_of(self), "float").ptr()); });
+  return with_python_errors([&] { return PyNumber_Float(item(tensor_of(self), "__float__").ptr()); });
 }
 PyObject* as_index(PyObject* self) {
   return with_python_errors([&] {
     const Tensor& t = tensor_of(self);
     MINIDNN_CHECK(DTypeError, t.desc.rank == 0 && !is_floating(t.desc.dtype) && t.desc.dtype != DType::boolean,
-                  "index: only an integer tensor without dimensions is an index; got ", t.text());
-    return PyNumber_Index(item(t, "index").ptr());
+                  "__index__: only an integer tensor without dimensions is an index; got ", t.text());
+    return PyNumber_Index(item(t, "__index__").ptr());
   });
 }
 

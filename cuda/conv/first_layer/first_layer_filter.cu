@@ -5,8 +5,9 @@
 // with n = column * channels + channel. This is a matrix product whose right side is a band of x as it is stored. Rows
 // of x are copied from a multiple of 16 bytes on. The elements of the band are then read one by one, at any offset. (An
 // implicit product over all taps would instead gather each element of x for each tap.)
-// Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps. Shared memory (dynamic): two buffers
-// with a tile of dy and of x each. Numerics: sums in float32; float32 operands are rounded to TF32.
+// Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps.
+// Shared memory (dynamic): two buffers with a tile of dy and of x each.
+// Numerics: sums in float32; float32 operands are rounded to TF32.
 // Bound by memory: 7x7 at stride 2 has 28 shared-memory accesses for 12 products of 16 x 8 x 16, and reads dy once.
 #include "cuda/conv/first_layer/first_layer_filter_params.h"
 
@@ -24,37 +25,18 @@ struct FirstLayerFilterWarp {
   int32_t step_split;   // which steps of these tiles the warp sums over
 };
 
-// Adds the products of a step: pixels of dy from number `pixel` on times a band of x. `dy` is the tile of dy in shared
-// memory. `x` is the lane's first element of the band; from pixel to pixel it moves by pixel_stride elements.
-template <class T, int kSixteens, int kTilesOfN>
-__device__ __forceinline__ void add_step(const char* dy, int32_t pixel, const T* x, int32_t pixel_stride, int32_t lane,
-                                         float (&sums)[kSixteens][kTilesOfN][4]) {
+// Reads the lane's fragment of dy: 16 filters from 16 m on, for a step from pixel number `pixel` on. `dy` is the tile
+// of dy in shared memory.
+template <class T>
+__device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, int32_t pixel, int m, int32_t lane) {
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
-  uint32_t of_x[kTilesOfN][2];
+  if constexpr (sizeof(T) == 4) {
+    const T* const four = reinterpret_cast<const T*>(dy) + (pixel + lane % 4) * kPitch + m * 16 + lane / 4;
 #pragma unroll
-  for (int n = 0; n < kTilesOfN; ++n)
-#pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      if constexpr (sizeof(T) == 4) {
-        of_x[n][half] = cvt_rna_tf32(x[n * 8 + (lane % 4 + half * 4) * pixel_stride]);
-      } else {
-        const T* const two = x + (n * 8 + (lane % 4 * 2 + half * 8) * pixel_stride);
-        of_x[n][half] = uint32_t(two[0].bits) | uint32_t(two[pixel_stride].bits) << 16;
-      }
-    }
-#pragma unroll
-  for (int m = 0; m < kSixteens; ++m) {
-    uint32_t of_dy[4];
-    if constexpr (sizeof(T) == 4) {
-      const T* const four = reinterpret_cast<const T*>(dy) + (pixel + lane % 4) * kPitch + m * 16 + lane / 4;
-#pragma unroll
-      for (int k = 0; k < 4; ++k) of_dy[k] = cvt_rna_tf32(four[k / 2 * 4 * kPitch + k % 2 * 8]);
-    } else {
-      const int32_t offset = (pixel + lane % 8 + lane / 16 * 8) * kPitch + m * 16 + lane / 8 % 2 * 8;
-      ldmatrix_x4_trans(of_dy, cvta_to_shared(dy) + offset * int(sizeof(T)));
-    }
-#pragma unroll
-    for (int n = 0; n < kTilesOfN; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
+    for (int k = 0; k < 4; ++k) of_dy[k] = cvt_rna_tf32(four[k / 2 * 4 * kPitch + k % 2 * 8]);
+  } else {
+    const int32_t offset = (pixel + lane % 8 + lane / 16 * 8) * kPitch + m * 16 + lane / 8 % 2 * 8;
+    ldmatrix_x4_trans(of_dy, cvta_to_shared(dy) + offset * int(sizeof(T)));
   }
 }
 
@@ -94,7 +76,6 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   constexpr int kElements = 16 / sizeof(T);  // elements of a copy of 16 bytes
   constexpr int kPixels = 2 * kElements;     // pixels of a step
   constexpr int kSixteens = kFirstLayerFilters / 16;
-  constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
   char* const buffers = reinterpret_cast<char*>(shared);
   uint32_t tile_split = blockIdx.x;
   const int32_t first_filter = tiles.channel_tiles.divmod(tile_split) * kFirstLayerFilters;
@@ -151,7 +132,25 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
       uint32_t row = i;
       const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
       const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * pixel_stride);
-      add_step<T>(here, pixel, from, pixel_stride, lane, sums);
+      uint32_t of_x[kTilesOfN][2];  // read here, not by a function, which would take more registers
+#pragma unroll
+      for (int n = 0; n < kTilesOfN; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half) {
+          if constexpr (sizeof(T) == 4) {
+            of_x[n][half] = cvt_rna_tf32(from[n * 8 + (lane % 4 + half * 4) * pixel_stride]);
+          } else {
+            const T* const two = from + (n * 8 + (lane % 4 * 2 + half * 8) * pixel_stride);
+            of_x[n][half] = uint32_t(two[0].bits) | uint32_t(two[pixel_stride].bits) << 16;
+          }
+        }
+#pragma unroll
+      for (int m = 0; m < kSixteens; ++m) {
+        uint32_t of_dy[4];
+        read_dy<T>(of_dy, here, pixel, m, lane);
+#pragma unroll
+        for (int n = 0; n < kTilesOfN; ++n) mma_sync<T>(sums[m][n], of_dy, of_x[n][0], of_x[n][1]);
+      }
     }
   };
   for_each_step({tile_split, 0, 0}, tiles.count, next, load, compute, [](const GroupConvStep&) {});

@@ -110,74 +110,6 @@ __device__ __forceinline__ void add_window(NchwSums<kFilters>& sums, const float
   }
 }
 
-// Adds the products of a row of the window, which has kS columns, to the sums. The rows of `in` for the rows of the
-// thread are `down` floats apart. `half`: see read_reach().
-template <int kFilters, int kS, int kHop>
-__device__ __forceinline__ void add_window_row(NchwSums<kFilters>& sums, const float* line, int32_t down, int32_t half,
-                                               const float* window) {
-  float weight[kS * kFilters];
-  read_row(weight, window);
-#pragma unroll
-  for (int t = 0; t < kRowsOfThread<kFilters>; ++t) {
-    float v[3 * kHop + kS];
-    read_reach<kS, kHop>(v, line + t * down, half);
-#pragma unroll
-    for (int s = 0; s < kS; ++s)
-#pragma unroll
-      for (int f = 0; f < kFilters; ++f)
-#pragma unroll
-        for (int u = 0; u < 4; ++u) sums[f][t][u] += weight[s * kFilters + f] * v[u * kHop + s];
-  }
-}
-
-// The same for a row of `columns` columns, at any hop.
-template <int kFilters>
-__device__ __forceinline__ void add_window_row(NchwSums<kFilters>& sums, const float* line, int32_t down, int32_t hop,
-                                               const float* window, int32_t columns) {
-  constexpr int kRows = kRowsOfThread<kFilters>;
-#pragma unroll 1
-  for (int32_t s = 0; s < columns; ++s) {
-    float v[kRows][4];
-#pragma unroll
-    for (int t = 0; t < kRows; ++t)
-#pragma unroll
-      for (int u = 0; u < 4; ++u) v[t][u] = line[t * down + u * hop + s];
-#pragma unroll
-    for (int f = 0; f < kFilters; ++f)
-#pragma unroll
-      for (int t = 0; t < kRows; ++t)
-#pragma unroll
-        for (int u = 0; u < 4; ++u) sums[f][t][u] += window[s * kFilters + f] * v[t][u];
-  }
-}
-
-// Adds the products of a step to the sums. `buffer` has the planes of the step, `weights` all weights of the block.
-template <int kFilters, int kS, int kHop>
-__device__ __forceinline__ void add_step(const GroupConv& p, const NchwBlock& b, const NchwThread<kFilters>& thread,
-                                         const GroupConvStep& step, int32_t first_group, const float* buffer,
-                                         const float* weights, NchwSums<kFilters>& sums) {
-  const int32_t pitch = weight_pitch<kFilters, kS>(p), down = p.height.hop * b.pitch;
-  const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
-  const float* x = buffer + (int32_t(thread.group) - first_group) * b.chunk * b.plane + thread.row * down +
-                   thread.column * (kHop ? 1 : p.width.hop);  // kHop = 2: the even columns are neighbours
-  const float* taps =
-      weights + ((thread.unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;
-#pragma unroll 1
-  for (int32_t c = 0; c < channels; ++c) {
-    const float* line = x + c * b.plane;
-    const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
-    if constexpr (kFilters == 3) {  // here height.taps is kS and height.hop is 1
-      add_window<kFilters, kS>(sums, line, b.pitch, window, pitch);
-      continue;
-    }
-#pragma unroll 1
-    for (int32_t r = 0; r < p.height.taps; ++r, line += b.pitch, window += pitch) {
-      if constexpr (kS > 0) add_window_row<kFilters, kS, kHop>(sums, line, down, b.half, window);
-      else add_window_row<kFilters>(sums, line, down, p.width.hop, window, p.width.taps);
-    }
-  }
-}
-
 // Adds bias and residual to the sums of a tile, applies the activation, stores the outputs and clears the sums.
 // `vectors` says which four neighbours of out can be stored as one vector.
 template <class T, int kFilters>
@@ -238,13 +170,14 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
   }
 }
 
-// y or dx. `vectors` says which four neighbours of out can be stored as one vector.
+// y or dx. `vectors` says which four neighbours of out can be stored as one vector. With 8 filters, the kernel would
+// spill more registers if the products were in a function or if `a` were a __grid_constant__.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_nchw(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
-              const __grid_constant__ NchwBlock b, const __grid_constant__ GroupConvOperands<T> a, float alpha,
-              int32_t vectors) {
+              const __grid_constant__ NchwBlock b, const GroupConvOperands<T> a, float alpha, int32_t vectors) {
   extern __shared__ float4 shared[];
+  constexpr int kRows = kRowsOfThread<kFilters>;
   float* const weights = reinterpret_cast<float*>(shared);
   float* const buffers = weights + b.weights;
   uint32_t first_tile = blockIdx.x;
@@ -276,9 +209,57 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     return true;
   };
   NchwSums<kFilters> sums = {};
-  const auto compute = [&](const GroupConvStep& s, int buffer) {
-    if (thread.active)
-      add_step<kFilters, kS, kHop>(p, b, thread, s, first_group, buffers + buffer * b.buffer, weights, sums);
+  const auto compute = [&](const GroupConvStep& step, int buffer) {
+    if (!thread.active) return;
+    const int32_t pitch = weight_pitch<kFilters, kS>(p), down = p.height.hop * b.pitch;
+    const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
+    const float* x = buffers + buffer * b.buffer + (int32_t(thread.group) - first_group) * b.chunk * b.plane +
+                     thread.row * down +
+                     thread.column * (kHop ? 1 : p.width.hop);  // kHop = 2: the even columns are neighbours
+    const float* taps =
+        weights + ((thread.unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;
+#pragma unroll 1
+    for (int32_t c = 0; c < channels; ++c) {
+      const float* line = x + c * b.plane;
+      const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
+      if constexpr (kFilters == 3) {  // here height.taps is kS and height.hop is 1
+        add_window<kFilters, kS>(sums, line, b.pitch, window, pitch);
+        continue;
+      }
+#pragma unroll 1
+      for (int32_t r = 0; r < p.height.taps; ++r, line += b.pitch, window += pitch) {
+        if constexpr (kS > 0) {
+          float weight[kS * kFilters];
+          read_row(weight, window);
+#pragma unroll
+          for (int t = 0; t < kRows; ++t) {
+            float v[3 * kHop + kS];
+            read_reach<kS, kHop>(v, line + t * down, b.half);
+#pragma unroll
+            for (int s = 0; s < kS; ++s)
+#pragma unroll
+              for (int f = 0; f < kFilters; ++f)
+#pragma unroll
+                for (int u = 0; u < 4; ++u) sums[f][t][u] += weight[s * kFilters + f] * v[u * kHop + s];
+          }
+        } else {
+#pragma unroll 1
+          for (int32_t s = 0; s < p.width.taps; ++s) {
+            float v[kRows][4];
+#pragma unroll
+            for (int t = 0; t < kRows; ++t)
+#pragma unroll
+              for (int u = 0; u < 4; ++u) v[t][u] = line[t * down + u * p.width.hop + s];
+#pragma unroll
+            for (int f = 0; f < kFilters; ++f)
+#pragma unroll
+              for (int t = 0; t < kRows; ++t)
+#pragma unroll
+                for (int u = 0; u < 4; ++u) sums[f][t][u] += window[s * kFilters + f] * v[t][u];
+          }
+        }
+      }
+    }
   };
   const auto finish = [&](const GroupConvStep& s) {
     if (thread.active) finish_tile<T>(p, GroupConvTile(p, tiles, s.tile), thread, a, alpha, vectors, sums);

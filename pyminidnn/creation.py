@@ -148,7 +148,7 @@ def _made(argument: str, count: int, make: Callable[[], np.ndarray[Any, Any]]) -
     """The array of `count` elements that `make` returns."""
     try:
         return make()
-    except (MemoryError, ValueError, OverflowError) as error:
+    except (MemoryError, ValueError, OverflowError, IndexError) as error:
         raise _C.OutOfMemory(f"{argument} gives {count} elements, which do not fit the memory of the host") from error
 
 

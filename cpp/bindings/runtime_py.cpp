@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has: devices, NVRTC, kernel caches; and the list of kernels for compiling ahead of time.
+// Bindings that report what this machine has: devices, NVRTC and kernel caches. Also the list of kernels to compile
+// ahead of time.
 #include <atomic>
 #include <chrono>
 

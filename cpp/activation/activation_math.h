@@ -61,7 +61,7 @@ template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh(x)^2, in a form withou
   T e = maths::exp_of_negative(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
 }
-// returns NaN if x is NaN
+// Returns NaN if x is NaN.
 template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }
 
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;

@@ -91,8 +91,7 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     empty->place = place_;
     return empty;
   }
-  // more than the device has: releasing cached blocks would not help
-  if (bytes > size_t(device_bytes_)) return nullptr;
+  if (bytes > size_t(device_bytes_)) return nullptr;  // more than the device has
   free_gone();
   size_t size = rounded(bytes);
   if (const Memory::Capture c = memory_.capture(stream); c.id) return try_allocate_captured(size, stream, c);

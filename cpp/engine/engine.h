@@ -153,7 +153,7 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
 template <class P>
 SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
                             const Config& config) {
-  // the report and the list of engines have the same order
+  // The report and the list of engines have the same order.
   const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];
   const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
   return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};

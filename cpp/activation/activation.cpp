@@ -7,7 +7,7 @@ namespace {
 
 struct Mode {
   const char* name;
-  double alpha;  // the default alpha; 0 if the mode does not use alpha
+  double alpha;  // the default value of the parameter alpha; 0 if the mode has no alpha
 };
 constexpr Mode kModes[kActivations] = {
     // in the order of the enum

@@ -16,7 +16,8 @@ template <> struct Family<ActivationProblem> {
   static const Engines<ActivationProblem>& cuda_engines();
 };
 
-std::string name(Activation);  // the name in Python, such as "clipped_relu"
+// The name of a mode in Python, such as "clipped_relu".
+std::string name(Activation);
 // Finds a mode by its name. For an unknown name, a ShapeError lists all modes; `argument` is the name of the caller's
 // parameter, for this message.
 Activation activation_from(const std::string& name, const char* call, const char* argument = "activation");

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations and their derivatives, defined once: CPU engines, CUDA kernels, epilogues and fusions all call these.
-// T is float or double, independent of the tensor's dtype. Every finite x gives a finite result without cancellation.
-// At infinite x the formula is evaluated as it is, and 0 * Inf is NaN. At a kink the derivative is the left one, except
-// that hardswish's is 1 at x = 3.
+// The activations and their derivatives, defined once: CPU engines, CUDA kernels, epilogues and fusions all call these
+// functions. T is float or double, independent of the tensor's dtype. Every finite x gives a finite result without
+// cancellation. For infinite x the formula is evaluated as it is, so 0 * Inf gives NaN. Where the derivative jumps, the
+// left derivative is used, except for hardswish at x = 3, where it is 1.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -57,11 +57,11 @@ template <class T> struct TanhOfSoftplus {
     denominator = numerator + (x < T(0) ? T(2) : T(2) * e * e);
   }
 };
-template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh(x)^2, in a form without cancellation
+template <class T> MINIDNN_HD T sech2(T x) {  // computes 1 - tanh(x)^2 without cancellation
   T e = maths::exp_of_negative(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
 }
-// Returns NaN if x is NaN.
+// Clips x to [low, high]. Returns NaN if x is NaN.
 template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }
 
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
@@ -169,7 +169,8 @@ template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
 }
 
 namespace detail {
-template <class T> struct Activate {  // a functor, since NVRTC treats a generic lambda as host code
+// A functor instead of a generic lambda, because NVRTC treats a generic lambda as host code.
+template <class T> struct Activate {
   T x, alpha;
   template <class Mode> MINIDNN_HD T operator()(Mode) const { return activate<Mode::value>(x, alpha); }
 };

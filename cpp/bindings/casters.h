@@ -36,11 +36,14 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-// Accepts "float32", numpy.float32, dtype('float32'), torch.float32. `name` is the argument's name, for error messages.
+// Accepts a dtype as "float32", numpy.float32, dtype('float32') or torch.float32. `name` is the name of the argument,
+// for error messages.
 DType dtype_from_python(py::handle, const char* name = "dtype");
-std::optional<DType> optional_dtype(py::handle);  // returns an empty optional for None
+// Returns an empty optional if the argument is None.
+std::optional<DType> optional_dtype(py::handle);
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
-Place place_from_python(const std::string& device);  // throws DeviceError if there is no such device
+// Throws DeviceError if the machine does not have this device.
+Place place_from_python(const std::string& device);
 std::optional<Place> optional_place(const std::optional<std::string>&);
 // Accepts a stream as an int (its address), as an object with __cuda_stream__, or as a torch or CuPy stream. None is
 // the default stream. Error messages begin with `call`.
@@ -67,8 +70,9 @@ std::vector<Sides> sides_from_python(py::handle, const char* call, const char* n
 
 void bind_core(py::module_&);                           // binds the errors, Handle, DeviceTensor and the allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_array_interface__ and NumPy
-void bind_engine(py::module_&);                         // binds find(), explain(), engines(), kernels() and the log
-void bind_runtime(py::module_&);                        // binds reports on this machine: GPUs, NVRTC, caches
+// Binds what find(), explain(), engines() and the log need.
+void bind_engine(py::module_&);
+void bind_runtime(py::module_&);  // binds reports on this machine: GPUs, NVRTC, caches
 // Makes the errors of all functions bound so far name the public function and its argument.
 void explain_refusals(py::module_&);
 

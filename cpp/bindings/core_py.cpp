@@ -24,7 +24,7 @@ DType dtype_from_python(py::handle value, const char* name) {
       dtype = find_dtype(text.substr(text.rfind('.') + 1));
       native = py::getattr(value, "isnative", native);
     }
-    if (!dtype) {  // a spelling that only NumPy knows, such as "f8" or float
+    if (!dtype) {  // the value is a dtype that only NumPy knows, such as "f8" or float
       py::object numpy = py::module_::import("numpy").attr("dtype")(value);
       dtype = find_dtype(numpy.attr("name").cast<std::string>());
       native = numpy.attr("isnative");
@@ -74,8 +74,8 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
                   ": __cuda_stream__ must return a pair (version, address); got ", repr_text(answer));
     address = answer[py::int_(1)];
-  } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // torch's name of the address
-  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // CuPy's name of the address
+  } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // the address of a torch stream
+  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // the address of a CuPy stream
   MINIDNN_CHECK(DTypeError, PyLong_Check(address.ptr()), call,
                 ": stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
                 repr_text(py::type::of(value)));
@@ -84,7 +84,7 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     PyErr_Clear();
     throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
-  // 1 is another name of the default stream, which is null here
+  // The number 1 also means the default stream, which is a null pointer here.
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);
 }
 

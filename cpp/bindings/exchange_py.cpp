@@ -20,7 +20,7 @@ template <> constexpr const char* kUsedName<dlpack::ManagedVersioned> = "used_dl
 
 template <class M> py::capsule make_capsule(M* managed) {
   auto capsule = py::reinterpret_steal<py::capsule>(PyCapsule_New(managed, kName<M>, [](PyObject* self) {
-    if (!PyCapsule_IsValid(self, kName<M>)) return;  // a consumer has taken the tensor
+    if (!PyCapsule_IsValid(self, kName<M>)) return;  // a consumer has taken the tensor from the capsule
     auto* m = static_cast<M*>(PyCapsule_GetPointer(self, kName<M>));
     m->deleter(m);
   }));
@@ -116,8 +116,8 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-// The stream on which an array that is imported at `place` will be used. If the call's handle is for that place, it is
-// the stream of this handle, else the stream of the place's current handle.
+// The stream on which an array that is imported on a device (`place`) will be used. If the call's handle is for this
+// device, it is the stream of this handle, else the stream of the device's current handle.
 Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
   return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
 }

@@ -25,7 +25,7 @@ struct Key {
 // collects the dimensions of the view.
 struct ViewBuilder {
   const Tensor& t;
-  int64_t from = 0;  // the next dimension of t to index
+  int64_t from = 0;  // the next dimension of t that a part of the key indexes
   int64_t offset = 0;
   int64_t rank = 0;
   int64_t shape[kMaxRank], stride[kMaxRank];
@@ -39,7 +39,7 @@ struct ViewBuilder {
     for (; dimensions > 0; --dimensions, ++from) add(t.desc.shape[from], t.desc.stride[from]);
   }
   void select(PyObject* number) {
-    const Py_ssize_t given = PyNumber_AsSsize_t(number, nullptr);  // clamps an int that does not fit Py_ssize_t
+    const Py_ssize_t given = PyNumber_AsSsize_t(number, nullptr);  // an int that does not fit Py_ssize_t is clamped
     if (given == -1 && PyErr_Occurred()) throw py::error_already_set();
     const int64_t size = t.desc.shape[from], index = given < 0 ? given + size : given;
     MINIDNN_CHECK(IndexingError, index >= 0 && index < size, "index ", given, " is out of range for dimension ", from,

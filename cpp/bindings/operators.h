@@ -7,7 +7,8 @@ namespace minidnn {
 
 // Returns the tensor in a Python object. Throws if the object is no DeviceTensor, or was made without __init__.
 const Tensor& tensor_of(PyObject*);
-const Tensor* tensor_or_null(PyObject*);  // returns null if the object is no DeviceTensor
+// Returns null if the Python object is no DeviceTensor.
+const Tensor* tensor_or_null(PyObject*);
 
 // Returns f(). If f throws a C++ exception, sets the Python error that pybind11's dispatcher would set, and returns
 // null or -1.

@@ -34,7 +34,7 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
 }
 
 struct Operands {
-  std::optional<Tensor> scalar;  // the tensor made from an operand that was a Python number
+  std::optional<Tensor> scalar;  // the tensor that replaces an operand that is a Python number
   const Tensor *a = nullptr, *b = nullptr;
 };
 
@@ -212,7 +212,7 @@ void set_operators(PyHeapTypeObject* type) {
   number.nb_float = as_float;
   number.nb_index = as_index;
   type->ht_type.tp_richcompare = compare;
-  // Hashes the identity of the object, since == compares elements.
+  // Tensors are hashed by identity, since == compares their elements.
   type->ht_type.tp_hash = PyBaseObject_Type.tp_hash;
 }
 

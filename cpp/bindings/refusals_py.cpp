@@ -10,10 +10,10 @@ namespace minidnn {
 namespace {
 
 using Function = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
-Function dispatcher;  // pybind11's dispatcher, the same for all functions
+Function dispatcher;  // pybind11's dispatcher, which is the same for all bound functions
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  py::error_already_set error;                // takes the current Python error from the interpreter
+  py::error_already_set error;                // takes the current error from the Python interpreter
   if (error.trace()) return error.restore();  // an error with a traceback comes from Python code that was called
   try {
     const auto* record = py::detail::function_record_ptr_from_PyObject(self);

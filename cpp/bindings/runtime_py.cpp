@@ -17,7 +17,8 @@
 namespace minidnn {
 namespace {
 
-unsigned long main_thread = 0;  // threading.get_ident() of the main thread, which is its pthread_t
+// The value of threading.get_ident() for the main thread, which is the pthread_t of this thread.
+unsigned long main_thread = 0;
 
 // Python runs signal handlers, including the one that raises KeyboardInterrupt, only on its main thread.
 void check_signals() {

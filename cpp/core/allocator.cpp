@@ -39,8 +39,10 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  const uint64_t thread;   // result of thread_of(stream) for the allocating thread
-  const uint64_t capture;  // id of the capture during which the storage was allocated; 0 if none
+  // The result of thread_of(stream) on the thread that allocated the storage.
+  const uint64_t thread;
+  // The id of the stream capture during which the storage was allocated; 0 if there was none.
+  const uint64_t capture;
   const std::shared_ptr<void> owner;
   // The allocator's mutex guards `others` and `used_on_unknown`.
   std::vector<User> others;
@@ -52,7 +54,7 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
     place = a.place_;
   }
   ~AllocatedStorage() override {
-    if (!data) return;  // the allocation of the memory failed
+    if (!data) return;  // the memory could not be allocated
     bool set_aside = used_on_unknown || !named_here();
     for (const User& other : others) set_aside = set_aside || !order(other.stream, stream);
     allocator.release(data, {stream, thread, bytes}, owner, set_aside);
@@ -91,7 +93,8 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     empty->place = place_;
     return empty;
   }
-  if (bytes > size_t(device_bytes_)) return nullptr;  // more than the device has
+  // The request is larger than the memory of the device. Releasing cached blocks would not help.
+  if (bytes > size_t(device_bytes_)) return nullptr;
   free_gone();
   size_t size = rounded(bytes);
   if (const Memory::Capture c = memory_.capture(stream); c.id) return try_allocate_captured(size, stream, c);
@@ -300,7 +303,7 @@ Allocator& allocator_of(Place place) {
   static auto& all = *new std::map<int, std::unique_ptr<Allocator>>;
   std::lock_guard lock(mutex);
   auto& slot = all[place.index];
-  if (!slot) slot = make();  // throws DeviceError if there is no such device
+  if (!slot) slot = make();  // make() throws DeviceError if there is no such device
   return *slot;
 }
 

@@ -41,14 +41,15 @@ struct Storage {
 struct AllocatedStorage;
 
 struct AllocatorStats {
-  int64_t allocated_bytes = 0;  // bytes in live tensors, and in storage that captured graphs own
+  // The bytes of live tensors, and of storage that captured graphs own.
+  int64_t allocated_bytes = 0;
   int64_t peak_allocated_bytes = 0;
-  int64_t cached_bytes = 0;        // bytes of free blocks, which are kept for reuse
-  int64_t allocations = 0;         // successful allocations of at least one byte
-  int64_t device_allocations = 0;  // allocations that called the system or the CUDA driver
+  int64_t cached_bytes = 0;        // bytes of the free blocks that are kept for reuse
+  int64_t allocations = 0;         // number of successful allocations of at least one byte
+  int64_t device_allocations = 0;  // number of allocations that called the system or the CUDA driver
 };
 
-// Checks for tests, off by default. Tests set them before the first allocation.
+// Options that help tests to find memory errors. They are off by default, and set before the first allocation.
 struct AllocatorChecks {
   // If true, blocks have exactly the requested size and are not cached, so that sanitizers detect accesses beyond them.
   bool exact = false;
@@ -71,14 +72,16 @@ class Allocator {
   }
   AllocatorStats stats();
   void reset_peak();
-  void release_cached();  // returns all free blocks to the system or the CUDA driver
+  // Returns all free blocks to the system or the CUDA driver.
+  void release_cached();
 
  private:
   friend struct AllocatedStorage;
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    uint64_t thread;  // result of thread_of(stream)
+    // The result of thread_of(stream). It distinguishes the per-thread default streams of different threads.
+    uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;
   };
@@ -87,20 +90,23 @@ class Allocator {
   };
   struct FreeBlocks {
     std::vector<void*> blocks;
-    std::shared_ptr<void> owner;  // keeps the stream of these blocks alive
+    std::shared_ptr<void> owner;  // keeps the stream of the free blocks alive
   };
   using Bins = std::unordered_map<Bin, FreeBlocks, BinHash>;
   // The storage that one captured CUDA graph owns.
   struct Graph {
     Allocator& allocator;
-    uint64_t id;  // id of the capture
+    uint64_t id;  // id of the stream capture that made the graph
     std::unordered_set<std::shared_ptr<AllocatedStorage>> storages{};
   };
   std::shared_ptr<Storage> try_allocate(size_t bytes, Stream);
   std::shared_ptr<Storage> try_allocate_captured(size_t bytes, Stream, const Memory::Capture&);
-  void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);  // makes the capture's graph own the storage
-  static void drop(void* graph);  // called when a graph is destroyed (Memory::give())
-  void free_gone();               // frees the storage of destroyed graphs
+  // Makes the CUDA graph that is being captured own the storage.
+  void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);
+  // The callback that Memory::give() registers. It is called when a CUDA graph is destroyed.
+  static void drop(void* graph);
+  // Frees the storage of CUDA graphs that have been destroyed.
+  void free_gone();
   void* take_cached(size_t bytes, Stream);
   // Releases a block. If `set_aside`, the block may be reused only after the device has been synchronised.
   void release(void* data, const Bin&, const std::shared_ptr<void>& owner, bool set_aside) noexcept;
@@ -112,17 +118,21 @@ class Allocator {
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
   const Place place_;
-  Memory& memory_;  // a reference, since memory_of() may no longer work in a forked or exiting process
+  // Stored as a reference, because memory_of() may no longer work in a forked or exiting process.
+  Memory& memory_;
   const int64_t device_bytes_;
-  std::mutex mutex_;  // not held during calls of the CUDA driver, whose threads call drop()
+  // This mutex is not held during calls of the CUDA driver, whose threads call drop().
+  std::mutex mutex_;
   Bins free_, set_aside_;
-  int64_t set_aside_bytes_ = 0;  // bytes of the blocks set aside; included in stats_.cached_bytes
+  // The bytes of the blocks that are set aside. They are included in stats_.cached_bytes.
+  int64_t set_aside_bytes_ = 0;
   std::map<uint64_t, Graph> graphs_, gone_;
   std::atomic<bool> any_gone_ = false;
-  std::mutex giving_;  // held while a thread makes a CUDA graph own storage
+  // A thread holds this mutex while it makes a CUDA graph own storage.
+  std::mutex giving_;
   AllocatorStats stats_;
 };
 
-Allocator& allocator_of(Place);  // throws DeviceError if there is no such device
+Allocator& allocator_of(Place);  // allocator_of() throws DeviceError if there is no such device
 
 }  // namespace minidnn

@@ -10,8 +10,10 @@
 
 namespace minidnn::cuda {
 
-int device_count();             // number of GPUs; 0 without a CUDA driver; never throws
-std::string why_unavailable();  // "" if a GPU can be used, else the reason as one sentence
+// The number of GPUs; 0 without a CUDA driver. Never throws.
+int device_count();
+// Why no GPU can be used, as one sentence; "" if a GPU can be used.
+std::string why_unavailable();
 // device() and memory() throw DeviceError if there is no such device. The text is why_unavailable() if no GPU can be
 // used, else it lists the valid indices.
 const Device& device(int index);

@@ -15,7 +15,8 @@ struct TensorDesc {
   DType dtype{};
   int64_t rank = 0;
   int64_t shape[kMaxRank]{};
-  int64_t stride[kMaxRank]{};  // in elements; 0 for a broadcast dimension; may be negative in an imported array
+  // Strides count elements. The stride of a broadcast dimension is zero. Imported arrays may have negative strides.
+  int64_t stride[kMaxRank]{};
 
   MINIDNN_HD int64_t numel() const {
     int64_t n = 1;

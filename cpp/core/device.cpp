@@ -36,7 +36,8 @@ namespace {
 size_t physical_bytes() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
 
 struct HostMemory final : Memory {
-  static constexpr size_t kAlignment = 64;  // bytes of a cache line, and of an AVX-512 vector
+  // The alignment in bytes: a cache line, and an AVX-512 vector.
+  static constexpr size_t kAlignment = 64;
   void* allocate(size_t bytes, Stream) override {
     // malloc() accepts a request for more memory than the machine has, and using that memory fails later. So refuse the
     // request now.
@@ -73,8 +74,10 @@ Device host_device() {
   d.sm_count = cpu::thread_count();
   d.model = cat(processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
   d.memory_bytes = int64_t(physical_bytes());
-  d.copy_gb_s = 10.0 * d.sm_count;    // assumes 10 GB/s per core; it only ranks engines
-  d.fp32_gflop_s = 8.0 * d.sm_count;  // assumes 8 GFLOP/s per core, as plain loops reach
+  // These two rates are guesses: a copy at 10 GB/s per core, and 8 GFLOP/s per core, which plain loops reach (the peak
+  // is higher). They only affect the order of the engines' estimates.
+  d.copy_gb_s = 10.0 * d.sm_count;
+  d.fp32_gflop_s = 8.0 * d.sm_count;
   return d;
 }
 

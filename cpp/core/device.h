@@ -15,7 +15,8 @@ struct Place {
   bool operator==(const Place&) const = default;
 };
 std::string name(Place);
-Place place_from(const std::string& name);  // accepts "cpu", "cuda" (index 0), "cuda:1"; else throws DeviceError
+// Accepts "cpu", "cuda" (which means index 0) and "cuda:1". Throws DeviceError for any other name.
+Place place_from(const std::string& name);
 
 // A device and the properties from which engines make decisions. The rates (GB/s and GFLOP/s) affect estimates of time
 // (engine/roofline.h), not results.
@@ -23,15 +24,16 @@ struct Device {
   Place place;
   // For example "NVIDIA H100 80GB HBM3" or "AMD EPYC 9R14 x86-64-v4 x 2 threads". Each line of a tuning file has it.
   std::string model;
-  int arch = 0;            // 90 for a GPU of compute capability 9.0; 0 for the CPU
-  int sm_count = 0;        // number of SMs of a GPU, or of threads for the CPU
-  int max_smem_bytes = 0;  // the most shared memory of a block (the opt-in limit)
+  int arch = 0;            // architecture: 90 for compute capability 9.0; 0 for the CPU
+  int sm_count = 0;        // number of SMs of a GPU; number of threads of the CPU
+  int max_smem_bytes = 0;  // most bytes of shared memory per block (the opt-in limit)
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
-  double copy_gb_s = 0;     // bandwidth of a copy: bytes read plus bytes written
-  double fp32_gflop_s = 0;  // float32 rate of ordinary cores, without tensor cores
+  double copy_gb_s = 0;     // rate of copies in GB/s, counting bytes read plus bytes written
+  double fp32_gflop_s = 0;  // float32 rate in GFLOP/s, without tensor cores
 };
-const Device& device_at(Place);  // throws DeviceError if there is no such device; the result stays valid
+// Throws DeviceError if there is no such device. The result is cached and never invalidated.
+const Device& device_at(Place);
 
 // The address of a CUDA stream. Null means the default stream of a GPU, or the CPU.
 using Stream = void*;

@@ -65,7 +65,8 @@ template <class M> Tensor take(M* managed, bool read_only) {
                 "from_dlpack: x has byte_offset ", d.byte_offset, ", which exceeds 2^63 - 1; its exporter is at fault");
   void* data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
   Tensor t = adopt(desc, data, place_of(d.device), storage, "from_dlpack");
-  storage->managed = managed;  // the import succeeded: this library now must call the deleter
+  // The import has succeeded. From now on, this library is responsible for calling the deleter.
+  storage->managed = managed;
   return t;
 }
 
@@ -77,7 +78,7 @@ Place place_of(DLDevice d) {
   if (d.type == kCpu || d.type == kCudaHost) return {};
   MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "device type ", d.type,
                 " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
-  device_at({true, d.id});  // throws DeviceError if there is no such device
+  device_at({true, d.id});  // device_at() throws DeviceError if there is no such device
   return {true, d.id};
 }
 

@@ -27,12 +27,12 @@ struct DLTensor {
   int64_t* strides;
   uint64_t byte_offset;
 };
-struct Managed {  // the exchanged structure before DLPack 1.0
+struct Managed {  // the DLPack structure of versions before 1.0
   DLTensor tensor;
   void* context;
   void (*deleter)(Managed*);
 };
-struct ManagedVersioned {  // the exchanged structure of DLPack 1.x
+struct ManagedVersioned {  // the DLPack structure of versions 1.x
   Version version;
   void* context;
   void (*deleter)(ManagedVersioned*);
@@ -44,7 +44,7 @@ constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13;
 
 DLDevice device_of(Place);
-Place place_of(DLDevice);  // throws DeviceError for a device type that this library does not support
+Place place_of(DLDevice);  // place_of() throws DeviceError for an unsupported device type
 
 // Export the tensor. The exported structure shares ownership of the memory until the consumer calls `deleter`.
 ManagedVersioned* export_versioned(const Tensor&, bool copied);

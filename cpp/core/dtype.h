@@ -10,15 +10,17 @@
 
 namespace minidnn {
 
-std::string name(DType);        // the name in Python, such as "float32"
-std::string short_name(DType);  // the name in problem texts, such as "f32"
-std::string cuda_name(DType);   // the name as a template argument of kernels, such as "minidnn::float16"
-std::optional<DType> find_dtype(const std::string& name);  // finds a dtype by its long or short name
-std::string dtype_names();                                 // the names of all dtypes: "float32, float64, ..."
+std::string name(DType);        // the name of a dtype in Python, such as "float32"
+std::string short_name(DType);  // the short name, such as "f32", which problem texts use
+// The name of the type in CUDA source, such as "minidnn::float16". It becomes a template argument of kernels.
+std::string cuda_name(DType);
+std::optional<DType> find_dtype(const std::string& name);  // finds a dtype by its name() or short_name()
+std::string dtype_names();                                 // all names for error messages: "float32, float64, ..."
 size_t itemsize(DType);
-double epsilon(DType);  // the distance from 1 to the next number; 0 for integers
+double epsilon(DType);  // the machine epsilon: distance from 1 to the next number; 0 for integers
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }
-bool holds(DType, int64_t);  // whether the value fits an integer dtype or bool
+// Whether the integer is a value of the dtype, which must be an integer dtype or bool.
+bool holds(DType, int64_t);
 // The dtype of the result of an operation on two dtypes, as in NumPy. There is no int16, so int32 replaces it.
 DType promoted(DType, DType);
 constexpr DType kFloatingDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16};

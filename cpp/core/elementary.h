@@ -28,12 +28,13 @@ template <class V> MINIDNN_HD Ints<V> bits_of(V v) { return __builtin_bit_cast(I
 template <class V> MINIDNN_HD Unsigned<V> unsigned_bits_of(V v) { return __builtin_bit_cast(Unsigned<V>, v); }
 template <class V> MINIDNN_HD V float_of(Ints<V> i) { return __builtin_bit_cast(V, i); }
 template <class V> MINIDNN_HD V float_of_unsigned(Unsigned<V> i) { return __builtin_bit_cast(V, i); }
-template <class V> MINIDNN_HD V all(float v) { return V{} + v; }  // a vector with v in every lane
+template <class V> MINIDNN_HD V all(float v) { return V{} + v; }  // returns a vector with v in every lane
 template <class V> MINIDNN_HD V magnitude(V x) { return float_of<V>(bits_of(x) & 0x7fffffff); }
 template <class V> MINIDNN_HD V with_sign_of(V x, V magnitude) {
   return float_of<V>((bits_of(x) & int32_t(0x80000000)) | bits_of(magnitude));
 }
-template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }  // NaN stays NaN
+// Returns x, but at least `low`; NaN if x is NaN.
+template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }
 template <class V> MINIDNN_HD V at_most(V x, float high) { return x > high ? all<V>(high) : x; }
 
 // Returns p * 2^n for n in [-252, 254]. The power is split into two factors that are normal numbers, so a subnormal
@@ -51,9 +52,10 @@ constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 constexpr float kShift = 12582912.0f;
 constexpr int32_t kShiftBits = 0x4b400000;
 
-template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }  // for |n| < 2^22
+// Requires -2^22 < n < 2^22.
+template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }
 
-// The integer nearest to x / ln 2, as a float and as an integer.
+// An integer n as a float and as an int32. multiple_of_ln2() computes the integer nearest to x / ln 2.
 template <class V> struct Nearest {
   V value;
   Ints<V> integer;
@@ -72,7 +74,8 @@ template <class V> MINIDNN_HD V exp_tail(V r) {
 }
 
 template <class V> MINIDNN_HD V exp(V x) {
-  x = at_most(at_least(x, -104.0f), 89.0f);  // Clipping keeps the results: 0 below -104, Inf above 89.
+  // Clipping x does not change the result: exp gives 0 below -104 and Inf above 89, in float.
+  x = at_most(at_least(x, -104.0f), 89.0f);
   auto n = multiple_of_ln2(x);
   V r = x - n.value * kLn2High - n.value * kLn2Low;
   return scaled(r * r * exp_tail(r) + r + 1.0f, n.integer);
@@ -91,12 +94,12 @@ template <class V> MINIDNN_HD V expm1(V x) {
   auto n = multiple_of_ln2(clipped);
   V high = clipped - n.value * kLn2High;
   V r = high - n.value * kLn2Low;
-  V lost = (high - r) - n.value * kLn2Low;  // the rounding error of r
+  V lost = (high - r) - n.value * kLn2Low;  // the error that rounding caused in r
   V p = r * r * exp_tail(r) + lost + r;
   Ints<V> half = n.integer >> 1;  // 2^n is split into two factors, since 2^128 is not a float
   V scale = float_of<V>((half + 127) << 23), rest = float_of<V>((n.integer - half + 127) << 23);
   V result = (p * rest + (rest - float_of<V>((127 - half) << 23))) * scale;
-  return x == 0.0f ? x : result;  // returns -0 for x = -0
+  return x == 0.0f ? x : result;  // expm1(-0) is -0
 }
 
 // log(2^n (1 + m)) for m in [-0.25, 0.5). The error of the polynomial for log(1 + m) is within 2^-27.6.
@@ -134,7 +137,7 @@ template <class V> MINIDNN_HD V log1p(V x) {
   V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
-  return x == 0.0f ? x : result;  // returns -0 for x = -0
+  return x == 0.0f ? x : result;  // log1p(-0) is -0
 }
 
 // log1p(x) for x in [0, 1], where no special case is needed.
@@ -169,7 +172,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V near = 1.0f - (x * e + x);
 
   constexpr float kScale = 0x1.73a37cp-1f, kCentre = 0.1931152344f;
-  V a = at_most(magnitude(x), 10.3f);  // the float nearest to erfc(x) is 0 from x = 10.06 on
+  V a = at_most(magnitude(x), 10.3f);  // erfc(x) rounds to 0 in float for x above 10.06
   // a^2 = z^2 + (a - z)(a + z). Here z is `a` truncated to 12 bits, so that z^2 is exact.
   V z = float_of<V>(bits_of(a) & int32_t(0xfffff000));
   auto n = multiple_of_ln2(-a * a);
@@ -190,7 +193,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // w becomes (1 + t) (1 + w) - 1
+  w = high + ((t * w + w) + tail);  // w is now (1 + t) (1 + w) - 1
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;
@@ -205,7 +208,7 @@ template <class V> struct Normal {
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  // The correction of v. Errors of v would count twice in the result.
+  // Corrects the rounding errors of v, because they would count twice in the result.
   V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));
   V u = v * rest + (v - 0.1875f);
   V below = normal_polynomial(u) * e;

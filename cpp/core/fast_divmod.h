@@ -19,7 +19,7 @@ struct FastDivmod {
   }
 
   MINIDNN_HD uint32_t quotient(uint32_t n) const { return uint32_t(uint64_t(n) * multiplier >> shift); }
-  // Replaces n by the quotient and returns the remainder.
+  // Divides n by the divisor. Replaces n by the quotient, and returns the remainder.
   MINIDNN_HD int32_t divmod(uint32_t& n) const {
     uint32_t rest = quotient(n), last = n - rest * divisor;
     n = rest;

@@ -57,7 +57,7 @@ MINIDNN_HD float float_of(uint32_t u) {
 
 inline float16::float16(float v) {
   uint32_t u = detail::bits_of(v), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
-  if (magnitude >= 0x47800000) {  // 65536 and above give Inf; NaN gives NaN
+  if (magnitude >= 0x47800000) {  // a number from 65536 on and Inf become Inf; NaN stays NaN
     bits = uint16_t(magnitude > 0x7f800000 ? sign | 0x7e00 : sign | 0x7c00);
   } else if (magnitude < 0x38800000) {  // below 2^-14, the smallest normal number
     // Adding 0.5 makes the FPU round to multiples of 2^-24, the spacing of subnormal float16 numbers.

@@ -13,7 +13,7 @@ namespace minidnn {
 struct AllHandles {
   std::mutex mutex;
   std::vector<Handle*> handles;
-  std::vector<std::weak_ptr<Handle>> defaults;  // the default handles of all threads
+  std::vector<std::weak_ptr<Handle>> defaults;  // the default handles of all threads of the process
 
   static AllHandles& get() {
     static AllHandles& all = *new AllHandles;

@@ -20,10 +20,12 @@ enum class Math { ieee, tf32 };
 struct HandleOptions {
   // The most bytes of workspace that a call may use in addition to its tensors.
   size_t max_workspace = std::numeric_limits<size_t>::max();
-  bool deterministic = false;  // true forbids engines whose results vary from run to run
+  bool deterministic = false;  // true excludes engines whose results vary from run to run
   Math math = Math::tf32;
-  int threads = 0;          // the most CPU threads that a call uses; 0 for all threads
-  size_t max_plans = 4096;  // the most plans that the handle keeps for each problem type
+  // The most CPU threads that a call may use; 0 means all threads.
+  int threads = 0;
+  // The most plans that the handle caches for each problem type.
+  size_t max_plans = 4096;
 };
 
 // The data that a handle keeps for one problem type. The mutex is in this base class, so that fork() can lock the
@@ -85,16 +87,16 @@ class Handle {
 
 using HandlePtr = std::shared_ptr<Handle>;
 
-// Returns the handle that a call uses: `given` if it is not null, else the innermost handle entered for this place,
-// else the default handle. Throws DeviceError if the handle is closed or belongs to another place. The text of the
-// error names `call` and `tensor`.
+// Returns the handle that a call on a device (the Place) uses: `given` if it is not null, else the innermost handle
+// entered for this device, else the default handle. Throws DeviceError if the handle is closed or belongs to another
+// device. The text of the error names `call` and `tensor`.
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
-// The innermost handle entered on this thread, or null.
+// Returns the innermost handle that is entered on this thread, or null if there is none.
 HandlePtr entered_handle();
 void enter(HandlePtr);
 // Removes the handle from the stack of entered handles. Throws DeviceError if it was not the innermost.
 void leave(const Handle&);
-// Drops the plans of the default handles of all threads for this place.
+// Drops the plans of the default handles of all threads for one device.
 void drop_plans_of_default_handles(Place);
 
 }  // namespace minidnn

@@ -166,7 +166,8 @@ TensorDesc strided(DType dtype, std::span<const int64_t> shape, std::span<const 
   MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), what, " ", shape_text(shape), " has ", shape.size(),
                 " dimensions, strides ", shape_text(strides), " have ", strides.size());
   auto size = int64_t(itemsize(dtype));
-  int64_t reach = size, bytes;  // bytes from the lowest one to one past the highest
+  // The bytes from the lowest byte of the tensor to one past its highest byte.
+  int64_t reach = size, bytes;
   for (size_t i = 0; i < strides.size(); ++i) {
     bool overflow = __builtin_mul_overflow(strides[i], size, &bytes) || bytes == std::numeric_limits<int64_t>::min() ||
                     __builtin_mul_overflow(std::abs(bytes), std::max<int64_t>(shape[i] - 1, 0), &bytes) ||
@@ -189,7 +190,8 @@ bool is_dense(const TensorDesc& d) {
 // loop checks this from the innermost dimension outwards.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
-  int64_t reach = 0;  // the largest offset that the inner dimensions reach
+  // The largest offset, in elements, that the inner dimensions reach.
+  int64_t reach = 0;
   Dims dims = by_stride(d);
   for (int i = dims.count; i-- > 0;) {
     int64_t step = std::abs(d.stride[dims[i]]);

@@ -18,9 +18,10 @@ using Shape = std::vector<int64_t>;
 
 inline std::span<const int64_t> shape_of(const TensorDesc& d) { return {d.shape, size_t(d.rank)}; }
 inline std::span<const int64_t> strides_of(const TensorDesc& d) { return {d.stride, size_t(d.rank)}; }
-std::string shape_text(const TensorDesc&);  // the shape as text, such as "[64, 3, 224, 224]"
+std::string shape_text(const TensorDesc&);  // the shape of a tensor as text: "[64, 3, 224, 224]"
 std::string shape_text(std::span<const int64_t>);
-std::string problem_text(const TensorDesc&);  // shape and layout, such as "64x3x224x224:nhwc"; row-major has no suffix
+// Shape and layout as text, such as "64x3x224x224:nhwc". A row-major tensor has no suffix.
+std::string problem_text(const TensorDesc&);
 
 // Finds a layout by its name for the given rank, such as "NCHW" for rank 4 or "NWC" for rank 3. Throws ShapeError if
 // the name is unknown or belongs to another rank.
@@ -36,20 +37,24 @@ Layout preferred_layout(const TensorDesc&);
 // The description of a dense tensor. Throws ShapeError for a negative size, a rank above kMaxRank, or more bytes than
 // an int64 counts. The text of the error begins with `what`, such as "conv_forward: y".
 TensorDesc dense(DType, std::span<const int64_t> shape, Layout, const char* what);
-TensorDesc dense_like(const TensorDesc&, DType, const char* what);  // keeps the order of strides of a dense input
+// Describes a dense tensor with the shape of another. If the other is dense, its order of strides is kept.
+TensorDesc dense_like(const TensorDesc&, DType, const char* what);
 // The description of a tensor with the given strides, in elements. It throws the errors of dense(), and a ShapeError if
 // the number of strides is wrong or a byte offset would not fit an int64.
 TensorDesc strided(DType, std::span<const int64_t> shape, std::span<const int64_t> strides, const char* what);
 
 bool is_row_major(const TensorDesc&);
-bool is_dense(const TensorDesc&);         // whether some order of its dimensions is row-major: no gaps, no overlap
-bool overlaps_itself(const TensorDesc&);  // whether two indices may share an element; if so, it cannot be an output
+// Whether the tensor is row-major after some permutation of its dimensions: it has no gaps and no overlap.
+bool is_dense(const TensorDesc&);
+// Whether two indices of the tensor may share an element. Such a tensor cannot be an output.
+bool overlaps_itself(const TensorDesc&);
 // Whether tensors `a` and `b` may share an element, where the first element of `b` is `offset` elements after the first
 // element of `a`. The answer is exact if no tensor overlaps itself and both have equal strides, as slices of one array
 // have.
 bool may_overlap(const TensorDesc& a, const TensorDesc& b, int64_t offset);
 bool same_shape(const TensorDesc&, const TensorDesc&);
-bool same_strides(const TensorDesc&, const TensorDesc&);  // compares dimensions longer than one only
+// Compares the strides of dimensions longer than one. Strides of other dimensions have no effect.
+bool same_strides(const TensorDesc&, const TensorDesc&);
 
 // The description of x broadcast to `shape`, as in NumPy: missing dimensions are added in front, and dimensions of
 // length one are repeated with stride zero. Empty if the shapes are incompatible.

@@ -17,11 +17,11 @@ template <class T> struct Normal {
 
 #ifdef MINIDNN_ISA
 MINIDNN_HD float exp(float x) { return elementary::exp(x); }
-MINIDNN_HD float exp_of_negative(float x) { return elementary::exp_of_negative(x); }  // x must be <= 0
+MINIDNN_HD float exp_of_negative(float x) { return elementary::exp_of_negative(x); }  // for x <= 0 only
 MINIDNN_HD float expm1(float x) { return elementary::expm1(x); }
 MINIDNN_HD float log(float x) { return elementary::log(x); }
 MINIDNN_HD float log1p(float x) { return elementary::log1p(x); }
-MINIDNN_HD float log1p_of_fraction(float x) { return elementary::log1p_of_fraction(x); }  // x must be in [0, 1]
+MINIDNN_HD float log1p_of_fraction(float x) { return elementary::log1p_of_fraction(x); }  // for x in [0, 1] only
 MINIDNN_HD float tanh(float x) { return elementary::tanh(x); }
 MINIDNN_HD float erfc(float x) { return elementary::erfc(x); }
 MINIDNN_HD Normal<float> normal(float x) {

@@ -12,20 +12,22 @@ struct Memory {
   // The CUDA graph into which a stream is being captured. Work that is put on the stream then runs whenever the graph
   // runs.
   struct Capture {
-    uint64_t id = 0;  // id of the capture; 0 if the stream is not being captured
+    uint64_t id = 0;  // the id of the capture; 0 if the stream is not being captured
     void* graph = nullptr;
   };
 
   virtual ~Memory() = default;
-  virtual void* allocate(size_t bytes, Stream) = 0;                // returns null if there is not enough memory
-  virtual void release(void*, size_t bytes, Stream) noexcept = 0;  // never throws, since an exiting process may call it
-  // Releases memory that no work uses any more. It uses no stream.
+  // Returns null if there is not enough memory.
+  virtual void* allocate(size_t bytes, Stream) = 0;
+  // Releases memory in the order of the stream. Never throws, because an exiting process may call it.
+  virtual void release(void*, size_t bytes, Stream) noexcept = 0;
+  // Releases memory that no work uses any more, so that no stream is needed.
   virtual void release_idle(void*, size_t bytes) noexcept = 0;
   // Copies memory. Source and destination may be host memory. Returns when the host memory may be reused.
   virtual void copy(void* to, const void* from, size_t bytes, Stream) = 0;
   virtual void fill(void*, int byte, size_t bytes, Stream) = 0;
   virtual void synchronize(Stream) = 0;
-  virtual void synchronize_all() = 0;  // waits for every stream of the device
+  virtual void synchronize_all() = 0;  // waits for all streams of the device
   virtual size_t free_bytes() = 0;
   // Whether kernels of this device can read memory at `p`. Imported pointers are checked by it.
   virtual bool reaches(const void* p) = 0;
@@ -42,6 +44,6 @@ struct Memory {
   // Allocates without a stream, which is allowed during a capture.
   virtual void* allocate_idle(size_t bytes) { return allocate(bytes, nullptr); }
 };
-Memory& memory_of(Place);  // throws DeviceError if there is no such device
+Memory& memory_of(Place);  // memory_of() throws DeviceError if there is no such device
 
 }  // namespace minidnn

@@ -13,7 +13,7 @@ struct Owners {
   std::mutex mutex;
   std::unordered_map<Stream, std::weak_ptr<void>> of;
 };
-// Never destroyed, because memory that is freed at exit still calls owner_of().
+// The registry is never destroyed, because memory that is freed at exit still calls owner_of().
 Owners& owners() {
   static auto& all = *new Owners;
   return all;

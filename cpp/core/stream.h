@@ -9,7 +9,8 @@
 
 namespace minidnn {
 
-void own_stream(Stream, std::shared_ptr<void> owner);  // the registration ends when the owner is destroyed
+// Registers the owner of a stream. The registration ends when the owner is destroyed.
+void own_stream(Stream, std::shared_ptr<void> owner);
 // Returns null for the default stream, which needs no owner, and for a stream that is known by its address alone.
 std::shared_ptr<void> owner_of(Stream);
 

@@ -8,7 +8,7 @@
 
 namespace minidnn {
 
-// The larger of two numbers; NaN if either is NaN.
+// Returns the larger of two numbers, or NaN if either number is NaN.
 template <class T> MINIDNN_HD T max_or_nan(T a, T b) { return a < b || b != b ? b : a; }
 
 // A compensated sum: the rounding error of each addition is added to the next term. A million terms lose no more
@@ -20,7 +20,8 @@ template <class T> struct CompensatedSum {
     v += compensation;
     T next = sum + v, took = next - sum;
     T error = (sum - (next - took)) + (v - took);
-    compensation = error == error ? error : T{};  // Inf - Inf gives NaN, which would spoil the sum
+    // If the sum is infinite, the error is Inf - Inf, which is NaN. It is replaced by 0.
+    compensation = error == error ? error : T{};
     sum = next;
   }
   MINIDNN_HD void add(const CompensatedSum& other) {

@@ -22,7 +22,7 @@ struct Tensor {
 Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* label);
 
 // Creates a tensor over existing memory that `owner` keeps alive, and sets owner->data, bytes and place. Throws
-// ShapeError if the tensor has elements and the pointer is null or misaligned. Throws DeviceError if the place cannot
+// ShapeError if the tensor has elements and the pointer is null or misaligned. Throws DeviceError if the device cannot
 // read the pointer. The texts of these errors begin with `call`.
 Tensor adopt(const TensorDesc&, void* data, Place, std::shared_ptr<Storage> owner, const char* call);
 

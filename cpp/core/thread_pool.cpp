@@ -23,7 +23,8 @@ namespace minidnn::cpu {
 namespace {
 
 thread_local bool inside_body = false;
-thread_local int most_threads = 0;  // most threads for calls of this thread; 0 means all
+// The most threads that work on calls of this thread; 0 means all.
+thread_local int most_threads = 0;
 
 void relax() {
 #ifdef __x86_64__
@@ -34,7 +35,7 @@ void relax() {
 // How often a thread polls before it blocks, about 20 us in total. A wake-up costs as much, and calls come in bursts.
 constexpr int kSpins = 500;
 
-// Waits until `value` differs from `old` and returns the new value.
+// Waits until the atomic `value` differs from `old`, and returns the new value.
 template <class T> T changed(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
     if (T now = value.load(std::memory_order_acquire); now != old) return now;
@@ -48,7 +49,7 @@ struct Job {
   int64_t n, grain, chunks;
   detail::Call call;
   void* body;
-  const std::atomic<bool>* stop = nullptr;  // set if a chunk has thrown an exception
+  const std::atomic<bool>* stop = nullptr;  // another thread sets it if a chunk throws an exception
   // Runs chunk i in steps of 64 grains, and checks for Ctrl-C after each step. A grain is the least work that is worth
   // another thread (5 to 10 us), so a step takes about 500 us.
   void run(int64_t i) const {
@@ -73,7 +74,8 @@ class Pool {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        w.cpu = sched_getcpu();  // a new thread probably first runs on the core of its creator
+        // A guess: a new thread probably runs first on the core of the thread that creates it.
+        w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
         thread.detach();
@@ -148,9 +150,10 @@ class Pool {
   std::vector<Worker> workers_;
   cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
-  Job job_{};  // written only while no worker is inside an open job
+  // The current job. It is written only while no worker is inside an open job.
+  Job job_{};
   std::atomic<int64_t> next_ = 0;
-  std::atomic<int> may_join_ = 0;  // how many more workers may join the job
+  std::atomic<int> may_join_ = 0;  // the number of workers that may still join the current job
   std::atomic<bool> open_ = false, stop_ = false;
   std::atomic<uint32_t> generation_ = 0;
   std::atomic<int> inside_ = 0;
@@ -186,7 +189,8 @@ Pool& pool() {
 
 int thread_count() {
   static const int count = [] {
-    constexpr int kMost = 1024;  // a larger OMP_NUM_THREADS is taken for a typing error
+    // A larger value of OMP_NUM_THREADS is taken for a typing error.
+    constexpr int kMost = 1024;
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
       if (int n = std::atoi(text); n > 0) return n < kMost ? n : kMost;
     cpu_set_t set;

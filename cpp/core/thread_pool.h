@@ -33,7 +33,9 @@ namespace detail {
 int threads_allowed();
 using Call = void (*)(void* body, int64_t begin, int64_t end);
 void run_chunks(int64_t n, int64_t grain, int64_t chunks, Call, void* body);
-int64_t chunks_of(int64_t n, int64_t grain);  // returns 1 if more threads would not pay or are not available
+// The number of chunks into which a range of n items is divided. It is 1 if more threads would not pay or are not
+// available.
+int64_t chunks_of(int64_t n, int64_t grain);
 }  // namespace detail
 
 // Calls body(begin, end) on chunks of the range [0, n), in parallel, and returns when all chunks are done. A chunk has
@@ -61,7 +63,8 @@ template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t th
           check_interrupt();
         }
     } catch (...) {
-      next = n;  // makes the other threads stop, too
+      // No batches are left now, so the other threads stop, too.
+      next = n;
       throw;
     }
   });

@@ -268,7 +268,7 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;  // value of insertions_ when the plan was last found
+    std::atomic<uint64_t> used;  // the value of insertions_ when the plan was last found
     // The generation of the tuning records when the plan was last compared with them.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
@@ -296,7 +296,8 @@ template <class P> class PlanCache final : public HandleCache {
   }
   void put(const P& p, const std::string& algo, std::shared_ptr<const SelectedPlan<P>> choice, uint64_t generation,
            size_t most) {
-    std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;  // destroyed after the lock is released
+    // The plans in `dropped` are destroyed after the lock is released.
+    std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;
     std::unique_lock lock(mutex);
     if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
       dropped.push_back(std::exchange(it->second.choice, std::move(choice)));
@@ -308,7 +309,7 @@ template <class P> class PlanCache final : public HandleCache {
   }
 
  private:
-  // Removes the `count` least recently used plans.
+  // Removes the `count` least recently used plans from the cache.
   void drop_unused(size_t count, std::vector<std::shared_ptr<const SelectedPlan<P>>>& dropped) {
     using Iterator = decltype(choices_.begin());
     std::vector<Iterator> all;
@@ -369,7 +370,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
 
 // Finds a plan and runs it with workspace from the allocator. Every public function that computes ends in this call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // the limit also applies to the measurements of find()
+  const cpu::ThreadLimit limit(h.options().threads);  // limits the threads of the measurements of find(), too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);

@@ -8,11 +8,13 @@
 namespace minidnn {
 
 struct KernelSpec {
-  std::string file;    // source, such as "cuda/softmax/generic.cu"
-  std::string kernel;  // instantiation, such as "minidnn::softmax_forward<minidnn::float16>"
+  // The source file of the kernel, such as "cuda/softmax/generic.cu", relative to the source root.
+  std::string file;
+  // The instantiation of the kernel, such as "minidnn::softmax_forward<minidnn::float16>".
+  std::string kernel;
   // Generated source that is inserted after the #include of `file`. Only fused functors need it.
   std::string generated{};
-  std::vector<std::string> options{};  // additional options for NVRTC; usually none
+  std::vector<std::string> options{};  // additional compiler options for NVRTC; usually none
   // The lowest architecture, such as 80 for sm_80. 90 means sm_90a only, because no other generation has wgmma.
   int min_arch = 80;
   bool operator==(const KernelSpec&) const = default;

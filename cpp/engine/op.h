@@ -13,8 +13,9 @@ namespace minidnn {
 struct Call {
   // The name of an engine, or its last part, such as "direct". If it is empty, the library chooses.
   std::string algo;
-  std::optional<Tensor> out;  // the tensor for the result; if empty, a new tensor is made
-  HandlePtr handle;           // if null, the current handle is used
+  // The tensor to which the result is written. If it is empty, a new tensor is made.
+  std::optional<Tensor> out;
+  HandlePtr handle;  // the handle of the call; if null, the current handle is used
 };
 
 struct Operand {

@@ -83,7 +83,8 @@ void log_call(const Report& report, const std::string& engine, const std::string
       line += cat("pyminidnn:   not ", e.name, ": ",
                   e.why_not.empty() ? cat("estimated ", e.estimate_us, " us") : e.why_not, "\n");
     }
-  std::fputs(line.c_str(), stderr);  // written by a single call, so that lines of several threads do not mix
+  // The lines are written by a single call, so that lines of several threads do not mix.
+  std::fputs(line.c_str(), stderr);
 }
 
 }  // namespace minidnn

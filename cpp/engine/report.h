@@ -14,13 +14,14 @@ struct EngineReport {
   std::string name;
   int revision = 1;
   unsigned traits = 0;
-  std::string why_not{};  // why the engine cannot run the problem; empty if it can
+  std::string why_not{};  // the reason why the engine cannot run the problem; empty if it can
   std::string config{};
-  std::vector<std::string> configs{};      // all configs that are allowed, the best guess first
-  std::vector<size_t> config_workspace{};  // bytes of workspace for each of `configs`
+  std::vector<std::string> configs{};      // all configs that the handle allows, the best guess first
+  std::vector<size_t> config_workspace{};  // bytes of workspace that each of `configs` needs
   double estimate_us = 0;
-  double measured_us = 0;                                      // 0 if the engine was not measured
-  std::vector<std::pair<std::string, double>> measurements{};  // the measured configs and their times in microseconds
+  double measured_us = 0;  // the least time of the engine's configs; 0 if not measured
+  // Each measured config with its time in microseconds.
+  std::vector<std::pair<std::string, double>> measurements{};
   size_t workspace_bytes = 0;
 };
 
@@ -69,7 +70,7 @@ class DryRun {
 enum class LogLevel { off, info, debug };
 LogLevel log_level();
 void set_log_level(LogLevel);
-void log_line(const std::string&);  // prints nothing if the log level is off
+void log_line(const std::string&);  // log_line() prints nothing if the log level is off
 void log_call(const Report&, const std::string& engine, const std::string& config);
 
 }  // namespace minidnn

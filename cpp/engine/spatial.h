@@ -37,7 +37,7 @@ SpatialAttributes spatial_attributes(const char* call, int64_t rank, const std::
 Shape output_sizes(const char* call, const SpatialAttributes&, std::span<const int64_t> sizes,
                    std::span<const int64_t> window, bool ceil_mode = false);
 
-// An attribute as text: "2" if all values are equal, else values such as "2,1".
+// The values of an attribute as text: "2" if all values are equal, else for example "2,1".
 std::string attribute_text(std::span<const int64_t>);
 // The attributes that differ from the default, as text: " stride=2 pad=1:2,0 dilation=2". Padding that differs before
 // and after x is written before:after.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times a plan for find(), and provides the memory on which it is timed.
+// Times a plan for find(), and allocates the memory on which the plan is timed.
 #pragma once
 #include <functional>
 #include <memory>

@@ -54,6 +54,7 @@ class Tuning {
   Lines lines_;
 };
 
-Tuning& tuning();  // the records of this process, read from the cache folder
+// The tuning records of this process, which are read from the file in the cache folder.
+Tuning& tuning();
 
 }  // namespace minidnn

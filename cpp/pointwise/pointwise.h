@@ -18,10 +18,11 @@ template <> struct Family<PointwiseProblem> {
 struct PointwiseInfo {
   const char* name;
   PointwiseGroup group;
-  int operands;  // mask of dtypes, such as kRealOperands
+  int operands;  // the dtypes of the operands, a mask such as kRealOperands
 };
 const PointwiseInfo& info(Pointwise);
-Pointwise pointwise_from(const std::string& name, const char* call);  // throws ShapeError for an unknown name
+// Finds a function by its name. Throws ShapeError if there is no function of this name.
+Pointwise pointwise_from(const std::string& name, const char* call);
 // Whether the function accepts operands of this dtype. For `where`, the dtype is that of the second and third operands.
 bool accepts(Pointwise, DType);
 int arity(PointwiseGroup);

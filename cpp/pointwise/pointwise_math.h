@@ -192,7 +192,8 @@ MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b)
 MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
 MINIDNN_HD double remainder(double a, double b) { return of_sign(rest(a, b), b); }
 template <class A> MINIDNN_HD A remainder(A a, A b) {
-  if (b == A(0) || b == A(-1)) return A(0);  // the CPU traps if the least integer is divided by -1
+  // On the CPU, the division of the least integer by -1 would trap.
+  if (b == A(0) || b == A(-1)) return A(0);
   A r = a % b;
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
@@ -210,7 +211,8 @@ MINIDNN_HD float floor_quotient(float a, float b) { return floor_of_quotient(a, 
 MINIDNN_HD double floor_quotient(double a, double b) { return floor_of_quotient(a, b); }
 template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
   if (b == A(0)) return A(0);
-  if (b == A(-1)) return negative(a);  // the CPU traps if the least integer is divided by -1
+  // On the CPU, the division of the least integer by -1 would trap.
+  if (b == A(-1)) return negative(a);
   const A quotient = a / b;
   return a % b != A(0) && (a < A(0)) != (b < A(0)) ? quotient - A(1) : quotient;
 }
@@ -218,7 +220,7 @@ template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
 // log(e^a + e^b), computed without overflow of e^a or e^b.
 template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   const A largest = larger(a, b);
-  if (largest - largest != A(0)) return largest;  // `largest` is NaN or infinite
+  if (largest - largest != A(0)) return largest;  // the larger operand is infinite, or an operand is NaN
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
@@ -307,22 +309,24 @@ struct PointwiseArgs {
 // How an operand is indexed. Let i be the index of an element of the result in the order of the result's memory. Access
 // tells how the index of the operand's element follows from i.
 enum class Access : int64_t {
-  dense,  // the index is i
-  // The index is (i / inner % length) * stride. This fits a scalar, and a vector along any dimension.
+  // The operand has the element order of the result: its index is i.
+  dense,
+  // The index is (i / inner % length) * stride, for a scalar, or a vector along any dimension.
   periodic,
-  strided,  // the index is computed from the coordinates of i
+  // The operand has any strides: its index is computed from the coordinates of i.
+  strided,
 };
 struct PointwiseAccess {
   Access kind{};
   int64_t inner = 1, length = 1, stride = 0;
-  int64_t strides[kMaxRank]{};  // strides along the dimensions of PointwiseIndexing
+  int64_t strides[kMaxRank]{};  // the operand's strides along the dimensions of PointwiseIndexing
 };
 // The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined into one where
 // the strides of all operands allow it.
 struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
-  PointwiseAccess a, b, c, out;  // `out` is accessed as dense or strided, never as periodic
+  PointwiseAccess a, b, c, out;  // the access of `out` is dense or strided, never periodic
 
   MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
     if (x.kind == Access::dense) return i;

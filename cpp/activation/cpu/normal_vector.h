@@ -70,10 +70,10 @@ template <> alignas(64) constexpr float kCoefficients<bfloat16>[3][32] = {
      0x1.03cf06p-5f, 0x1.e18ddcp-6f, 0x1.c0a97ep-6f, 0x1.e76f8p-2f,  0x1.bb942cp-2f, 0x1.95b894p-2f, 0x1.74d7ecp-2f,
      0x1.58208p-2f,  0x1.3ee89p-2f,  0x1.28a5d4p-2f, 0x1.14e7p-2f}};
 
-MINIDNN_HD Floats fused(Floats a, Floats b, Floats c) {  // a * b + c with a single rounding
+MINIDNN_HD Floats fused(Floats a, Floats b, Floats c) {  // computes a * b + c with a single rounding
   return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)(-1), 4);
 }
-MINIDNN_HD Floats times_power(Floats v, Floats n) {  // v * 2^n, correct also if the result is subnormal
+MINIDNN_HD Floats times_power(Floats v, Floats n) {  // computes v * 2^n, also for subnormal results
   return __builtin_ia32_scalefps512_mask(v, n, v, (unsigned short)(-1), 4);
 }
 

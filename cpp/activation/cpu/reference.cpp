@@ -8,7 +8,8 @@ namespace minidnn {
 namespace cpu::activation {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // the number of elements that is worth waking another thread
+// The number of elements that is worth waking another thread.
+constexpr int64_t kGrain = 16384;
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {

@@ -15,7 +15,7 @@ struct ActivationLoops {
   void (*apply)(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool non_temporal);
 };
 struct ActivationKernels {
-  ActivationLoops of[4];  // indexed by DType; the entry of float64 is null
+  ActivationLoops of[4];  // the loops for each DType; null for float64
 };
 
 MINIDNN_PER_ISA(ActivationKernels, activation_kernels)

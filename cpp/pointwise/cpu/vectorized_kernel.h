@@ -16,15 +16,18 @@ constexpr int kPointwiseFunctions = MINIDNN_POINTWISE(MINIDNN_COUNT);
 // `out` may be one of the operands.
 using PointwiseFunction = void (*)(const void* a, const void* b, const void* c, void* out, int64_t n);
 struct PointwiseTypeKernels {
-  PointwiseFunction function[kPointwiseFunctions];  // null for functions that do not accept the dtype
+  // The loop of each function. It is null if the function does not accept the dtype.
+  PointwiseFunction function[kPointwiseFunctions];
   void (*read)(const void* from, int64_t stride, int64_t n, void* to);
-  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);  // writes contiguous elements
+  // Writes n contiguous elements. If `non_temporal`, the stores bypass the caches.
+  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);
   void (*write_strided)(const void* from, int64_t n, void* to, int64_t stride);
   void (*write_bool)(const void* from, int64_t n, void* to, int64_t stride);
 };
 struct PointwiseKernels {
-  PointwiseTypeKernels of[9];  // indexed by DType
-  void (*finish)();            // must be called after stores that bypass the caches
+  PointwiseTypeKernels of[9];  // the loops for each DType
+  // Must be called after stores that bypass the caches, to order them before later stores.
+  void (*finish)();
 };
 
 MINIDNN_PER_ISA(PointwiseKernels, pointwise_kernels)

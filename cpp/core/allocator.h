@@ -34,7 +34,8 @@ struct Storage {
   // done. If the stream is being captured, it does not reuse them as long as the graph may run. Any thread may call
   // this.
   virtual void used_on(Stream) {}
-  // Makes work that is put on `stream` after this call start after all work that has used these bytes so far.
+  // Makes work that is put on `stream` after this call start after all work that has used the bytes of this storage so
+  // far.
   virtual void settle_before(Stream) {}
 };
 

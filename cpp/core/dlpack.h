@@ -51,9 +51,9 @@ ManagedVersioned* export_versioned(const Tensor&, bool copied);
 // This older structure cannot mark a tensor as read-only, so callers must not pass read-only tensors.
 Managed* export_legacy(const Tensor&);
 
-// Take ownership of the DLPack structure, and call its deleter when the last Tensor that uses it is destroyed. On an
-// error the caller keeps ownership. They throw ShapeError, DTypeError or DeviceError for a null data pointer, a
-// negative shape, an unknown dtype, or a pointer that its device cannot read.
+// import() takes ownership of the DLPack structure, and calls its deleter when the last Tensor that uses it is
+// destroyed. On an error the caller keeps ownership. import() throws ShapeError, DTypeError or DeviceError for a null
+// data pointer, a negative shape, an unknown dtype, or a pointer that its device cannot read.
 Tensor import(ManagedVersioned*);
 Tensor import(Managed*);
 

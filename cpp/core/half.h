@@ -92,8 +92,8 @@ MINIDNN_HD float to_odd(double v) {
   float f = float(v);
   if (v != v || double(f) == v) return f;
   uint32_t bits = detail::bits_of(f);
-  // If float(v) was rounded away from zero, take the float below, so that v is truncated. Inf becomes the largest
-  // number.
+  // If float(v) was rounded away from zero, take the next float towards zero, so that v is truncated. Inf becomes the
+  // largest finite number.
   if ((v < 0 ? -double(f) : double(f)) > (v < 0 ? -v : v)) --bits;
   return detail::float_of(bits | 1);
 }

@@ -37,7 +37,8 @@ Layout preferred_layout(const TensorDesc&);
 // The description of a dense tensor. Throws ShapeError for a negative size, a rank above kMaxRank, or more bytes than
 // an int64 counts. The text of the error begins with `what`, such as "conv_forward: y".
 TensorDesc dense(DType, std::span<const int64_t> shape, Layout, const char* what);
-// Describes a dense tensor with the shape of another. If the other is dense, its order of strides is kept.
+// Describes a dense tensor with the shape of a given tensor. For ranks 3 to 5 it has the preferred_layout() of the
+// given tensor. For other ranks, it keeps the order of strides if the given tensor is dense.
 TensorDesc dense_like(const TensorDesc&, DType, const char* what);
 // The description of a tensor with the given strides, in elements. It throws the errors of dense(), and a ShapeError if
 // the number of strides is wrong or a byte offset would not fit an int64.

@@ -33,8 +33,8 @@ namespace detail {
 int threads_allowed();
 using Call = void (*)(void* body, int64_t begin, int64_t end);
 void run_chunks(int64_t n, int64_t grain, int64_t chunks, Call, void* body);
-// The number of chunks into which a range of n items is divided. It is 1 if more threads would not pay or are not
-// available.
+// The number of chunks into which a range of n items is divided. It is at most 1 if more threads would not pay or are
+// not available.
 int64_t chunks_of(int64_t n, int64_t grain);
 }  // namespace detail
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common scale of the engines' time estimates: the larger of arithmetic time and memory time, plus the time of a
-// launch.
+// The common scale on which all engines estimate their time: the larger of arithmetic time and memory time, plus the
+// time of a launch.
 #pragma once
 #include <algorithm>
 

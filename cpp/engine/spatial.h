@@ -11,7 +11,8 @@
 
 namespace minidnn {
 
-// The largest value of an attribute. It ensures that the product of two attributes, and all indices, fit 64 bits.
+// The largest stride, padding, dilation or window size. The limit ensures that the product of two attributes, and all
+// indices, fit 64 bits.
 constexpr int64_t kMaxAttribute = 2147483647;
 
 struct Sides {

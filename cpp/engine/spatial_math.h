@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The positions of windows over the spatial dimensions of a convolution or pooling. The code uses nothing from std,
-// because problems contain it and CUDA kernels read it.
+// The positions of windows over the spatial dimensions of a convolution or pooling. The code uses nothing from std:
+// structs that describe problems contain SpatialAttributes, and CUDA kernels read them.
 #pragma once
 #include "cpp/core/desc.h"
 

@@ -14,8 +14,8 @@ namespace minidnn {
 // to enqueue the run. The function waits for the stream.
 double median_us(const Handle&, const std::function<void()>& before, const std::function<void()>& run);
 
-// Allocates tensors for timing, which live as long as the Scratch object. They are filled with small values: zeros
-// would run faster than real data, and NaN would not be real data.
+// Allocates tensors for timing, which live as long as the Scratch object. They are filled with small values: not with
+// zeros, which run faster than real data, and not with NaN.
 class Scratch {
  public:
   Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}

@@ -25,7 +25,7 @@ using Key = std::pair<std::string, std::string>;
 
 class File {
  public:
-  // Without O_NONBLOCK, opening a FIFO would block until another process opens its other end.
+  // If the path names a FIFO, open() without O_NONBLOCK would block until another process opens the other end.
   File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);

@@ -198,8 +198,8 @@ template <class A> MINIDNN_HD A remainder(A a, A b) {
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
 
-// floor(a / b) of the exact quotient. a - rest(a, b) is a multiple of b, up to rounding. For integers, floor_quotient()
-// gives 0 if b is 0.
+// Computes floor(a / b) from the exact quotient, not from the rounded one: a - rest(a, b) is a multiple of b, up to
+// rounding. For integers, floor_quotient() gives 0 if b is 0.
 template <class A> MINIDNN_HD A floor_of_quotient(A a, A b) {
   if (b == A(0)) return a / b;
   const A r = rest(a, b);

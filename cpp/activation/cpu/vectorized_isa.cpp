@@ -43,8 +43,8 @@ template <class T> struct Loops {
   }
 };
 template <> struct Loops<bfloat16> {
-  // Jump threading is off for bfloat16. With it, GCC 12 emits four copies of the rounding and blending code of relu: a
-  // 32-bit word holds two elements, and relu has two branches for each.
+  // Jump threading, an optimisation of GCC, is off for bfloat16. With it, GCC 12 emits four copies of the rounding and
+  // blending code of relu: a 32-bit word holds two elements, and relu has two branches for each.
   template <Activation mode, bool backward>
   __attribute__((optimize("no-thread-jumps"))) static void loop(const void* x, const void* dy, void* out, int64_t n,
                                                                 float alpha) {

@@ -58,11 +58,13 @@ std::string repr_text(py::handle value);
 // The argument `algo` of the Python functions. None becomes the empty name, which lets the library choose the engine.
 struct Algo : std::string {};
 
-// Read an int or a sequence of ints. They return false for anything else, and for ints that do not fit 64 bits.
+// read_integer() reads an int, read_integers() an int or a sequence of ints. They return false for anything else, and
+// for ints that do not fit 64 bits.
 bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
-// Read stride, padding or dilation: one int for all spatial dimensions, or one for each. Padding may also have a pair
-// (before, after) for each. Anything else is a ShapeError, whose text names `several` as the alternative to one int.
+// Read stride, padding or dilation: one int for all spatial dimensions, or one for each dimension. Padding may also
+// have a pair (before, after) for each dimension. Anything else is a ShapeError, whose text names `several` as the
+// alternative to one int.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,

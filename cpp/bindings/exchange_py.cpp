@@ -145,7 +145,7 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
   return moved(from_capsule(capsule), target, copy.value_or(false));
 }
 
-// The storage of a tensor over memory that a Python object owns. It keeps this object alive.
+// The storage of a tensor over memory that a Python object owns. The storage keeps this object alive.
 struct PythonStorage final : Storage {
   py::object owner;
   ~PythonStorage() override {

@@ -21,7 +21,8 @@ double epsilon(DType);  // the machine epsilon: distance from 1 to the next numb
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }
 // Whether the integer is a value of the dtype, which must be an integer dtype or bool.
 bool holds(DType, int64_t);
-// The dtype of the result of an operation on two dtypes, as in NumPy. There is no int16, so int32 replaces it.
+// The dtype of the result of an operation on two dtypes, as in NumPy. Where NumPy gives int16, which this library
+// lacks, it is int32.
 DType promoted(DType, DType);
 constexpr DType kFloatingDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16};
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int8,

@@ -41,8 +41,8 @@ Tensor output(const char* call, const char* name, const std::optional<Tensor>& o
 // The dtype of the result of a matrix product: float32 if the operands have 16 bits and `out` is float32, else the
 // dtype of the operands.
 DType product_dtype(DType operands, const std::optional<Tensor>& out);
-// The largest power of two, at most 16, that divides all these addresses, in bytes. It is always 16 on the CPU, because
-// the CPU engines do not use it.
+// The largest power of two, at most 16, that divides all these addresses, in bytes. On the CPU the result is always 16,
+// because the CPU engines do not use it.
 int64_t alignment_of(const Handle&, std::initializer_list<const void*>);
 // Calls f(Type<T>, Type<Y>), where T is the type of the operands of a matrix product, and Y the type of its result.
 template <class F> void with_product_types(DType operands, DType result, F&& f) {

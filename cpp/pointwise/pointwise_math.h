@@ -224,8 +224,8 @@ template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
-// Shifts of the bits of a by b. If b is negative, or at least the number of bits of A, the left shift gives 0, and the
-// right shift gives 0 or -1 by the sign of a.
+// Shifts of the bits of a by b places. If b is negative, or at least the number of bits of the type A, the left shift
+// gives 0, and the right shift gives 0 or -1 by the sign of a.
 template <class A> MINIDNN_HD A shifted_left(A a, A b) {
   return b < A(0) || b >= A(8 * sizeof(A)) ? A(0) : A(Unsigned<A>(a) << b);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of activation.h: checks, problem texts and estimates.
+// Implements activation.h: argument checks, problems as text, and estimates of bytes and flop.
 #include "cpp/activation/activation.h"
 
 namespace minidnn {
@@ -7,7 +7,7 @@ namespace {
 
 struct Mode {
   const char* name;
-  double alpha;  // the default alpha; 0 if the mode does not use alpha
+  double alpha;  // the default value of the parameter alpha; 0 if the mode has no alpha
 };
 constexpr Mode kModes[kActivations] = {
     // in the order of the enum
@@ -80,7 +80,8 @@ double activation_bytes(const ActivationProblem& p) {
   return double(p.x.numel()) * double(itemsize(p.x.dtype)) * tensors;
 }
 double activation_flop(const ActivationProblem& p) {
-  return double(p.x.numel()) * (p.mode <= Activation::leaky_relu ? 2 : 20);  // the others call exp, tanh or erf
+  // Flop per element: 2 for the modes up to leaky_relu, 20 for later modes, most of which call exp, tanh or erf.
+  return double(p.x.numel()) * (p.mode <= Activation::leaky_relu ? 2 : 20);
 }
 
 }  // namespace minidnn

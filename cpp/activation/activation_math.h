@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations and their derivatives, defined once: CPU engines, CUDA kernels, epilogues and fusions all call these.
-// T is float or double, independent of the tensor's dtype. Every finite x gives a finite result without cancellation.
-// At infinite x the formula is evaluated as it is, and 0 * Inf is NaN. At a kink the derivative is the left one, except
-// that hardswish's is 1 at x = 3.
+// The activations and their derivatives, defined once: CPU engines, CUDA kernels, epilogues and fusions all call these
+// functions. T is float or double, independent of the tensor's dtype. Every finite x gives a finite result without
+// cancellation. For infinite x the formula is evaluated as it is, so 0 * Inf gives NaN. Where the derivative jumps, the
+// left derivative is used, except for hardswish at x = 3, where it is 1.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -10,7 +10,8 @@
 
 namespace minidnn {
 
-// alpha is clipped_relu's ceiling, leaky_relu's and elu's negative side, softplus's sharpness; others ignore it.
+// The parameter alpha is the ceiling of clipped_relu, the factor of leaky_relu and elu for negative x, and the
+// sharpness (beta) of softplus. Other modes ignore alpha.
 enum class Activation : int64_t {
   identity,
   relu,
@@ -35,7 +36,7 @@ template <class T> struct Sigmoids {
   T of_x, of_minus_x;
 };
 template <class T> MINIDNN_HD Sigmoids<T> sigmoids(T x) {
-  // The argument of exp is never positive: no overflow, and accurate results near 0 for very negative x.
+  // The argument of exp is never positive. So exp cannot overflow, and the sigmoid of a very negative x is accurate.
   T e = maths::exp_of_negative(-maths::abs(x)), large = T(1) / (T(1) + e), small = e * large;
   return {x >= T(0) ? large : small, x >= T(0) ? small : large};
 }
@@ -43,12 +44,12 @@ template <class T> MINIDNN_HD T sigmoid(T x) {
   T e = maths::exp_of_negative(-maths::abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
-// log(1 + exp x). max(x, 0) is written so that NaN is kept.
+// log(1 + exp x). The comparison below computes max(x, 0), and NaN if x is NaN.
 template <class T> MINIDNN_HD T softplus(T x) {
   return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(x)));
 }
-// tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2) with n = exp x; for x > 0 numerator and denominator are divided by
-// n^2.
+// With n = exp x: tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2). For x > 0 the numerator and the denominator are
+// divided by n^2, which avoids overflow.
 template <class T> struct TanhOfSoftplus {
   T e, numerator, denominator;
   MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp_of_negative(-maths::abs(x))) {
@@ -56,16 +57,17 @@ template <class T> struct TanhOfSoftplus {
     denominator = numerator + (x < T(0) ? T(2) : T(2) * e * e);
   }
 };
-template <class T> MINIDNN_HD T sech2(T x) {  // 1 - tanh^2 would lose digits by cancellation
+template <class T> MINIDNN_HD T sech2(T x) {  // computes 1 - tanh(x)^2 without cancellation
   T e = maths::exp_of_negative(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
 }
-template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }  // NaN is kept
+// Clips x to [low, high]. Returns NaN if x is NaN.
+template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low : x > high ? high : x; }
 
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
 
-// gelu_tanh(x) = x sigmoid(2u), 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). For |x| > 50 the sigmoid is 0 or 1 even in
-// double; clipping to 50 keeps the cube finite.
+// gelu_tanh(x) = x sigmoid(2u) with 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). For |x| > 50 the sigmoid is exactly 0 or 1,
+// even in double. Clipping x to [-50, 50] keeps x^3 finite.
 template <class T> MINIDNN_HD T gelu_tanh_2u(T x) {
   x = clip(x, T(-50), T(50));
   return T(kTwoSqrt2OverPi) * (x + T(kGeluTanhCubic) * x * x * x);
@@ -121,7 +123,8 @@ template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha)
     return s.of_x * (T(1) + x * s.of_minus_x);
   } else if constexpr (mode == Activation::hardswish) return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : x / T(3) + T(0.5);
   else if constexpr (mode == Activation::mish) {
-    // tanh' = 4 (1 + n)^2 / d^2, softplus' = n / (1 + n)
+    // With n = exp x and d = n (n + 2) + 2, the derivative of tanh at softplus(x) is 4 (1 + n)^2 / d^2, and the
+    // derivative of softplus at x is n / (1 + n).
     TanhOfSoftplus<T> t(x);
     T inverse = T(1) / t.denominator, weight = x < T(0) ? t.e : t.e * t.e;
     return t.numerator * inverse + x * (T(4) * (T(1) + t.e) * weight * (inverse * inverse));
@@ -132,7 +135,8 @@ template <Activation mode> struct ActivationMode {
   static constexpr Activation value = mode;
 };
 
-// Calls f(ActivationMode<mode>{}): dispatches a run-time mode where a separate kernel per mode is not worthwhile.
+// Turns a mode that is known at run time into a template argument: calls f(ActivationMode<mode>{}). For code where a
+// separate kernel for each mode is not worthwhile.
 template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
   switch (mode) {
     case Activation::relu:
@@ -165,7 +169,8 @@ template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
 }
 
 namespace detail {
-template <class T> struct Activate {  // a functor, since NVRTC treats a generic lambda as host code
+// A functor instead of a generic lambda, because NVRTC treats a generic lambda as host code.
+template <class T> struct Activate {
   T x, alpha;
   template <class Mode> MINIDNN_HD T operator()(Mode) const { return activate<Mode::value>(x, alpha); }
 };
@@ -180,7 +185,9 @@ enum class ActivationDirection : int64_t { forward, backward };
 struct ActivationProblem {
   ActivationDirection direction{};
   Activation mode{};
-  TensorDesc x, dy, out;  // dy only for backward; out is y or dx. All have one dtype and one shape, with any strides.
+  // `dy` is used by backward only. `out` is y in forward and dx in backward. All tensors have the same dtype and the
+  // same shape, with any strides.
+  TensorDesc x, dy, out;
 };
 
 struct ActivationArgs {
@@ -190,7 +197,8 @@ struct ActivationArgs {
   double alpha = 0;
 };
 
-// Computes one element of the result, at the given element offsets. Reads before it writes: `out` may be x or dy.
+// Computes one element of the result. x_at, dy_at and out_at are offsets in elements. The inputs are read before the
+// result is written, so `out` may be x or dy.
 template <class T, Activation mode, bool backward>
 MINIDNN_HD void activation_element(const ActivationArgs& a, int64_t x_at, int64_t dy_at, int64_t out_at) {
   using Acc = Accumulator<T>;
@@ -200,7 +208,7 @@ MINIDNN_HD void activation_element(const ActivationArgs& a, int64_t x_at, int64_
   static_cast<T*>(a.out)[out_at] = T(result);
 }
 
-// Computes the i-th element in row-major order of the shape.
+// Computes element number i of the result, in row-major order of the shape.
 template <class T, Activation mode, bool backward>
 MINIDNN_HD void activation_element(const ActivationProblem& p, const ActivationArgs& a, int64_t i) {
   activation_element<T, mode, backward>(a, p.x.offset_of(i), backward ? p.dy.offset_of(i) : 0, p.out.offset_of(i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of activation.
+// The list of the CPU engines of activation.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_list.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Conversions of Python values to C++, shared by all bind_F: dtypes, layouts, devices and streams in all common
+// Converts Python values to C++ for the bindings of all families: dtypes, layouts, devices and streams in all common
 // spellings.
 #pragma once
 #include <pybind11/pybind11.h>
@@ -17,9 +17,9 @@ namespace py = pybind11;
 
 namespace minidnn {
 
-// Releases the GIL for a scope. In a daemon thread, reacquiring the GIL while the interpreter shuts down ends the
-// thread by unwinding its stack, which pybind11's class turns into std::terminate. This class sleeps until the process
-// exits instead, as Python 3.14 and later do.
+// Releases the GIL for a scope. If a daemon thread reacquires the GIL while the interpreter shuts down, Python ends the
+// thread by unwinding its stack, and pybind11's own class turns that into std::terminate. This class lets the thread
+// sleep until the process exits, as Python 3.14 and later do.
 class ReleaseGil {
  public:
   ReleaseGil() : state_(PyEval_SaveThread()) {}
@@ -36,46 +36,54 @@ class ReleaseGil {
   PyThreadState* state_;
 };
 
-// Accepts "float32", numpy.float32, dtype('float32'), torch.float32. `name` is the argument's name, for error messages.
+// Accepts a dtype as "float32", numpy.float32, dtype('float32') or torch.float32. `name` is the name of the argument,
+// for error messages.
 DType dtype_from_python(py::handle, const char* name = "dtype");
-std::optional<DType> optional_dtype(py::handle);  // None gives an empty result
+// Returns an empty optional if the argument is None.
+std::optional<DType> optional_dtype(py::handle);
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
-Place place_from_python(const std::string& device);  // DeviceError if there is no such device
+// Throws DeviceError if the machine does not have this device.
+Place place_from_python(const std::string& device);
 std::optional<Place> optional_place(const std::optional<std::string>&);
-// Accepts an int, an object with __cuda_stream__, a torch or CuPy stream; None is the default stream. `call` opens
-// error messages.
+// Accepts a stream as an int (its address), as an object with __cuda_stream__, or as a torch or CuPy stream. None is
+// the default stream. Error messages begin with `call`.
 Stream stream_from_python(py::handle, Place, const char* call);
-uintptr_t stream_number(Stream);  // as in DLPack and __cuda_array_interface__: 1 is the default stream
+// The stream's number in DLPack and __cuda_array_interface__: 1 for the default stream, else its address.
+uintptr_t stream_number(Stream);
 py::tuple tuple_of(std::span<const int64_t>);
 
-// repr(value), truncated to about 80 characters.
+// Returns repr(value), cut off after about 80 characters.
 std::string repr_text(py::handle value);
 
-// `algo` as Python passes it: None becomes the empty name, which lets the library choose.
+// The argument `algo` of the Python functions. None becomes the empty name, which lets the library choose the engine.
 struct Algo : std::string {};
 
-// Read an int or a sequence of ints. Return false for anything else, and for ints beyond 64 bits.
+// read_integer() reads an int, read_integers() an int or a sequence of ints. They return false for anything else, and
+// for ints that do not fit 64 bits.
 bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
-// The same for attributes of windows; padding also accepts pairs (before, after). ShapeError for anything else. In
-// error messages, `several` describes what is accepted instead of one int for all dimensions.
+// Read stride, padding or dilation: one int for all spatial dimensions, or one for each dimension. Padding may also
+// have a pair (before, after) for each dimension. Anything else is a ShapeError, whose text names `several` as the
+// alternative to one int.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,
                                      const char* several = "one or a pair (before, after) for each spatial dimension");
 
-void bind_core(py::module_&);                           // errors, Handle, DeviceTensor, allocator
-void bind_exchange(py::module_&, py::class_<Tensor>&);  // DLPack, __cuda_array_interface__, NumPy
-void bind_engine(py::module_&);                         // find, explain, engines, kernels, log
-void bind_runtime(py::module_&);                        // what this machine has: GPUs, NVRTC, caches
-void explain_refusals(py::module_&);  // rewords the errors of all functions bound so far for the caller
+void bind_core(py::module_&);                           // binds the errors, Handle, DeviceTensor and the allocator
+void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_array_interface__ and NumPy
+// Binds what find(), explain(), engines() and the log need.
+void bind_engine(py::module_&);
+void bind_runtime(py::module_&);  // binds reports on this machine: GPUs, NVRTC, caches
+// Makes the errors of all functions bound so far name the public function and its argument.
+void explain_refusals(py::module_&);
 
 }  // namespace minidnn
 
 namespace pybind11::detail {
 
-// An object made by __new__ without __init__, such as DeviceTensor.__new__(DeviceTensor), has no value. pybind11 would
-// allocate one and leave it uninitialised; this caster throws.
+// An object made by __new__ without __init__, such as DeviceTensor.__new__(DeviceTensor), holds no C++ value.
+// pybind11's caster would allocate a value and leave it uninitialised. This caster throws instead.
 template <class Base> struct initialized_caster : Base {
   bool load(handle source, bool convert) { return Base::template load_impl<initialized_caster>(source, convert); }
   void load_value(value_and_holder&& found) {
@@ -89,15 +97,15 @@ template <class T>
            std::same_as<T, minidnn::EngineReport> || std::same_as<T, minidnn::KernelSpec>)
 struct type_caster<T> : initialized_caster<type_caster_base<T>> {};
 
-// Nearly every call passes no handle. For None, pybind11 would search for a handle, which takes a third of a small
-// call's time.
+// Nearly every call passes None as its handle, so this caster accepts None first. pybind11's caster would search for a
+// conversion, which takes a third of the time of a call on small tensors.
 template <>
 struct type_caster<minidnn::HandlePtr>
     : initialized_caster<copyable_holder_caster<minidnn::Handle, minidnn::HandlePtr>> {
   bool load(handle source, bool convert) { return source.is_none() || initialized_caster::load(source, convert); }
 };
 
-// pybind11's caster also accepts values that only int() converts, such as numpy.float32(1.7); this one does not.
+// Accepts only integers. pybind11's caster would also convert other values by int(), such as numpy.float32(1.7).
 template <> struct type_caster<int64_t> {
   PYBIND11_TYPE_CASTER(int64_t, const_name("int"));
   bool load(handle source, bool) { return minidnn::read_integer(source, value); }
@@ -112,7 +120,8 @@ template <> struct type_caster<minidnn::Shape> {
   }
 };
 
-// Rejects strings with a NUL, at which error messages would end, and bytes, which pybind11's caster accepts.
+// Accepts only str without NUL characters, because an error message would end at a NUL. pybind11's caster would also
+// accept bytes.
 template <> struct type_caster<std::string> : string_caster<std::string> {
   bool load(handle source, bool convert) {
     return PyUnicode_Check(source.ptr()) && string_caster::load(source, convert) && value.find('\0') == value.npos;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The six errors, Handle, DeviceTensor and the allocator's statistics. Exchange with other libraries: exchange_py.cpp.
+// Bindings of the six error types, Handle, DeviceTensor and the allocator's statistics. The exchange of tensors with
+// other libraries is in exchange_py.cpp.
 #include "cpp/bindings/casters.h"
 #include "cpp/bindings/operators.h"
 #include "cpp/transform/transform.h"
@@ -23,7 +24,7 @@ DType dtype_from_python(py::handle value, const char* name) {
       dtype = find_dtype(text.substr(text.rfind('.') + 1));
       native = py::getattr(value, "isnative", native);
     }
-    if (!dtype) {  // "f8", float
+    if (!dtype) {  // the value is a dtype that only NumPy knows, such as "f8" or float
       py::object numpy = py::module_::import("numpy").attr("dtype")(value);
       dtype = find_dtype(numpy.attr("name").cast<std::string>());
       native = numpy.attr("isnative");
@@ -66,15 +67,15 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
   if (value.is_none()) return nullptr;
   MINIDNN_CHECK(DeviceError, place.is_cuda, call, ": stream is not supported on device 'cpu'; omit it");
   py::object address = py::reinterpret_borrow<py::object>(value);
-  // __cuda_stream__ yields (0, address): it is a method, or an attribute in the protocol's first draft.
+  // __cuda_stream__ gives the pair (0, address). It is a method; in the protocol's first draft it was an attribute.
   if (py::hasattr(value, "__cuda_stream__")) {
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
     MINIDNN_CHECK(DTypeError, py::isinstance<py::tuple>(answer) && py::len(answer) == 2, call,
                   ": __cuda_stream__ must return a pair (version, address); got ", repr_text(answer));
     address = answer[py::int_(1)];
-  } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // torch
-  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // CuPy
+  } else if (py::hasattr(value, "cuda_stream")) address = value.attr("cuda_stream");  // the address of a torch stream
+  else if (py::hasattr(value, "ptr")) address = value.attr("ptr");                    // the address of a CuPy stream
   MINIDNN_CHECK(DTypeError, PyLong_Check(address.ptr()), call,
                 ": stream must be an int, a torch or CuPy stream, or have __cuda_stream__; got ",
                 repr_text(py::type::of(value)));
@@ -83,7 +84,8 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     PyErr_Clear();
     throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
-  return number == 1 ? nullptr : reinterpret_cast<Stream>(number);  // 1 is another name of the default stream
+  // The number 1 also means the default stream, which is a null pointer here.
+  return number == 1 ? nullptr : reinterpret_cast<Stream>(number);
 }
 
 uintptr_t stream_number(Stream s) { return s ? reinterpret_cast<uintptr_t>(s) : 1; }
@@ -96,8 +98,8 @@ py::tuple tuple_of(std::span<const int64_t> values) {
 
 namespace {
 
-// Keeps a Python object alive for code without Python. It is released under the GIL, or not at all after the
-// interpreter has shut down.
+// Keeps a Python object alive for C++ code that does not use Python. The reference is released under the GIL, but is
+// not released if the interpreter has shut down.
 std::shared_ptr<void> shared_object(const py::object& object) {
   return {object.inc_ref().ptr(), [](void* p) {
             if (!Py_IsInitialized()) return;
@@ -208,7 +210,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
-// A tuple of pyminidnn.dtypes.DType.
+// A Python tuple of the pyminidnn.dtypes.DType objects.
 PyObject*& dtype_objects() {
   static PyObject* objects = nullptr;
   return objects;
@@ -233,7 +235,7 @@ Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
 
 bool is_device_name(const std::string& text) { return text == "cpu" || text.starts_with("cuda"); }
 
-// `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
+// DeviceTensor.to(). `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
 Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> device, const py::object& dtype,
                  std::optional<std::string> layout, bool copy) {
   auto place = optional_place(device);
@@ -353,7 +355,7 @@ void bind_full(py::module_& m) {
       py::arg("device"));
 }
 
-// For public functions that parse their arguments in Python.
+// Binds helpers for public functions that are written in Python and parse their arguments there.
 void bind_readers(py::module_& m) {
   m.def(
       "promoted",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dispatch knows and decides: find(), explain(), engines() and the log.
+// Bindings of the choice of engines: find(), explain(), engines() and the log.
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges DeviceTensors with other libraries, without a copy where memory and device allow: DLPack 1.x (and the
-// capsules before it), __cuda_array_interface__, the buffer protocol and NumPy.
+// Exchanges DeviceTensors with other libraries by DLPack 1.x and the version before it, __cuda_array_interface__, the
+// buffer protocol and NumPy. No copy is made where memory and device allow that.
 #include <pybind11/numpy.h>
 
 #include "cpp/bindings/casters.h"
@@ -11,8 +11,8 @@
 namespace minidnn {
 namespace {
 
-// Capsule names from the specification. A consumer renames a capsule that it has taken, so the destructor frees only
-// capsules with the original name.
+// Names of DLPack capsules, from the specification. A consumer renames the capsule whose tensor it takes. The capsule's
+// destructor therefore frees the tensor only if the capsule still has its original name.
 template <class M> constexpr const char* kName = "dltensor";
 template <> constexpr const char* kName<dlpack::ManagedVersioned> = "dltensor_versioned";
 template <class M> constexpr const char* kUsedName = "used_dltensor";
@@ -20,7 +20,7 @@ template <> constexpr const char* kUsedName<dlpack::ManagedVersioned> = "used_dl
 
 template <class M> py::capsule make_capsule(M* managed) {
   auto capsule = py::reinterpret_steal<py::capsule>(PyCapsule_New(managed, kName<M>, [](PyObject* self) {
-    if (!PyCapsule_IsValid(self, kName<M>)) return;  // a consumer has taken it
+    if (!PyCapsule_IsValid(self, kName<M>)) return;  // a consumer has taken the tensor from the capsule
     auto* m = static_cast<M*>(PyCapsule_GetPointer(self, kName<M>));
     m->deleter(m);
   }));
@@ -47,7 +47,8 @@ Tensor from_capsule(const py::object& capsule) {
            : cat("from_dlpack: __dlpack__ returned ", repr_text(capsule), ", which is not a DLPack capsule"));
 }
 
-// A pair such as (1, 0), by which the protocol describes devices and versions. `what` opens error messages.
+// Reads a pair of ints such as (1, 0). DLPack describes devices and versions by such pairs. Error messages begin with
+// `what`.
 std::pair<int32_t, int32_t> integer_pair(const py::object& pair, const char* what) {
   std::vector<int64_t> both;
   MINIDNN_CHECK(
@@ -62,7 +63,8 @@ dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
   return {type, id};
 }
 
-// The stream on which the consumer will use a CUDA tensor. Empty if the consumer requests no synchronisation.
+// The stream on which the consumer of an exported CUDA tensor will use it. Empty if the consumer requests no
+// synchronisation.
 std::optional<Stream> consumer_stream(const py::object& stream) {
   if (stream.is_none()) return Stream{};
   int64_t number;
@@ -114,8 +116,8 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-// The stream that will use an array of this place: that of the call's handle if the handle is for the place, else that
-// of the current handle.
+// The stream on which an array that is imported on a device (`place`) will be used. If the call's handle is for this
+// device, it is the stream of this handle, else the stream of the device's current handle.
 Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
   return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
 }
@@ -137,13 +139,13 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
     py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(dlpack::kVersion.major, dlpack::kVersion.minor));
     capsule = source.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
-    if (!e.matches(PyExc_TypeError)) throw;  // an exporter from before DLPack 1.0 does not know max_version
+    if (!e.matches(PyExc_TypeError)) throw;  // an exporter older than DLPack 1.0 does not accept max_version
     capsule = source.attr("__dlpack__")(**wanted);
   }
   return moved(from_capsule(capsule), target, copy.value_or(false));
 }
 
-// Keeps a Python object alive as long as a tensor uses its memory.
+// The storage of a tensor over memory that a Python object owns. The storage keeps this object alive.
 struct PythonStorage final : Storage {
   py::object owner;
   ~PythonStorage() override {
@@ -196,7 +198,7 @@ CudaArray parse(const py::object& interface) {
   throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " does not follow the protocol"));
 }
 
-// The interface does not name the device, so ask the driver.
+// __cuda_array_interface__ does not name the device of its pointer. This function asks the driver.
 Place place_of_pointer(const void* p) {
   for (int i = 0; i < cuda::device_count(); ++i)
     if (memory_of({true, i}).reaches(p)) return {true, i};
@@ -239,7 +241,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
-  // The consumer waits for this stream: the current one, which itself waits for all others that used the tensor.
+  // The consumer waits for the stream that the dict names. This is the current stream, which is made to wait for all
+  // other streams that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;
@@ -252,7 +255,7 @@ py::dict cuda_array_interface(const Tensor& t) {
   return d;
 }
 
-// NumPy's dtype for a DType. For bfloat16 that of ml_dtypes, if it is installed.
+// The NumPy dtype for a DType. For bfloat16 it is the dtype of the package ml_dtypes, if that is installed.
 py::dtype numpy_dtype(DType t) {
   if (t != DType::bfloat16) return py::dtype(name(t));
   try {

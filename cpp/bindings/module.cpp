@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The extension module: core first, then one line per family.
+// The Python extension module. It binds the core first, then each family of functions by one line.
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {

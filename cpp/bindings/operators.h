@@ -1,15 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// What fills the slots of the Python type DeviceTensor.
+// Functions that fill the slots (such as nb_add) of the Python type DeviceTensor.
 #pragma once
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {
 
-// The tensor of a Python object. It throws if the object is no DeviceTensor, or was made without __init__.
+// Returns the tensor in a Python object. Throws if the object is no DeviceTensor, or was made without __init__.
 const Tensor& tensor_of(PyObject*);
-const Tensor* tensor_or_null(PyObject*);  // null if the object is no DeviceTensor
+// Returns null if the Python object is no DeviceTensor.
+const Tensor* tensor_or_null(PyObject*);
 
-// Runs f, and turns its C++ exceptions into Python errors as pybind11's dispatcher does.
+// Returns f(). If f throws a C++ exception, sets the Python error that pybind11's dispatcher would set, and returns
+// null or -1.
 template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
   try {
     return f();
@@ -25,7 +27,8 @@ template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
 inline PyObject* to_python(Tensor t) { return py::cast(std::move(t)).release().ptr(); }
 inline py::object methods_module() { return py::module_::import("pyminidnn.methods"); }
 
-// Passed to py::custom_type_setup, before Python completes the type.
+// set_operators() and set_indexing() fill the slots of the Python type DeviceTensor. py::custom_type_setup calls them
+// before Python completes the type.
 void set_operators(PyHeapTypeObject*);
 void set_indexing(PyHeapTypeObject*);
 void bind_operators(py::class_<Tensor>&);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operators of DeviceTensor: arithmetic, comparisons, and conversions to Python's numbers. They are written into the
-// slots of the Python type, because a call through pybind11's dispatcher takes as long as the sum of two small tensors.
-// The slots compute what needs no conversion: tensors of one dtype, and Python numbers that the dtype can hold. All else
-// is passed to pyminidnn/methods.py.
+// The operators of DeviceTensor: arithmetic, comparisons, and conversions to Python's numbers. They are written into
+// the slots of the Python type, because a call through pybind11's dispatcher takes as long as the sum of two small
+// tensors. The slots handle operands that need no conversion: tensors of one dtype, and Python numbers that the dtype
+// can hold. Other operands are passed to pyminidnn/methods.py.
 #include "cpp/bindings/operators.h"
 
 #include "cpp/pointwise/pointwise.h"
@@ -11,8 +11,8 @@
 namespace minidnn {
 namespace {
 
-// A tensor without dimensions with the value of a Python number, or nothing if `value` is no int, float or bool, or if
-// the dtype cannot hold it.
+// Makes a 0-dimensional tensor with the dtype of t from a Python number. Returns nothing if `value` is no int, float or
+// bool, or if the dtype cannot hold it.
 std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
   const DType dtype = t.desc.dtype;
   const bool is_bool = PyBool_Check(value), is_int = PyLong_CheckExact(value) || is_bool;
@@ -21,7 +21,7 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
   desc.dtype = dtype;
   if (is_floating(dtype)) {
     const double number = PyFloat_AsDouble(value);
-    if (number == -1 && PyErr_Occurred()) {  // an int beyond float64
+    if (number == -1 && PyErr_Occurred()) {  // `value` is an int that does not fit float64
       PyErr_Clear();
       return std::nullopt;
     }
@@ -34,11 +34,12 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
 }
 
 struct Operands {
-  std::optional<Tensor> scalar;  // storage of an operand that was a number
+  std::optional<Tensor> scalar;  // the tensor that replaces an operand that is a Python number
   const Tensor *a = nullptr, *b = nullptr;
 };
 
-// The operands, if they are tensors of one dtype that the function supports, or a tensor and a number.
+// The operands of a binary operator. Returns nothing unless they are two tensors of one dtype, or a tensor and a Python
+// number that fits the tensor's dtype. The function must also support the dtype.
 std::optional<Operands> operands_of(Pointwise op, PyObject* left, PyObject* right) {
   Operands o{{}, tensor_or_null(left), tensor_or_null(right)};
   const Tensor* known = o.a ? o.a : o.b;
@@ -128,7 +129,7 @@ PyObject* compare(PyObject* left, PyObject* right, int relation) {
   }
 }
 
-// The one element of a tensor as a Python bool, int or float. `call` opens the text of errors.
+// Returns the only element of a tensor as a Python bool, int or float. Error messages begin with `call`.
 py::object item(const Tensor& t, const char* call) {
   MINIDNN_CHECK(ShapeError, t.desc.numel() == 1, call, ": the tensor must have one element; it has ", t.desc.numel());
   Tensor host = [&] {
@@ -211,7 +212,8 @@ void set_operators(PyHeapTypeObject* type) {
   number.nb_float = as_float;
   number.nb_index = as_index;
   type->ht_type.tp_richcompare = compare;
-  type->ht_type.tp_hash = PyBaseObject_Type.tp_hash;  // the identity: tensors are keys by what they are, not by value
+  // Tensors are hashed by identity, since == compares their elements.
+  type->ht_type.tp_hash = PyBaseObject_Type.tp_hash;
 }
 
 void bind_operators(py::class_<Tensor>& tensor) {

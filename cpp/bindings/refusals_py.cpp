@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewords the errors of all bound functions for Python. pybind11 reports an argument of a wrong type by a list of
-// signatures, and code shared by several functions does not know which of them was called. explain_call() corrects
-// both: it replaces pybind11's dispatcher in every function, calls the dispatcher and, if that fails, lets
-// pyminidnn/refusals.py word the error for the public function and its argument. A successful call costs one more jump.
+// Rewords the errors of all bound functions for Python users. pybind11 reports an argument of a wrong type by a list of
+// signatures, and code that several functions share does not know which of them was called. explain_call() corrects
+// both. It replaces pybind11's dispatcher in every function, and calls the dispatcher. If the call fails,
+// pyminidnn/refusals.py words the error for the public function and its argument. A successful call costs one
+// additional jump.
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {
 namespace {
 
 using Function = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names);
-Function dispatcher;  // pybind11's dispatcher, the same for all functions
+Function dispatcher;  // pybind11's dispatcher, which is the same for all bound functions
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  py::error_already_set error;                // takes the error from the interpreter
-  if (error.trace()) return error.restore();  // raised by Python code that this function called
+  py::error_already_set error;                // takes the current error from the Python interpreter
+  if (error.trace()) return error.restore();  // an error with a traceback comes from Python code that was called
   try {
     const auto* record = py::detail::function_record_ptr_from_PyObject(self);
     py::tuple positional(count);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this machine has: devices, NVRTC, kernel caches; and the list of kernels for compiling ahead of time.
+// Bindings that report what this machine has: devices, NVRTC and kernel caches. Also the list of kernels to compile
+// ahead of time.
 #include <atomic>
 #include <chrono>
 
@@ -16,7 +17,8 @@
 namespace minidnn {
 namespace {
 
-unsigned long main_thread = 0;  // threading.get_ident() of the main thread, which is its pthread_t
+// The value of threading.get_ident() for the main thread, which is the pthread_t of this thread.
+unsigned long main_thread = 0;
 
 // Python runs signal handlers, including the one that raises KeyboardInterrupt, only on its main thread.
 void check_signals() {

@@ -1,21 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads integers, sequences of them, and window attributes in the spellings of Python users: stride=2, stride=(2, 1),
+// Reads integers, sequences of integers, and window attributes as Python users write them: stride=2, stride=(2, 1),
 // padding=1, padding=((0, 1), 2).
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {
 namespace {
 
-constexpr size_t kMostElements = 1 << 20;  // an infinite sequence is refused before memory is full
+// The longest sequence that is accepted. The limit refuses an infinite sequence before it fills the memory.
+constexpr size_t kMostElements = 1 << 20;
 
-// Called after the value's own methods raised: clears the exception and returns false. Ctrl-C is passed on.
+// Called after a method of the Python value raised an exception. Clears the exception and returns false. Ctrl-C is not
+// cleared, but thrown on.
 bool refused() {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
   PyErr_Clear();
   return false;
 }
 
-// Calls read(element), which returns whether it could read it.
+// Calls read(element) for each element of a sequence, and stops when `read` returns that it could not read the element.
 template <class Read> bool read_sequence(py::handle v, Read read) {
   if (!PySequence_Check(v.ptr()) || PyUnicode_Check(v.ptr()) || PyBytes_Check(v.ptr())) return false;
   auto iterator = py::reinterpret_steal<py::object>(PyObject_GetIter(v.ptr()));
@@ -36,7 +38,7 @@ bool read_sides(py::handle v, Sides& sides) {
 
 bool read_integer(py::handle v, int64_t& n) {
   if (!PyIndex_Check(v.ptr())) return false;
-  // All NumPy arrays have __index__, but it succeeds only for integer arrays without dimensions.
+  // All NumPy arrays have __index__, but calling it succeeds only for 0-dimensional arrays of integers.
   auto index = py::reinterpret_steal<py::object>(PyNumber_Index(v.ptr()));
   if (!index) return refused();
   int overflow = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Caching, captures and accounting of the allocator in allocator.h.
+// The allocator of allocator.h: cached blocks, captures of CUDA graphs, and statistics.
 #include "cpp/core/allocator.h"
 
 #include <pthread.h>
@@ -13,8 +13,8 @@ namespace {
 
 AllocatorChecks checks;
 
-// Rounds a size up to an eighth of the power of two below it: at most 12.5 % is lost, and freed blocks fit later
-// requests.
+// Rounds the size of a block up to a multiple of one eighth of the power of two below it. At most 12.5 % is wasted, and
+// freed blocks fit more of the later requests.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;
@@ -23,9 +23,12 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Free blocks may hold 1/8 of the device's memory; blocks beyond that are released immediately.
+// Free blocks may hold 1/8 of the device's memory. A block that would exceed this limit is returned to the device
+// immediately.
 constexpr int kCachedFraction = 8;
-constexpr int kSetAsideFraction = 32;  // blocks set aside may hold 1/32 of it; beyond that the device is synchronised
+// Blocks that are set aside (allocator.h) may hold 1/32 of the device's memory. Beyond that, the device is
+// synchronised.
+constexpr int kSetAsideFraction = 32;
 
 }  // namespace
 
@@ -36,11 +39,14 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  const uint64_t thread;   // see thread_of()
-  const uint64_t capture;  // the capture in which it was allocated; 0: none
+  // The result of thread_of(stream) on the thread that allocated the storage.
+  const uint64_t thread;
+  // The id of the stream capture during which the storage was allocated; 0 if there was none.
+  const uint64_t capture;
   const std::shared_ptr<void> owner;
-  std::vector<User> others;      // guarded by the allocator's mutex, like used_on_unknown
-  bool used_on_unknown = false;  // a stream without a known owner used it
+  // The allocator's mutex guards `others` and `used_on_unknown`.
+  std::vector<User> others;
+  bool used_on_unknown = false;  // true if a stream without a known owner used the storage
 
   AllocatedStorage(Allocator& a, size_t n, Stream s, uint64_t in)
       : allocator(a), stream(s), thread(thread_of(s)), capture(in), owner(owner_of(s)) {
@@ -48,7 +54,7 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
     place = a.place_;
   }
   ~AllocatedStorage() override {
-    if (!data) return;  // the allocation failed
+    if (!data) return;  // the memory could not be allocated
     bool set_aside = used_on_unknown || !named_here();
     for (const User& other : others) set_aside = set_aside || !order(other.stream, stream);
     allocator.release(data, {stream, thread, bytes}, owner, set_aside);
@@ -87,11 +93,13 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     empty->place = place_;
     return empty;
   }
-  if (bytes > size_t(device_bytes_)) return nullptr;  // releasing cached blocks would not help
+  // The request is larger than the memory of the device. Releasing cached blocks would not help.
+  if (bytes > size_t(device_bytes_)) return nullptr;
   free_gone();
   size_t size = rounded(bytes);
   if (const Memory::Capture c = memory_.capture(stream); c.id) return try_allocate_captured(size, stream, c);
-  // The storage object is created before the block is taken, and owns the block from then on: no exception can leak it.
+  // The storage object is created before its block is allocated, and owns the block from then on. So an exception
+  // cannot leak the block.
   auto storage = std::make_shared<AllocatedStorage>(*this, size, stream, 0);
   storage->data = take_cached(size, stream);
   if (!storage->data) {
@@ -109,8 +117,8 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   return storage;
 }
 
-// A captured allocation does not reuse free blocks: the graph does not wait for work that was on their stream before
-// the capture.
+// An allocation during a capture does not reuse free blocks. The graph would not wait for earlier work on the blocks
+// that was put on their stream before the capture.
 std::shared_ptr<Storage> Allocator::try_allocate_captured(size_t size, Stream stream, const Memory::Capture& c) {
   {
     std::lock_guard lock(mutex_);
@@ -153,7 +161,8 @@ void Allocator::drop(void* pointer) {
 
 void Allocator::free_gone() {
   if (!any_gone_.load(std::memory_order_relaxed)) return;
-  std::map<uint64_t, Graph> gone;  // destroyed after the lock is released: freeing storage takes the lock
+  // `gone` is destroyed after the lock is released, because freeing storage takes the lock.
+  std::map<uint64_t, Graph> gone;
   std::lock_guard lock(mutex_);
   gone.swap(gone_);
   any_gone_ = false;
@@ -186,7 +195,7 @@ void Allocator::count(size_t size) {
 void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>& owner, bool set_aside) noexcept {
   const auto size = int64_t(bin.bytes);
   const bool on_stream = !set_aside && (!bin.stream || owner);
-  // True: the block cannot be released in stream order.
+  // True if the stream of the block is being captured: the block then cannot be released in stream order.
   const bool captured = on_stream && memory_.capture(bin.stream).id;
   bool kept = false, wait = false;
   if (on_stream && !captured) poison(data, bin.bytes, bin.stream);
@@ -207,7 +216,8 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
-  if (captured) return;  // no memory to record the block: it leaks, since the captured graph may use it
+  // The host has no memory to record the block. The block leaks, because the captured graph may use it.
+  if (captured) return;
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {
     memory_.synchronize_all();
@@ -247,7 +257,8 @@ bool Allocator::bring_back_set_aside() noexcept {
 
 void Allocator::release_cached() {
   free_gone();
-  // Synchronise the device: afterwards no stream needs to be waited for, whether it still exists or not.
+  // This synchronises the device. Afterwards no block has to wait for any stream, whether the stream still exists or
+  // not.
   if (!bring_back_set_aside()) return;
   Bins blocks;
   {
@@ -277,9 +288,9 @@ void Allocator::reset_peak() {
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
 }
 
-// Allocators are never destroyed: storages in static or Python globals may outlive any static object. fork() waits for
-// the host allocator's mutex; otherwise a child could inherit the mutex locked by a thread that does not exist in the
-// child.
+// Allocators are never destroyed, because Storage objects in static variables or Python globals may be destroyed later.
+// fork() locks the host allocator's mutex. Otherwise the child could inherit the mutex locked by a thread that does not
+// exist in the child.
 Allocator& allocator_of(Place place) {
   auto make = [&] { return std::make_unique<Allocator>(place, memory_of(place), device_at(place).memory_bytes); };
   if (!place.is_cuda) {
@@ -292,7 +303,7 @@ Allocator& allocator_of(Place place) {
   static auto& all = *new std::map<int, std::unique_ptr<Allocator>>;
   std::lock_guard lock(mutex);
   auto& slot = all[place.index];
-  if (!slot) slot = make();  // throws for an index that does not exist
+  if (!slot) slot = make();  // make() throws DeviceError if there is no such device
   return *slot;
 }
 

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream-ordered caching allocator: one per place. A freed block returns to the free list of the stream for which
-// it was allocated, and that stream can reuse it immediately. If other streams used the block, its stream is made to
-// wait for them, on the device, when the block is freed. A stream known by its address alone (a DLPack consumer's) may
-// be destroyed by then: a block that it used is set aside until the whole device has been synchronised. The same
-// applies to a block of a stream that the freeing thread cannot name: the per-thread default stream of another thread.
+// The stream-ordered caching allocator; each device has one. A freed block returns to the free list of the stream for
+// which it was allocated, and that stream can reuse it immediately. If other streams used the block, its stream is made
+// to wait for them, on the device, when the block is freed. A stream of which only the address is known (that of a
+// DLPack consumer) may be destroyed before the block is freed. A block that such a stream used is therefore set aside
+// until the whole device has been synchronised. A block of another thread's per-thread default stream is also set
+// aside, because the freeing thread cannot name that stream.
 //
 // A CUDA graph shares ownership of the storage of each tensor and workspace that captured calls use, until the graph
 // and everything made from it are destroyed. An allocation on a stream during its capture returns new memory, or memory
@@ -22,35 +23,39 @@
 
 namespace minidnn {
 
-// The bytes behind one or more tensors. Its destructor frees them, or releases the imported object that owns them.
+// The memory behind one or more tensors. The destructor frees it, or releases the imported object that owns it.
 struct Storage {
   void* data = nullptr;
   size_t bytes = 0;
   Place place;
   bool read_only = false;
   virtual ~Storage() = default;
-  // Records that work on `stream` reads or writes these bytes. They are not reused before that work is done; if the
-  // stream is being captured, they are not reused as long as the graph may run. Callable from any thread.
+  // Records that work on `stream` reads or writes these bytes. The allocator does not reuse them before that work is
+  // done. If the stream is being captured, it does not reuse them as long as the graph may run. Any thread may call
+  // this.
   virtual void used_on(Stream) {}
-  // Makes work that is put on `stream` after this call start after all work that has used these bytes so far.
+  // Makes work that is put on `stream` after this call start after all work that has used the bytes of this storage so
+  // far.
   virtual void settle_before(Stream) {}
 };
 
 struct AllocatedStorage;
 
 struct AllocatorStats {
-  int64_t allocated_bytes = 0;  // in live tensors, and in storage owned by captured graphs
+  // The bytes of live tensors, and of storage that captured graphs own.
+  int64_t allocated_bytes = 0;
   int64_t peak_allocated_bytes = 0;
-  int64_t cached_bytes = 0;        // free, kept for reuse
-  int64_t allocations = 0;         // successful, of at least one byte
-  int64_t device_allocations = 0;  // allocations that needed the system or the driver
+  int64_t cached_bytes = 0;        // bytes of the free blocks that are kept for reuse
+  int64_t allocations = 0;         // number of successful allocations of at least one byte
+  int64_t device_allocations = 0;  // number of allocations that called the system or the CUDA driver
 };
 
-// Set by tests before the first allocation; off by default.
+// Options that help tests to find memory errors. They are off by default, and set before the first allocation.
 struct AllocatorChecks {
-  // Blocks have exactly the requested size and are not cached: sanitizers then see accesses beyond them.
+  // If true, blocks have exactly the requested size and are not cached, so that sanitizers detect accesses beyond them.
   bool exact = false;
-  int poison = -1;  // a byte that fills blocks when they are allocated and when they are freed; -1: none
+  // The byte that fills blocks when they are allocated and when they are freed. If it is -1, blocks are not filled.
+  int poison = -1;
 };
 void set_allocator_checks(AllocatorChecks);
 
@@ -58,7 +63,8 @@ class Allocator {
  public:
   Allocator(Place place, Memory& memory, int64_t device_bytes)
       : place_(place), memory_(memory), device_bytes_(device_bytes) {}
-  // Never returns null. `what` ("conv_forward: y [64, 256] float32") opens the text of OutOfMemory.
+  // Never returns null, but throws OutOfMemory. what() returns the beginning of its text, such as "conv_forward: y [64,
+  // 256] float32".
   template <class What> std::shared_ptr<Storage> allocate(size_t bytes, Stream stream, const What& what) {
     std::shared_ptr<Storage> storage = try_allocate(bytes, stream);
     if (!storage) [[unlikely]]
@@ -67,14 +73,16 @@ class Allocator {
   }
   AllocatorStats stats();
   void reset_peak();
-  void release_cached();  // returns every free block to the system
+  // Returns all free blocks to the system or the CUDA driver.
+  void release_cached();
 
  private:
   friend struct AllocatedStorage;
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    uint64_t thread;  // see thread_of()
+    // The result of thread_of(stream). It distinguishes the per-thread default streams of different threads.
+    uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;
   };
@@ -83,40 +91,49 @@ class Allocator {
   };
   struct FreeBlocks {
     std::vector<void*> blocks;
-    std::shared_ptr<void> owner;  // keeps the stream alive
+    std::shared_ptr<void> owner;  // keeps the stream of the free blocks alive
   };
   using Bins = std::unordered_map<Bin, FreeBlocks, BinHash>;
-  // The storage that a captured graph owns.
+  // The storage that one captured CUDA graph owns.
   struct Graph {
     Allocator& allocator;
-    uint64_t id;  // of the capture
+    uint64_t id;  // id of the stream capture that made the graph
     std::unordered_set<std::shared_ptr<AllocatedStorage>> storages{};
   };
   std::shared_ptr<Storage> try_allocate(size_t bytes, Stream);
   std::shared_ptr<Storage> try_allocate_captured(size_t bytes, Stream, const Memory::Capture&);
-  void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);  // adds the storage to the graph's
-  static void drop(void* graph);                                         // callback for Memory::give()
-  void free_gone();                                                      // frees the storage of destroyed graphs
+  // Makes the CUDA graph that is being captured own the storage.
+  void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);
+  // The callback that Memory::give() registers. It is called when a CUDA graph is destroyed.
+  static void drop(void* graph);
+  // Frees the storage of CUDA graphs that have been destroyed.
+  void free_gone();
   void* take_cached(size_t bytes, Stream);
-  // `set_aside`: the block may be reused only after the device has been synchronised.
+  // Releases a block. If `set_aside`, the block may be reused only after the device has been synchronised.
   void release(void* data, const Bin&, const std::shared_ptr<void>& owner, bool set_aside) noexcept;
-  bool bring_back_set_aside() noexcept;  // false: the device cannot be synchronised now
+  // Synchronises the device and makes the blocks set aside free. Returns false if the device cannot be synchronised
+  // now.
+  bool bring_back_set_aside() noexcept;
   void count(size_t bytes);
   void poison(void* data, size_t bytes, Stream) noexcept;
   [[noreturn]] void throw_out_of_memory(size_t bytes, const std::string& what) const;
 
   const Place place_;
-  Memory& memory_;  // a reference, since memory_of() may no longer work in a forked or exiting process
+  // Stored as a reference, because memory_of() may no longer work in a forked or exiting process.
+  Memory& memory_;
   const int64_t device_bytes_;
-  std::mutex mutex_;  // unlocked during calls of the driver, whose threads call drop()
+  // This mutex is not held during calls of the CUDA driver, whose threads call drop().
+  std::mutex mutex_;
   Bins free_, set_aside_;
-  int64_t set_aside_bytes_ = 0;  // part of stats_.cached_bytes
+  // The bytes of the blocks that are set aside. They are included in stats_.cached_bytes.
+  int64_t set_aside_bytes_ = 0;
   std::map<uint64_t, Graph> graphs_, gone_;
   std::atomic<bool> any_gone_ = false;
-  std::mutex giving_;  // one thread at a time passes storage to a graph
+  // A thread holds this mutex while it makes a CUDA graph own storage.
+  std::mutex giving_;
   AllocatorStats stats_;
 };
 
-Allocator& allocator_of(Place);  // DeviceError when there is no such device
+Allocator& allocator_of(Place);  // allocator_of() throws DeviceError if there is no such device
 
 }  // namespace minidnn

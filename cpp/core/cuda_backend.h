@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What cpp/ uses of CUDA: functions that cuda/runtime defines. Host C++ without any CUDA header: safe to include
-// anywhere.
+// The CUDA functions that cpp/ uses; cuda/runtime defines them. This header includes no header of CUDA, so that any
+// host code can include it.
 #pragma once
 #include <functional>
 #include <string>
@@ -10,19 +10,24 @@
 
 namespace minidnn::cuda {
 
-int device_count();             // 0 without a driver or a GPU; never throws
-std::string why_unavailable();  // "" if a GPU can be used, else one sentence
-// Throws DeviceError with why_unavailable(), or with the valid indices. So does memory().
+// The number of GPUs; 0 without a CUDA driver. Never throws.
+int device_count();
+// Why no GPU can be used, as one sentence; "" if a GPU can be used.
+std::string why_unavailable();
+// device() and memory() throw DeviceError if there is no such device. The text is why_unavailable() if no GPU can be
+// used, else it lists the valid indices.
 const Device& device(int index);
 Memory& memory(int index);
 
-// The time in microseconds from the start to the end of the work that `enqueue` puts on the stream, measured with
-// events. Waits for this work. Below about 100 us the host's gaps between launches distort the time: enqueue many.
+// The time in microseconds, from start to end, of the work that `enqueue` puts on the stream. The function measures
+// with CUDA events and waits for the work. Gaps between launches distort times below about 100 us, so `enqueue` should
+// put many launches on the stream.
 double time_us(int device, Stream, const std::function<void()>& enqueue);
 
-// $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else ~/.cache/pyminidnn; read once. "" if kernels are kept in
-// memory only, because there is no such folder, it belongs to another user, or others may write to it. A cubin is code,
-// so such a folder is neither read nor written. If PYMINIDNN_LOG is set, a line on stderr says so.
+// The folder in which compiled kernels (cubins) are kept: $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else
+// ~/.cache/pyminidnn. The variables are read once. The result is "" if kernels are kept in memory only: there is no
+// such folder, it belongs to another user, or others may write to it. A cubin is code, so a folder that others can
+// change is neither read nor written. If PYMINIDNN_LOG is set, a line on stderr reports it.
 std::string cache_folder();
 
 }  // namespace minidnn::cuda

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor as arithmetic sees it: element type, shape and strides, by value. Std-free, so kernels take it as a
-// parameter. Every field is 64 bits wide: there is no padding, so problems made of descriptions are hashed and compared
-// as bytes.
+// The description of a tensor: element type, shape and strides. It uses nothing from std, so kernels take it as a
+// parameter by value. Every field has 64 bits, so there is no padding: structs made of descriptions are hashed and
+// compared as bytes.
 #pragma once
 #include "cpp/core/hd.h"
 
@@ -15,7 +15,8 @@ struct TensorDesc {
   DType dtype{};
   int64_t rank = 0;
   int64_t shape[kMaxRank]{};
-  int64_t stride[kMaxRank]{};  // in elements; zero for a broadcast dimension, negative in some imported arrays
+  // Strides count elements. The stride of a broadcast dimension is zero. Imported arrays may have negative strides.
+  int64_t stride[kMaxRank]{};
 
   MINIDNN_HD int64_t numel() const {
     int64_t n = 1;
@@ -23,7 +24,7 @@ struct TensorDesc {
     return n;
   }
 
-  // The element offset of the `linear`-th element in row-major order of the shape.
+  // The offset, in elements, of element number `linear` in row-major order of the shape.
   MINIDNN_HD int64_t offset_of(int64_t linear) const {
     int64_t offset = 0;
     for (int i = int(rank) - 1; i > 0; --i) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Where tensors are stored and engines run. Independent of CUDA: cuda/runtime fills in the properties of GPUs.
+// Devices, on which tensors are stored and engines run. This header is independent of CUDA; cuda/runtime fills in the
+// properties of GPUs.
 #pragma once
 #include <string>
 
@@ -7,30 +8,34 @@
 
 namespace minidnn {
 
-// A place: "cpu" or "cuda:1".
+// Names a device: "cpu" or "cuda:1".
 struct Place {
   bool is_cuda = false;
   int index = 0;
   bool operator==(const Place&) const = default;
 };
 std::string name(Place);
-Place place_from(const std::string& name);  // "cpu", "cuda" (index 0), "cuda:1"; DeviceError otherwise
+// Accepts "cpu", "cuda" (which means index 0) and "cuda:1". Throws DeviceError for any other name.
+Place place_from(const std::string& name);
 
-// A place and the properties on which engines base decisions. Rates affect estimates (engine/roofline.h), not results.
+// A device and the properties from which engines make decisions. The rates (GB/s and GFLOP/s) affect estimates of time
+// (engine/roofline.h), not results.
 struct Device {
   Place place;
-  std::string model;       // "NVIDIA H100 80GB HBM3", "AMD EPYC 9R14 x86-64-v4 x 2 threads"; part of a tuning line
-  int arch = 0;            // 90 for compute capability 9.0; 0 on the CPU
-  int sm_count = 0;        // on the CPU: the number of threads
-  int max_smem_bytes = 0;  // the opt-in limit of a block
+  // For example "NVIDIA H100 80GB HBM3" or "AMD EPYC 9R14 x86-64-v4 x 2 threads". Each line of a tuning file has it.
+  std::string model;
+  int arch = 0;            // architecture: 90 for compute capability 9.0; 0 for the CPU
+  int sm_count = 0;        // number of SMs of a GPU; number of threads of the CPU
+  int max_smem_bytes = 0;  // most bytes of shared memory per block (the opt-in limit)
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
-  double copy_gb_s = 0;     // bytes read plus bytes written
-  double fp32_gflop_s = 0;  // on ordinary cores, not tensor cores
+  double copy_gb_s = 0;     // rate of copies in GB/s, counting bytes read plus bytes written
+  double fp32_gflop_s = 0;  // float32 rate in GFLOP/s, without tensor cores
 };
-const Device& device_at(Place);  // DeviceError when there is no such device; cached, never invalidated
+// Throws DeviceError if there is no such device. The result is cached and never invalidated.
+const Device& device_at(Place);
 
-// An opaque queue of work. Null means the CPU, or a GPU's default stream.
+// The address of a CUDA stream. Null means the default stream of a GPU, or the CPU.
 using Stream = void*;
 
 }  // namespace minidnn

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack, the exchange format of array libraries (https://dmlc.github.io/dlpack): its binary interface, versions 1.x
-// and the one before, and conversions to and from Tensor. Independent of Python; capsules are in
-// bindings/exchange_py.cpp.
+// DLPack, the exchange format of array libraries (https://dmlc.github.io/dlpack): the binary interface of versions 1.x
+// and of the version before, and conversions to and from Tensor. This header is independent of Python;
+// bindings/exchange_py.cpp handles Python's capsules.
 #pragma once
 #include "cpp/core/tensor.h"
 
 namespace minidnn::dlpack {
 
-// The structures and names of the specification.
+// Structures and constants of the DLPack specification.
 struct Version {
   uint32_t major, minor;
 };
@@ -27,12 +27,12 @@ struct DLTensor {
   int64_t* strides;
   uint64_t byte_offset;
 };
-struct Managed {  // before 1.0
+struct Managed {  // the DLPack structure of versions before 1.0
   DLTensor tensor;
   void* context;
   void (*deleter)(Managed*);
 };
-struct ManagedVersioned {  // 1.x
+struct ManagedVersioned {  // the DLPack structure of versions 1.x
   Version version;
   void* context;
   void (*deleter)(ManagedVersioned*);
@@ -44,15 +44,16 @@ constexpr uint64_t kReadOnly = 1, kCopied = 2;
 constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13;
 
 DLDevice device_of(Place);
-Place place_of(DLDevice);  // DeviceError for a device type that this library does not support
+Place place_of(DLDevice);  // place_of() throws DeviceError for an unsupported device type
 
-// Exports a share in the tensor. The consumer releases it through `deleter`.
+// Export the tensor. The exported structure shares ownership of the memory until the consumer calls `deleter`.
 ManagedVersioned* export_versioned(const Tensor&, bool copied);
-Managed* export_legacy(const Tensor&);  // cannot mark a tensor as read-only: callers must not pass read-only tensors
+// This older structure cannot mark a tensor as read-only, so callers must not pass read-only tensors.
+Managed* export_legacy(const Tensor&);
 
-// Takes ownership of the argument: its deleter runs when the last Tensor that uses it is destroyed. On an error the
-// caller keeps ownership. ShapeError, DTypeError or DeviceError for a null data pointer, a negative shape, an unknown
-// dtype, or a pointer that its device cannot read.
+// import() takes ownership of the DLPack structure, and calls its deleter when the last Tensor that uses it is
+// destroyed. On an error the caller keeps ownership. import() throws ShapeError, DTypeError or DeviceError for a null
+// data pointer, a negative shape, an unknown dtype, or a pointer that its device cannot read.
 Tensor import(ManagedVersioned*);
 Tensor import(Managed*);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of element types.
+// The table of the element types (dtypes), and functions that look up its entries.
 #include "cpp/core/dtype.h"
 
 #include "cpp/core/text.h"
@@ -65,7 +65,8 @@ DType promoted(DType a, DType b) {
     return itemsize(integer) == 1 ? (is_floating(a) ? a : b) : DType::float64;
   }
   if (itemsize(a) != itemsize(b)) return itemsize(a) > itemsize(b) ? a : b;
-  return is_floating(a) ? DType::float32 : DType::int32;  // float16 and bfloat16; int8 and uint8
+  // Two dtypes of equal size: float16 and bfloat16 give float32; int8 and uint8 give int32.
+  return is_floating(a) ? DType::float32 : DType::int32;
 }
 
 std::string dtype_names() {

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions of float without branches, calls or tables, so that compilers vectorise loops over them for any
-// instruction set. V is float or a vector of floats. core/maths.h uses them in files compiled once per instruction set.
-// The polynomials are our own minimax fits (Remez, coefficients then rounded to float); the argument reductions follow
-// Cody and Waite (1980). Errors were measured over all floats, in ulp of the exact result (against long double,
-// 2026-11), with and without fused multiply-adds; tests/cpp/test_elementary.cpp checks samples of them.
+// Elementary functions of float (exp, log, tanh, erfc and others) without branches, calls or tables, so that compilers
+// vectorise loops over them for any instruction set. V is float or a vector of floats. Files that are compiled once per
+// instruction set use these functions through core/maths.h. The polynomials are our own minimax fits (Remez,
+// coefficients then rounded to float); the argument reductions follow Cody and Waite (1980). Errors were measured over
+// all floats, in ulp of the exact result (against long double, 2026-11), with and without fused multiply-adds;
+// tests/cpp/test_elementary.cpp checks samples of them.
 #pragma once
 #include "cpp/core/hd.h"
 #include "cpp/core/normal_polynomial.h"
 
 namespace minidnn::elementary {
 
-// Comparing two vectors yields a vector of equally many integers.
+// The types of the integers that match V: int32_t and uint32_t, or vectors of equally many. Comparing two vectors of
+// floats yields such a vector of int32_t.
 template <class V> struct IntsOf {
   using type = decltype(V() < V());
   typedef uint32_t unsigned_type __attribute__((vector_size(sizeof(V))));
@@ -26,30 +28,34 @@ template <class V> MINIDNN_HD Ints<V> bits_of(V v) { return __builtin_bit_cast(I
 template <class V> MINIDNN_HD Unsigned<V> unsigned_bits_of(V v) { return __builtin_bit_cast(Unsigned<V>, v); }
 template <class V> MINIDNN_HD V float_of(Ints<V> i) { return __builtin_bit_cast(V, i); }
 template <class V> MINIDNN_HD V float_of_unsigned(Unsigned<V> i) { return __builtin_bit_cast(V, i); }
-template <class V> MINIDNN_HD V all(float v) { return V{} + v; }  // v in every lane
+template <class V> MINIDNN_HD V all(float v) { return V{} + v; }  // returns a vector with v in every lane
 template <class V> MINIDNN_HD V magnitude(V x) { return float_of<V>(bits_of(x) & 0x7fffffff); }
 template <class V> MINIDNN_HD V with_sign_of(V x, V magnitude) {
   return float_of<V>((bits_of(x) & int32_t(0x80000000)) | bits_of(magnitude));
 }
-template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }  // NaN is kept
+// Returns x, but at least `low`; NaN if x is NaN.
+template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }
 template <class V> MINIDNN_HD V at_most(V x, float high) { return x > high ? all<V>(high) : x; }
 
-// p * 2^n for n in [-252, 254]. Both factors are normal numbers, so a subnormal result is rounded only once.
+// Returns p * 2^n for n in [-252, 254]. The power is split into two factors that are normal numbers, so a subnormal
+// result is rounded only once.
 template <class V> MINIDNN_HD V scaled(V p, Ints<V> n) {
   Ints<V> half = n >> 1;
   return p * float_of<V>((half + 127) << 23) * float_of<V>((n - half + 127) << 23);
 }
 
 constexpr float kLog2E = 1.44269504f;
-constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;  // kLn2High has 9 bits, so n * kLn2High is exact
+// kLn2High + kLn2Low is ln 2. kLn2High has only 9 significant bits, so that n * kLn2High is exact.
+constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 
-// Adding 1.5 * 2^23 to x leaves the integer nearest to x in the low bits of the sum.
+// Adding kShift, which is 1.5 * 2^23, to x leaves the integer nearest to x in the low bits of the sum.
 constexpr float kShift = 12582912.0f;
 constexpr int32_t kShiftBits = 0x4b400000;
 
-template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }  // |n| < 2^22
+// Requires -2^22 < n < 2^22.
+template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }
 
-// n, the integer nearest to x / ln 2, as a float and as an integer.
+// An integer n as a float and as an int32. multiple_of_ln2() computes the integer nearest to x / ln 2.
 template <class V> struct Nearest {
   V value;
   Ints<V> integer;
@@ -59,7 +65,7 @@ template <class V> MINIDNN_HD Nearest<V> multiple_of_ln2(V x) {
   return {shifted - kShift, bits_of(shifted) - kShiftBits};
 }
 
-// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2, within 2^-27.9 of e^r.
+// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. The error of the resulting e^r is within 2^-27.9.
 template <class V> MINIDNN_HD V exp_tail(V r) {
   V q = 0x1.6a21acp-10f * r + 0x1.123b6ap-7f;
   q = q * r + 0x1.5558fap-5f;
@@ -68,13 +74,14 @@ template <class V> MINIDNN_HD V exp_tail(V r) {
 }
 
 template <class V> MINIDNN_HD V exp(V x) {
-  x = at_most(at_least(x, -104.0f), 89.0f);  // beyond these limits the results are 0 and Inf as well
+  // Clipping x does not change the result: exp gives 0 below -104 and Inf above 89, in float.
+  x = at_most(at_least(x, -104.0f), 89.0f);
   auto n = multiple_of_ln2(x);
   V r = x - n.value * kLn2High - n.value * kLn2Low;
   return scaled(r * r * exp_tail(r) + r + 1.0f, n.integer);
 }
 
-// For x <= 0: one scale factor then suffices for normal and subnormal results.
+// exp(x) for x <= 0. The result is at most 1, so one scale factor is enough for both normal and subnormal results.
 template <class V> MINIDNN_HD V exp_of_negative(V x) {
   x = at_least(x, -104.0f);
   auto n = multiple_of_ln2(x);
@@ -87,15 +94,15 @@ template <class V> MINIDNN_HD V expm1(V x) {
   auto n = multiple_of_ln2(clipped);
   V high = clipped - n.value * kLn2High;
   V r = high - n.value * kLn2Low;
-  V lost = (high - r) - n.value * kLn2Low;  // the rounding error of r
+  V lost = (high - r) - n.value * kLn2Low;  // the error that rounding caused in r
   V p = r * r * exp_tail(r) + lost + r;
-  Ints<V> half = n.integer >> 1;  // the scale is split in two, since 2^128 is not a float
+  Ints<V> half = n.integer >> 1;  // 2^n is split into two factors, since 2^128 is not a float
   V scale = float_of<V>((half + 127) << 23), rest = float_of<V>((n.integer - half + 127) << 23);
   V result = (p * rest + (rest - float_of<V>((127 - half) << 23))) * scale;
-  return x == 0.0f ? x : result;  // keeps -0
+  return x == 0.0f ? x : result;  // expm1(-0) is -0
 }
 
-// log(2^n (1 + m)) for m in [-0.25, 0.5). The polynomial is within 2^-27.6 of log(1 + m).
+// log(2^n (1 + m)) for m in [-0.25, 0.5). The error of the polynomial for log(1 + m) is within 2^-27.6.
 template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   V q = 0x1.349ddcp-5f * m - 0x1.756634p-4f;
   q = q * m + 0x1.df4254p-4f;
@@ -108,7 +115,8 @@ template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   V square = m * m;
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
-// Unsigned, since the subtractions below overflow for some x; the results for these x are replaced afterwards.
+// These constants are unsigned, because the subtractions below overflow for some x. The results for these x are
+// replaced afterwards.
 constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
 template <class V> MINIDNN_HD V log(V x) {
@@ -122,23 +130,26 @@ template <class V> MINIDNN_HD V log(V x) {
 
 template <class V> MINIDNN_HD V log1p(V x) {
   Unsigned<V> exponent = (unsigned_bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
-  // m = 2^-n (1 + x) - 1, rounded once. The factor is 4 * 2^-n, which is a normal float also for n = 128.
+  // m = 2^-n (1 + x) - 1, rounded once. The code multiplies by 4 * 2^-n instead of 2^-n, because 4 * 2^-n is a normal
+  // float even for n = 128.
   V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
         (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
   V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
-  return x == 0.0f ? x : result;  // keeps -0
+  return x == 0.0f ? x : result;  // log1p(-0) is -0
 }
 
-template <class V> MINIDNN_HD V log1p_of_fraction(V x) {  // for x in [0, 1], where log1p needs no cases
+// log1p(x) for x in [0, 1], where no special case is needed.
+template <class V> MINIDNN_HD V log1p_of_fraction(V x) {
   V n = x < 0.5f ? all<V>(0.0f) : all<V>(1.0f);
   return log_of_exponent_and_mantissa(n, x < 0.5f ? x : 0.5f * x - 0.5f);
 }
 
 template <class V> MINIDNN_HD V tanh(V x) {
   V a = magnitude(x), square = x * x;
-  V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;  // tanh(x) = x + x^3 q(x^2) for |x| <= 0.55, within 2^-27.6
+  // For |x| <= 0.55: tanh(x) = x + x^3 q(x^2). The error is within 2^-27.6.
+  V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;
   q = q * square - 0x1.b90fcp-5f;
   q = q * square + 0x1.110c98p-3f;
   q = q * square - 0x1.555548p-2f;
@@ -147,12 +158,13 @@ template <class V> MINIDNN_HD V tanh(V x) {
   return with_sign_of(x, a < 0.55f ? small : large);
 }
 
-// For a = |x| above 0.47: erfc(a) = 2^n (1 + t) Q (1 + w). Here 2^n (1 + t) = exp(-a^2), Q = c / (a + 1), and w,
-// between -0.11 and 0.33, is a polynomial in Q. Q is truncated to 11 bits and the remainder is included in w, so that
-// all rounded quantities are small relative to the result.
+// For a = |x| above 0.47, erfc(a) is computed as 2^n (1 + t) Q (1 + w). The factor 2^n (1 + t) is exp(-a^2). Q is
+// kScale / (a + 1), and w is a polynomial in Q with values between -0.11 and 0.33. Q is truncated to 11 bits and w
+// includes the remainder, so that all rounded quantities are small relative to the result.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
-  V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;  // erf(x) = x + x e(x^2) for |x| <= 0.47, within 2^-27
+  // For |x| <= 0.47: erf(x) = x + x e(x^2). The error is within 2^-27.
+  V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;
   e = e * square - 0x1.b8241ep-6f;
   e = e * square + 0x1.ce2f04p-4f;
   e = e * square - 0x1.812746p-2f;
@@ -160,15 +172,15 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V near = 1.0f - (x * e + x);
 
   constexpr float kScale = 0x1.73a37cp-1f, kCentre = 0.1931152344f;
-  V a = at_most(magnitude(x), 10.3f);  // erfc(10.06) is 0 in float
-  // a^2 = z^2 + (a - z)(a + z), where z has 12 bits, so that z^2 is exact.
+  V a = at_most(magnitude(x), 10.3f);  // erfc(x) rounds to 0 in float for x above 10.06
+  // a^2 = z^2 + (a - z)(a + z). Here z is `a` truncated to 12 bits, so that z^2 is exact.
   V z = float_of<V>(bits_of(a) & int32_t(0xfffff000));
   auto n = multiple_of_ln2(-a * a);
   V high = -z * z - n.value * kLn2High, low = -(n.value * kLn2Low + (a - z) * (a + z));
   V r = high + low, tail = r * r * exp_tail(r) + low, t = high + tail;
   V Q = kScale / (a + 1.0f), u = Q - kCentre;
   V truncated = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
-  // truncated / (1 - rest) = c / (a + 1)
+  // Computes `rest` so that truncated / (1 - rest) = kScale / (a + 1).
   V rest = ((kScale - truncated * (z + 1.0f)) - truncated * (a - z)) * (1.0f / kScale);
   rest = rest * rest + rest;
   V w = 0x1.f3430ap+5f * u - 0x1.7568fap+6f;
@@ -181,22 +193,23 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // (1 + t) (1 + w) - 1
+  w = high + ((t * w + w) + tail);  // w is now (1 + t) (1 + w) - 1
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;
 }
 
-// The standard normal distribution at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| + 3), within a
-// relative error of 2^-26.2. Unlike in erfc, x is not split: in addition to the other few ulp, x^2 / 2 ulp may be lost,
-// as by rounding x itself.
+// The standard normal distribution (cdf and density) at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| +
+// 3), whose relative error is within 2^-26.2. Unlike erfc, this function rounds x^2. That may cost x^2 / 2 ulp in
+// addition to a few ulp, as much as rounding x itself.
 template <class V> struct Normal {
   V cdf, density;
 };
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));  // errors of v count twice
+  // Corrects the rounding errors of v, because they would count twice in the result.
+  V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));
   V u = v * rest + (v - 0.1875f);
   V below = normal_polynomial(u) * e;
   return {x < 0.0f ? below : 1.0f - below, e * 0.398942280f};

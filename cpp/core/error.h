@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The six kinds of error, and MINIDNN_CHECK. A message names the call, what was found, and what would be accepted.
+// The six error types, and the macro MINIDNN_CHECK. A message names the called function, what was found, and what would
+// be accepted.
 #pragma once
 #include <stdexcept>
 #include <string>
@@ -30,8 +31,9 @@ struct OutOfMemory : Error {
   using Error::Error;
 };  // MemoryError
 
-// MINIDNN_CHECK(ShapeError, window > 0, "pool_forward: window must be positive; got ", window)
-// The text is built only when the condition fails.
+// Throws an error if the condition is false, for example:
+//   MINIDNN_CHECK(ShapeError, window > 0, "pool_forward: window must be positive; got ", window)
+// The text is built only when the condition is false.
 #define MINIDNN_CHECK(Kind, condition, ...)    \
   do {                                         \
     if (!(condition)) [[unlikely]]             \

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Division by a number that is known in advance, as a multiplication and a shift. GPUs have no instruction for integer
-// division.
+// Integer division by a divisor that is known in advance, as a multiplication and a shift. GPUs have no instruction for
+// integer division.
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn {
 
 // For 0 <= n < 2^31 and 1 <= divisor < 2^31. Let 2^s be the smallest power of two that is at least the divisor. The
-// multiplier is 2^(31 + s) / divisor, rounded up. Its error is below 1, so the error of the product is below
-// 2^31 <= 2^(31 + s) / divisor.
+// multiplier is 2^(31 + s) / divisor, rounded up. Rounding adds less than 1 to the multiplier, and so less than 2^31 to
+// n * multiplier. Since 2^31 <= 2^(31 + s) / divisor, the quotient is exact.
 struct FastDivmod {
   uint32_t divisor = 1, multiplier = 1u << 31, shift = 31;
 
@@ -19,7 +19,7 @@ struct FastDivmod {
   }
 
   MINIDNN_HD uint32_t quotient(uint32_t n) const { return uint32_t(uint64_t(n) * multiplier >> shift); }
-  // Replaces n by the quotient and returns the remainder.
+  // Divides n by the divisor. Replaces n by the quotient, and returns the remainder.
   MINIDNN_HD int32_t divmod(uint32_t& n) const {
     uint32_t rest = quotient(n), last = n - rest * divisor;
     n = rest;
@@ -27,8 +27,9 @@ struct FastDivmod {
   }
 };
 
-// For 0 <= n and 1 <= divisor < 2^31 with n * divisor < 2^64; for divisor 1, only n = 0. The multiplier is
-// 2^64 / divisor, rounded up; the quotient's error stays below 1 / divisor.
+// For 64-bit n: 0 <= n, 1 <= divisor < 2^31 and n * divisor < 2^64. If the divisor is 1, n must be 0. The multiplier is
+// 2^64 / divisor, rounded up. The error of the quotient before truncation is below 1 / divisor, so the quotient is
+// exact.
 struct LongDivisor {
   uint64_t divisor = 1, multiplier = 0;
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// float16 and bfloat16 as storage types: converted to float for arithmetic, and rounded to nearest even when stored.
-// g++ and NVRTC produce the same bits, except NaN payloads. On a GPU each conversion is a single PTX instruction.
+// float16 and bfloat16 as storage types. Elements are converted to float for arithmetic, and results are rounded to
+// nearest even when they are stored. g++ and NVRTC produce the same bits, except for NaN payloads. On a GPU each
+// conversion is a single PTX instruction.
 #pragma once
 #include "cpp/core/hd.h"
 #ifndef __CUDA_ARCH__
@@ -56,10 +57,10 @@ MINIDNN_HD float float_of(uint32_t u) {
 
 inline float16::float16(float v) {
   uint32_t u = detail::bits_of(v), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
-  if (magnitude >= 0x47800000) {  // 65536 and above, Inf, NaN
+  if (magnitude >= 0x47800000) {  // a number from 65536 on and Inf become Inf; NaN stays NaN
     bits = uint16_t(magnitude > 0x7f800000 ? sign | 0x7e00 : sign | 0x7c00);
   } else if (magnitude < 0x38800000) {  // below 2^-14, the smallest normal number
-    // Adding 0.5 makes the FPU round to multiples of 2^-24.
+    // Adding 0.5 makes the FPU round to multiples of 2^-24, the spacing of subnormal float16 numbers.
     bits = uint16_t(sign | (detail::bits_of(detail::float_of(magnitude) + 0.5f) - 0x3f000000));
   } else {  // subtract 127 - 15 from the exponent and round to nearest even; a carry into Inf is correct
     uint32_t odd = magnitude >> 13 & 1;
@@ -69,10 +70,11 @@ inline float16::float16(float v) {
 inline float16::operator float() const {
   uint32_t sign = uint32_t(bits & 0x8000) << 16, magnitude = bits & 0x7fff;
   if (magnitude >= 0x7c00) return detail::float_of(sign | 0x7f800000 | magnitude << 13);
-  // Multiplying by 2^112 adjusts the exponent and normalises subnormals exactly.
+  // Multiplying by 2^112 adjusts the exponent and normalises subnormal numbers. The product is exact.
   return detail::float_of(sign | detail::bits_of(detail::float_of(magnitude << 13) * 0x1p112f));
 }
-// v as bfloat16 in the upper half of the result; the lower half is meaningless. A NaN stays NaN whatever its payload.
+// The upper 16 bits of the result are v rounded to bfloat16; the lower 16 bits are meaningless. A NaN stays NaN
+// whatever its payload.
 MINIDNN_HD uint32_t nearest_bfloat16(float v) {
   uint32_t u = detail::bits_of(v), nan = u | 0x400000, nearest = u + 0x7fff + (u >> 16 & 1);
   return v != v ? nan : nearest;
@@ -82,27 +84,28 @@ inline bfloat16::operator float() const { return detail::float_of(uint32_t(bits)
 
 #endif
 
-// v as a float that can be rounded again to a 16-bit type without double rounding: v is truncated, and the last bit is
-// set if anything was cut off ("round to odd"). With the nearest float instead, 1 + 2^-11 + 2^-40 would become 1 in
-// float16.
+// Converts v to a float that can be rounded to a 16-bit type without double rounding. v is truncated, and the last bit
+// is set if anything was cut off ("round to odd"). Double rounding to the nearest float and then to float16 would turn
+// 1 + 2^-11 + 2^-40 into 1.
 MINIDNN_HD float to_odd(float v) { return v; }
 MINIDNN_HD float to_odd(double v) {
   float f = float(v);
   if (v != v || double(f) == v) return f;
   uint32_t bits = detail::bits_of(f);
-  // Truncate towards zero; Inf becomes the largest number.
+  // If float(v) was rounded away from zero, take the next float towards zero, so that v is truncated. Inf becomes the
+  // largest finite number.
   if ((v < 0 ? -double(f) : double(f)) > (v < 0 ? -v : v)) --bits;
   return detail::float_of(bits | 1);
 }
 MINIDNN_HD float to_odd(int32_t v) { return to_odd(double(v)); }
 MINIDNN_HD float to_odd(int64_t v) {
-  // For larger numbers a double holds all bits but kLowBits.
+  // Beyond 2^53, a double holds all bits of v except the low ten (kLowBits).
   constexpr int64_t kExact = int64_t(1) << 53, kLowBits = 0x3ff;
   bool exact = (-kExact <= v && v <= kExact) || (v & kLowBits) == 0;
   return to_odd(double(exact ? v : (v & ~kLowBits) | (kLowBits + 1)));
 }
 
-// The type in which sums of T are accumulated: never narrower than float.
+// The type in which sums of elements of type T are accumulated. It is never narrower than float.
 template <class T> struct AccumulatorOf {
   using type = float;
 };

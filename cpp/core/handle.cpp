@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles entered on each thread, default handles, and the locks for fork().
+// The handles that are entered on each thread, default handles, and the locks for fork().
 #include "cpp/core/handle.h"
 
 #include <pthread.h>
@@ -8,12 +8,12 @@
 
 namespace minidnn {
 
-// Every handle of the process. fork() locks the mutexes of all handles and caches; otherwise a child could inherit a
-// mutex locked by a thread that does not exist in the child.
+// Every handle of the process. fork() locks the mutexes of all handles and of all plan caches. Otherwise a child could
+// inherit a mutex locked by a thread that does not exist in the child.
 struct AllHandles {
   std::mutex mutex;
   std::vector<Handle*> handles;
-  std::vector<std::weak_ptr<Handle>> defaults;  // the default handles of all threads
+  std::vector<std::weak_ptr<Handle>> defaults;  // the default handles of all threads of the process
 
   static AllHandles& get() {
     static AllHandles& all = *new AllHandles;
@@ -31,7 +31,8 @@ struct AllHandles {
         if (cache) cache->mutex.lock();
     }
   }
-  // The child replaces shared mutexes: unlocking one passes it to a waiting thread, which does not exist in the child.
+  // The child process replaces shared mutexes by new ones instead of unlocking them. Unlocking a shared mutex passes it
+  // to a waiting thread, which does not exist in the child.
   void unlock(bool in_child) {
     for (Handle* h : handles) {
       for (auto& cache : h->caches_) {
@@ -48,7 +49,8 @@ struct AllHandles {
 namespace {
 
 thread_local std::vector<HandlePtr> entered;
-thread_local std::vector<HandlePtr> defaults;  // few elements: linear search
+// The default handles of this thread. There are few, so they are searched linearly.
+thread_local std::vector<HandlePtr> defaults;
 
 Handle& default_handle(Place place) {
   for (const HandlePtr& h : defaults)
@@ -81,7 +83,8 @@ void Handle::close() {
 }
 
 void Handle::drop_plans() {
-  std::vector<std::shared_ptr<HandleCache>> dropped;  // destroyed after the lock is released
+  // `dropped` is destroyed after the lock is released.
+  std::vector<std::shared_ptr<HandleCache>> dropped;
   std::lock_guard lock(mutex_);
   dropped.swap(caches_);
 }

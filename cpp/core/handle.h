@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A handle: where and how calls run. Its options are fixed at construction, so that a cached plan stays valid for the
-// handle's life. Calls without a handle use the innermost one entered on this thread, else the thread's default for the
-// device.
+// A handle holds where and how calls run: a device, a stream and options. The options are fixed at construction, so
+// that a cached plan stays valid for the life of the handle. A call without a handle uses the innermost handle entered
+// on this thread, else the thread's default handle for the device.
 #pragma once
 #include <atomic>
 #include <limits>
@@ -14,19 +14,22 @@
 
 namespace minidnn {
 
-enum class Math { ieee, tf32 };  // float32 products: true float32, or rounded to TF32 where an engine can use it
+// How engines multiply float32 numbers: in true float32, or rounded to TF32 where an engine can use it.
+enum class Math { ieee, tf32 };
 
 struct HandleOptions {
-  // The bytes that a call may use in addition to its tensors.
+  // The most bytes of workspace that a call may use in addition to its tensors.
   size_t max_workspace = std::numeric_limits<size_t>::max();
-  bool deterministic = false;  // forbids engines whose results vary from run to run
+  bool deterministic = false;  // true excludes engines whose results vary from run to run
   Math math = Math::tf32;
-  int threads = 0;          // the most CPU threads of a call; 0: all
-  size_t max_plans = 4096;  // the most plans that are kept for each problem type
+  // The most CPU threads that a call may use; 0 means all threads.
+  int threads = 0;
+  // The most plans that the handle caches for each problem type.
+  size_t max_plans = 4096;
 };
 
-// The data that a handle keeps for one problem type. The mutex is in the base class, so that fork() can lock all of
-// them.
+// The data that a handle keeps for one problem type. The mutex is in this base class, so that fork() can lock the
+// mutexes of all problem types.
 struct HandleCache {
   virtual ~HandleCache() = default;
   std::shared_mutex mutex;
@@ -34,7 +37,7 @@ struct HandleCache {
 
 class Handle {
  public:
-  // `stream_owner` keeps the stream alive; null if the stream's creator guarantees that.
+  // `stream_owner` keeps the stream alive. It is null if the creator of the stream keeps the stream alive.
   Handle(Place place, Stream stream, HandleOptions options, std::shared_ptr<void> stream_owner = nullptr)
       : place_(place),
         device_(&device_at(place)),
@@ -51,14 +54,15 @@ class Handle {
   Stream stream() const { return stream_; }
   const HandleOptions& options() const { return options_; }
 
-  // A closed handle holds no plans. Using it again throws an error.
+  // A closed handle holds no plans. A call that uses a closed handle throws an error.
   void close();
   void drop_plans();
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // The plan cache of one problem type, created at first use. Each type `Cache` has one static slot number. The result
-  // is shared, since another thread may close the handle meanwhile.
+  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one slot number,
+  // which is the same in all handles. The result is a shared pointer, because another thread may close the handle in
+  // the meantime.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);
@@ -83,13 +87,16 @@ class Handle {
 
 using HandlePtr = std::shared_ptr<Handle>;
 
-// The handle a call uses: `given` if not null, else the innermost handle entered for that place, else the default.
-// DeviceError for a closed handle or a handle of another place. Its text begins with `call` and `tensor`.
+// Returns the handle that a call on a device (the Place) uses: `given` if it is not null, else the innermost handle
+// entered for this device, else the default handle. Throws DeviceError if the handle is closed or belongs to another
+// device. The text of the error names `call` and `tensor`.
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
-// The innermost handle entered on this thread, or null.
+// Returns the innermost handle that is entered on this thread, or null if there is none.
 HandlePtr entered_handle();
 void enter(HandlePtr);
-void leave(const Handle&);  // DeviceError if it is not the innermost; it is removed from the stack anyway
-void drop_plans_of_default_handles(Place);  // of all threads
+// Removes the handle from the stack of entered handles. Throws DeviceError if it was not the innermost.
+void leave(const Handle&);
+// Drops the plans of the default handles of all threads for one device.
+void drop_plans_of_default_handles(Place);
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code shared by g++ and NVRTC may use: fixed-width integers, MINIDNN_HD, maths functions. Nothing from std.
-// Headers that include only this one and their std-free siblings are compiled into CPU engines and CUDA kernels.
+// What code shared by g++ and NVRTC may use: fixed-width integers, MINIDNN_HD and maths functions, but nothing from
+// std. Headers that include only such std-free headers are compiled into both CPU engines and CUDA kernels.
 #pragma once
 
 #ifdef __CUDACC_RTC__
@@ -9,7 +9,7 @@ typedef unsigned char uint8_t;
 typedef unsigned short uint16_t;
 typedef int int32_t;
 typedef unsigned int uint32_t;
-typedef long int64_t;  // LP64, as on every host that runs NVRTC for this library
+typedef long int64_t;  // long has 64 bits (LP64) on every host that runs NVRTC for this library
 typedef unsigned long uint64_t;
 #define INFINITY __int_as_float(0x7f800000)
 #else

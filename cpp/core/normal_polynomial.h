@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The polynomial of the normal distribution, for vectors of the CPU (elementary.h) and for GPUs (fast_math.cuh).
+// The polynomial for the cdf of the normal distribution, for vectors of the CPU (elementary.h) and for GPUs
+// (fast_math.cuh).
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn {
 
-// The cdf of -a times exp(a^2 / 2), for 0 <= a <= 15, from u = 1 / (a + 3) - 3 / 16. V is float or a vector of floats.
+// Returns exp(a^2 / 2) * cdf(-a) for 0 <= a <= 15. The argument is u = 1 / (a + 3) - 3 / 16. V is float or a vector of
+// floats.
 template <class V> MINIDNN_HD V normal_polynomial(V u) {
   V p = -0x1.0c195ep+9f * u + 0x1.71cc54p+6f;
   p = p * u + 0x1.dae172p+6f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of stream owners.
+// The registry of the owners of streams.
 #include "cpp/core/stream.h"
 
 #include <atomic>
@@ -13,7 +13,8 @@ struct Owners {
   std::mutex mutex;
   std::unordered_map<Stream, std::weak_ptr<void>> of;
 };
-Owners& owners() {  // never destroyed: memory freed at exit still calls owner_of()
+// The registry is never destroyed, because memory that is freed at exit still calls owner_of().
+Owners& owners() {
   static auto& all = *new Owners;
   return all;
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Creation of tensors, views, and tests for shared memory.
+// Creates tensors and views, and tests whether tensors share memory.
 #include "cpp/core/tensor.h"
 
 #include <numeric>
@@ -33,8 +33,9 @@ Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<St
   return {desc, data, std::move(owner)};
 }
 
-// Traverses old and new dimensions from the innermost outwards in groups of equal size. Within a group the old
-// dimensions must be contiguous with each other; the new dimensions then get strides over the same span.
+// Goes through the old and the new dimensions from the innermost outwards, and forms groups of old and new dimensions
+// with equally many elements. The old dimensions of a group must be contiguous with each other. The new dimensions then
+// get strides over the same memory.
 bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char* what, TensorDesc* result) {
   TensorDesc r = dense(d.dtype, shape, Layout::channels_first, what);
   if (r.numel() != d.numel()) return false;

@@ -8,7 +8,8 @@ namespace minidnn {
 
 struct Tensor {
   TensorDesc desc;
-  void* data = nullptr;  // the element at index 0, ..., 0; never before storage->data
+  // The address of the element at index (0, ..., 0). It is never before storage->data.
+  void* data = nullptr;
   std::shared_ptr<Storage> storage;
 
   Place place() const { return storage->place; }
@@ -16,20 +17,22 @@ struct Tensor {
   std::string text() const { return cat(shape_text(desc), " ", name(desc.dtype)); }
 };
 
-// A tensor of uninitialised memory, allocated in stream order. `call` and `label` ("conv_forward", "y") open the text
-// of OutOfMemory.
+// Creates a tensor of uninitialised memory, which is allocated in stream order. The text of OutOfMemory begins with
+// `call` and `label`, such as "conv_forward" and "y".
 Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* label);
 
-// A tensor over memory that `owner` keeps alive; fills in owner's data, bytes and place. ShapeError if there are
-// elements and the pointer is null or misaligned, DeviceError if the place cannot read it; `call` opens their texts.
+// Creates a tensor over existing memory that `owner` keeps alive, and sets owner->data, bytes and place. Throws
+// ShapeError if the tensor has elements and the pointer is null or misaligned. Throws DeviceError if the device cannot
+// read the pointer. The texts of these errors begin with `call`.
 Tensor adopt(const TensorDesc&, void* data, Place, std::shared_ptr<Storage> owner, const char* call);
 
-// The same memory with another shape. ShapeError if strides cannot express it. Its text begins with `what`.
+// Returns a view of the same memory with another shape. Throws ShapeError if strides cannot express the view. The text
+// of the error begins with `what`.
 Tensor view_as(const Tensor&, std::span<const int64_t> shape, const char* what);
 bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* what, TensorDesc* result);
 
-// Whether an element of one may overlap an element of the other. Exact for views of one array with its strides, such as
-// two slices of channels. If strides differ, true as soon as the byte ranges overlap.
+// Whether the two tensors may share an element. The answer is exact for views of one array that have the strides of
+// this array, such as two slices of channels. If the strides differ, it is true as soon as the byte ranges overlap.
 bool share_memory(const Tensor&, const Tensor&);
 
 }  // namespace minidnn

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds messages and problem texts from values. Uses no iostreams, so the locale does not affect digits.
+// Builds messages and problem texts from values. It uses no iostreams, so that the locale does not affect how numbers
+// print.
 #pragma once
 #include <charconv>
 #include <concepts>
@@ -25,7 +26,7 @@ void append(std::string& text, T value) {
     text.append(digits, end.ptr);
   }
 }
-// A template, so that a string literal does not match this overload and print as an address.
+// This overload is a template. Otherwise a string literal would match it and print as an address.
 template <class T>
   requires std::is_void_v<T>
 void append(std::string& text, T* pointer) {
@@ -40,7 +41,7 @@ template <class... Parts> std::string cat(const Parts&... parts) {
   return text;
 }
 
-// "64, 3, 7, 7" or, with separator "x", "64x3x7x7".
+// Joins values with a separator: "64, 3, 7, 7", or "64x3x7x7" if the separator is "x".
 template <class Sequence> std::string join(const Sequence& values, const char* separator = ", ") {
   std::string text;
   const char* before = "";

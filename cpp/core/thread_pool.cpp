@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool, its division of work into chunks, and the check for interrupts.
+// The thread pool, the division of work into chunks, and the check for Ctrl-C.
 #include "cpp/core/thread_pool.h"
 
 #include <pthread.h>
@@ -23,7 +23,8 @@ namespace minidnn::cpu {
 namespace {
 
 thread_local bool inside_body = false;
-thread_local int most_threads = 0;  // 0: all
+// The most threads that work on calls of this thread; 0 means all.
+thread_local int most_threads = 0;
 
 void relax() {
 #ifdef __x86_64__
@@ -31,10 +32,10 @@ void relax() {
 #endif
 }
 
-// Spin about 20 us before blocking: a wake-up costs as much, and calls come in bursts.
+// How often a thread polls before it blocks, about 20 us in total. A wake-up costs as much, and calls come in bursts.
 constexpr int kSpins = 500;
 
-// Waits until `value` differs from `old` and returns the new value.
+// Waits until the atomic `value` differs from `old`, and returns the new value.
 template <class T> T changed(const std::atomic<T>& value, T old) {
   for (int i = 0; i < kSpins; ++i) {
     if (T now = value.load(std::memory_order_acquire); now != old) return now;
@@ -48,9 +49,9 @@ struct Job {
   int64_t n, grain, chunks;
   detail::Call call;
   void* body;
-  const std::atomic<bool>* stop = nullptr;  // set if a chunk has thrown
-  // Runs chunk i in steps of about 500 us (64 grains; a grain is worth waking a thread, 5 to 10 us), and checks for
-  // Ctrl-C after each step.
+  const std::atomic<bool>* stop = nullptr;  // another thread sets it if a chunk throws an exception
+  // Runs chunk i in steps of 64 grains, and checks for Ctrl-C after each step. A grain is the least work that is worth
+  // another thread (5 to 10 us), so a step takes about 500 us.
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
     const int64_t end = int64_t(__int128(n) * (i + 1) / chunks);
@@ -65,7 +66,7 @@ struct Job {
   }
 };
 
-// Runs one job at a time. A caller that finds the pool busy (with another Python thread's job) works alone instead of
+// Runs one job at a time. If the pool is busy with the job of another Python thread, a caller works alone instead of
 // waiting.
 class Pool {
  public:
@@ -73,7 +74,8 @@ class Pool {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        w.cpu = sched_getcpu();  // a new thread probably runs on this core first
+        // A guess: a new thread probably runs first on the core of the thread that creates it.
+        w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
         thread.detach();
@@ -95,8 +97,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // All chunks are claimed. A worker that claimed one has incremented inside_; a worker that enters from now on sees
-    // that the job is closed.
+    // All chunks are claimed now. A worker that has claimed a chunk has incremented inside_. A worker that comes from
+    // now on sees that the job is closed.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -106,12 +108,12 @@ class Pool {
  private:
   struct Worker {
     pthread_t thread{};
-    std::atomic<int> cpu = -1;  // the core on which it last woke up
+    std::atomic<int> cpu = -1;  // the core on which the worker last woke up
   };
 
-  // Keeps workers off the caller's core. A worker that last ran on that core would be woken there and would wait until
-  // the caller has done all the work: Linux left it there for whole seconds while another core was idle (6.18, 2
-  // cores).
+  // Keeps workers off the caller's core. Otherwise a worker that last ran on that core would be woken there, and would
+  // wait until the caller has done all the work. Linux 6.18 left such a worker there for whole seconds while another
+  // core was idle (observed on a machine with 2 cores).
   void keep_off(int core) {
     for (Worker& w : workers_) {
       if (w.cpu.load(std::memory_order_relaxed) != core) continue;
@@ -125,7 +127,8 @@ class Pool {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
-      ++inside_;  // before the check of open_: the caller waits until inside_ is 0
+      // This precedes the check of open_, because the caller waits until inside_ is 0.
+      ++inside_;
       if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();
     }
@@ -147,9 +150,10 @@ class Pool {
   std::vector<Worker> workers_;
   cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
-  Job job_{};  // written only while no worker is inside an open job
+  // The current job. It is written only while no worker is inside an open job.
+  Job job_{};
   std::atomic<int64_t> next_ = 0;
-  std::atomic<int> may_join_ = 0;  // how many more workers may join the job
+  std::atomic<int> may_join_ = 0;  // the number of workers that may still join the current job
   std::atomic<bool> open_ = false, stop_ = false;
   std::atomic<uint32_t> generation_ = 0;
   std::atomic<int> inside_ = 0;
@@ -159,8 +163,8 @@ class Pool {
 std::atomic<int64_t> the_work_divisor = 1;
 std::atomic<void (*)()> the_interrupt_check = nullptr;
 
-// The pool is leaked on purpose: its threads may outlive static destructors. A forked child has none of these threads,
-// so it creates a new pool.
+// The pool is never destroyed, since its threads may outlive static destructors. A forked child has none of these
+// threads, so it creates a new pool.
 std::atomic<Pool*> the_pool = nullptr;
 std::mutex making;
 
@@ -185,7 +189,8 @@ Pool& pool() {
 
 int thread_count() {
   static const int count = [] {
-    constexpr int kMost = 1024;  // a larger number is taken for a typing error
+    // A larger value of OMP_NUM_THREADS is taken for a typing error.
+    constexpr int kMost = 1024;
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
       if (int n = std::atoi(text); n > 0) return n < kMost ? n : kMost;
     cpu_set_t set;
@@ -222,7 +227,7 @@ int threads_allowed() { return most_threads ? std::min(most_threads, thread_coun
 int64_t chunks_of(int64_t n, int64_t grain) {
   const int threads = threads_allowed();
   if (threads == 1 || inside_body) return 1;
-  // At most four chunks per thread, which balances the load.
+  // At most four chunks per thread. Having more chunks than threads balances the load.
   return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// How pyminidnn chooses an implementation. Every op family uses this mechanism and no other.
-//   Problem  what to compute: shapes, strides, dtypes, attributes. A struct of 64-bit fields; equal bytes share a plan.
-//   Engine   one way to compute it: stateless, const, listed once in its folder's engine list.
-//   Config   the parameters of one engine as text, "tile=128x64;stages=3", so that a tuning file can hold them.
-//   Plan     an engine and a config, ready to run (kernels compiled). Immutable: any thread may run it.
-//   Family<P> ties a problem to its engines: specialised once per family, in F.h.
+// How pyminidnn chooses an implementation. Every family of functions uses this mechanism and no other.
+//   Problem    what a call computes: shapes, strides, dtypes, attributes. A struct of 64-bit fields. Calls whose
+//              problems have equal bytes share a plan.
+//   Engine     one implementation of a family. Stateless and const; its folder's engine list names it once.
+//   Config     a variant of an engine as text, such as "tile=128x64;stages=3", so that a tuning file can hold it.
+//   Plan       an engine and a config, ready to run (kernels compiled). Immutable: any thread may run it.
+//   Family<P>  ties the problem type P to its engines. The header F.h of each family F specialises it.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -28,43 +29,47 @@ namespace minidnn {
 using Config = std::string;
 enum Trait : unsigned { kNondeterministic = 1, kReducedPrecision = 2, kNeedsJit = 4 };
 
-// Specialised for each problem P:
+// Specialised for each problem type P. The members, with those of softmax as examples:
 //   using Args                                          the pointers and scalars of one call
-//   static constexpr const char* name                   "softmax"
-//   static std::string text(const P&)                   "softmax forward f32 4x1000 axis=1"
+//   static constexpr const char* name                   name of the family, "softmax"
+//   static std::string text(const P&)                   problem as text, "softmax forward f32 4x1000 axis=1"
 //   static Args scratch(const P&, Scratch&)             memory to time engines on, instead of the caller's tensors
-//   static const Engines<P>& cpu_engines()              defined in cpp/F/
+//   static const Engines<P>& cpu_engines()              defined in cpp/F/ for the family F
 //   static const Engines<P>& cuda_engines()             defined in cuda/F/engines.cpp
 template <class P> struct Family;
 template <class P> using ArgsOf = typename Family<P>::Args;
 
 template <class P> struct Plan {
   virtual ~Plan() = default;
-  // Enqueues on `stream` and returns: no allocation, no synchronisation, so a CUDA graph can capture it.
+  // Enqueues the work on `stream` and returns. It neither allocates nor synchronises, so a CUDA graph can capture it.
   virtual void run(const ArgsOf<P>& args, void* workspace, Stream stream) const = 0;
 };
 
 template <class P> struct Engine {
   virtual ~Engine() = default;
-  virtual std::string name() const = 0;  // "cuda.softmax.block_per_row": public and stable, written to the tuning file
-  // Increment it when the kernel changes: old tuning lines then no longer match.
+  // The name, such as "cuda.softmax.block_per_row". It is public and stable, and tuning files contain it.
+  virtual std::string name() const = 0;
+  // To be incremented when the kernel changes. Lines of a tuning file with another revision do not apply.
   virtual int revision() const { return 1; }
   virtual unsigned traits() const { return 0; }
-  // Empty if this engine computes P correctly on this device, else one sentence with the reason. Never a judgement of
-  // speed.
+  // Returns "" if this engine computes the problem correctly on this device, else the reason as one sentence. It never
+  // judges speed.
   virtual std::string why_not(const P&, const Device&) const = 0;
-  // Expected microseconds, comparable between engines. Called only for problems for which why_not() is empty.
+  // The expected time in microseconds, comparable between engines. It is called only for problems that the engine can
+  // run (why_not() returns "").
   virtual double estimate_us(const P&, const Device&) const = 0;
-  virtual std::vector<Config> configs(const P&, const Device&) const { return {""}; }  // best guess first
-  // A method of the engine, not of the plan, so that a memory limit is checked before anything is compiled.
+  // All configs for this problem, beginning with the best guess.
+  virtual std::vector<Config> configs(const P&, const Device&) const { return {""}; }
+  // Bytes of workspace that a config needs. It is a method of the engine, not of the plan, so that a memory limit is
+  // checked before anything is compiled.
   virtual size_t workspace_bytes(const P&, const Device&, const Config&) const { return 0; }
   virtual std::unique_ptr<Plan<P>> build(const P&, const Device&, const Config&) const = 0;
-  // Every kernel that build() may need: `python -m pyminidnn compile` compiles them ahead of time.
+  // All kernels that build() may need. `python -m pyminidnn compile` compiles them ahead of time.
   virtual std::vector<KernelSpec> kernels() const { return {}; }
 };
 template <class P> using Engines = std::vector<const Engine<P>*>;
 
-// Makes a plan from a callable, for engines whose run() fits a lambda.
+// Makes a plan from a callable object, for engines whose run() fits in a lambda.
 template <class P, class Run> std::unique_ptr<Plan<P>> make_plan(Run run) {
   struct Callable final : Plan<P> {
     Run run_;
@@ -78,7 +83,7 @@ template <class P> const Engines<P>& engines(Place place) {
   return place.is_cuda ? Family<P>::cuda_engines() : Family<P>::cpu_engines();
 }
 
-// An engine and a config, with the plan made from them and what a call needs to know about it.
+// An engine, a config, the plan made from them, and what a call needs to know about the plan.
 template <class P> struct SelectedPlan {
   const Engine<P>* engine = nullptr;
   Config config;
@@ -87,8 +92,9 @@ template <class P> struct SelectedPlan {
   std::shared_ptr<const Plan<P>> plan;
 };
 
-// The syntax of `algo`: empty selects all engines, "cuda.conv.direct" one engine, "direct" all engines whose name ends
-// in ".direct". A config may follow: "simt:tile=64x64;split=2".
+// The syntax of the argument `algo`. The empty text selects all engines, "cuda.conv.direct" selects one engine, and
+// "direct" selects all engines whose name ends in ".direct". A config may follow after a colon:
+// "simt:tile=64x64;split=2".
 inline std::string engine_of(const std::string& algo) { return algo.substr(0, algo.find(':')); }
 inline bool names_config(const std::string& algo) { return algo.find(':') != std::string::npos; }
 inline bool names_engine(const std::string& algo, const std::string& name) {
@@ -96,8 +102,8 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// Fills in the configs of `e` whose workspace the handle allows, or only the one that `algo` names. If there is none,
-// line.why_not gets the reason.
+// Writes to `line` the configs of the engine `e` whose workspace the handle allows. If `algo` names a config, only this
+// config is considered. If no config remains, line.why_not gets the reason.
 template <class P>
 void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::string& algo, EngineReport& line) {
   std::vector<Config> all = e.configs(p, h.device());
@@ -122,7 +128,8 @@ void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::st
                        bytes_text(double(h.options().max_workspace)));
 }
 
-// A report with every engine, in registry order: its estimate, or the reason why it is excluded.
+// A report on every engine of a family, in the order of the engine list: its estimated time, or the reason why it is
+// excluded.
 template <class P> Report evaluate_engines(const P& p, const Handle& h, const std::string& only) {
   Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
   for (const Engine<P>* e : engines<P>(h.place())) {
@@ -142,17 +149,19 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
   return report;
 }
 
-// Builds the plan of a line of `report` with one of its configs.
+// Builds the plan for one line of `report`, which stands for an engine, and for one of its configs.
 template <class P>
 SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
                             const Config& config) {
-  const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];  // both are in registry order
+  // The report and the list of engines have the same order.
+  const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];
   const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
   return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};
 }
 
-// The restrictions of a call in addition to its problem, as part of a tuning record's key: calls without a restriction
-// should not use what find() chose under it. "" if there are none.
+// The restrictions of a call in addition to its problem (algo, deterministic, max_workspace, threads), as text. The
+// text is a part of the key of a tuning record: calls without a restriction should not use what find() chose under it.
+// "" if there are no restrictions.
 inline std::string restrictions_text(const HandleOptions& o, const std::string& algo) {
   std::string text;
   if (!algo.empty()) text += cat(" algo=", algo);
@@ -162,7 +171,8 @@ inline std::string restrictions_text(const HandleOptions& o, const std::string& 
   return text;
 }
 
-// The tuning record for these restrictions, else the record without restrictions. None if `algo` names the config.
+// The tuning record for the problem with these restrictions, else the record for the problem without restrictions.
+// Empty if there is no record, or if `algo` names the config.
 template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h, const std::string& algo) {
   if (names_config(algo)) return {};
   const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
@@ -171,7 +181,7 @@ template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h,
   return tuning().recall(h.device(), text);
 }
 
-// Times every config of every engine that can run `p`, on separate scratch memory, and writes the medians to the
+// Times every config of every engine that can run `p`, on separate scratch memory, and writes the median times to the
 // report.
 template <class P> void measure(const P& p, Handle& h, Report& report) {
   Scratch scratch(h.place(), h.stream());
@@ -197,9 +207,9 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
   }
 }
 
-// For an engine that contains plans of another family (a convolution's matmul): chooses the engine with the lowest
-// estimate on the device. Ignores plan caches and tuning records. Considers only deterministic engines, so that the
-// containing engine stays deterministic. choose_on() does not build the plan.
+// For an engine that contains plans of another family, such as a convolution that contains a matmul. Chooses the engine
+// with the lowest estimate on the device. Ignores plan caches and tuning records. Considers only deterministic engines,
+// so that the containing engine is deterministic, too. plan_on() builds the plan, choose_on() does not.
 template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
@@ -221,7 +231,7 @@ template <class P> SelectedPlan<P> plan_on(const Device& d, const P& p) {
   return choice;
 }
 
-// The plans of one problem type that a handle keeps. New plans replace the least recently used ones.
+// The plans that a handle keeps for one problem type. New plans replace the least recently used ones.
 template <class P> class PlanCache final : public HandleCache {
   struct Key {
     P problem;
@@ -258,14 +268,16 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;        // the value of insertions_ when it was last found
-    std::atomic<uint64_t> generation;  // the generation of tuning records with which it was last compared
+    std::atomic<uint64_t> used;  // the value of insertions_ when the plan was last found
+    // The generation of the tuning records when the plan was last compared with them.
+    std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
-  // Null if there is no plan. `stale` means that find() has measured something since, perhaps this problem.
+  // Returns null if there is no plan. `stale` is set if find() has measured something since the plan was last compared
+  // with the tuning records; it may have measured this problem.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
@@ -284,7 +296,8 @@ template <class P> class PlanCache final : public HandleCache {
   }
   void put(const P& p, const std::string& algo, std::shared_ptr<const SelectedPlan<P>> choice, uint64_t generation,
            size_t most) {
-    std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;  // destroyed after the lock is released
+    // The plans in `dropped` are destroyed after the lock is released.
+    std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;
     std::unique_lock lock(mutex);
     if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
       dropped.push_back(std::exchange(it->second.choice, std::move(choice)));
@@ -296,7 +309,7 @@ template <class P> class PlanCache final : public HandleCache {
   }
 
  private:
-  // Removes the `count` least recently used plans.
+  // Removes the `count` least recently used plans from the cache.
   void drop_unused(size_t count, std::vector<std::shared_ptr<const SelectedPlan<P>>>& dropped) {
     using Iterator = decltype(choices_.begin());
     std::vector<Iterator> all;
@@ -314,7 +327,8 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// The complete dispatch: plan cache -> tuning file -> lowest estimate; or lowest measured time during find().
+// Chooses the plan for a problem: from the plan cache, else by the tuning file, else the engine with the lowest
+// estimate. During find() it chooses the engine and config with the lowest measured time.
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
@@ -354,9 +368,9 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   return choice;
 }
 
-// Finds a plan and runs it with workspace from the allocator. Every op ends in this call.
+// Finds a plan and runs it with workspace from the allocator. Every public function that computes ends in this call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // also applies to measurements
+  const cpu::ThreadLimit limit(h.options().threads);  // limits the threads of the measurements of find(), too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);

@@ -1,19 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of a family's engines on one device. F/engines.cpp names the classes, one line per engine:
+// The list of the engines of one family on one device. The file F/engines.cpp of the family F names their classes, one
+// per line:
 //   namespace cuda::softmax {
 //   using List = EngineList<SoftmaxProblem,
 //       struct PersistentRows,  // defined in persistent_rows.cpp
 //       struct StridedAxis>;
 //   }
-// The file of an engine ends with an instantiation of its object:
+// The file that defines an engine ends with an instantiation of the engine's object:
 //   template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cuda::softmax::PersistentRows>();
-// Without this line, the program does not link. Files of engines include engine_object.h, which defines the template.
+// Without this line, the program does not link. Files that define engines include engine_object.h, which defines the
+// template engine_object.
 #pragma once
 #include "cpp/engine/engine.h"
 
 namespace minidnn {
 
-// The only object of the class E.
+// Returns the only object of the engine class E.
 template <class P, class E> const Engine<P>& engine_object();
 
 template <class P, class... E> struct EngineList {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Included by the files that define engines; see engine_list.h. It is separate, because the lists must not see this
-// definition: their engines are incomplete types.
+// The definition of engine_object(), which engine_list.h declares. Only files that define engines include this header.
+// Files that list engines must not see the definition, because the engines are incomplete types there.
 #pragma once
 #include "cpp/engine/engine_list.h"
 

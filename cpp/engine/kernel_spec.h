@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Identifies a CUDA kernel to be compiled. Plain data: engines and the manifest name kernels by it, and
-// cuda/runtime/kernel_cache compiles it to a cubin.
+// The specification of a CUDA kernel to be compiled. It is plain data: engines and the manifest (the list of all
+// kernels) name a kernel by it, and cuda/runtime/kernel_cache compiles it to a cubin.
 #pragma once
 #include <string>
 #include <vector>
@@ -8,11 +8,15 @@
 namespace minidnn {
 
 struct KernelSpec {
-  std::string file;                    // "cuda/softmax/generic.cu", relative to the source root
-  std::string kernel;                  // the instantiation, "minidnn::softmax_forward<minidnn::float16>"
-  std::string generated{};             // source inserted after the #include of `file`; only for fused functors
-  std::vector<std::string> options{};  // additional NVRTC options; usually none
-  int min_arch = 80;                   // 90 means sm_90a only: no other generation has wgmma
+  // The source file of the kernel, such as "cuda/softmax/generic.cu", relative to the source root.
+  std::string file;
+  // The instantiation of the kernel, such as "minidnn::softmax_forward<minidnn::float16>".
+  std::string kernel;
+  // Generated source that is inserted after the #include of `file`. Only fused functors need it.
+  std::string generated{};
+  std::vector<std::string> options{};  // additional compiler options for NVRTC; usually none
+  // The lowest architecture, such as 80 for sm_80. 90 means sm_90a only, because no other generation has wgmma.
+  int min_arch = 80;
   bool operator==(const KernelSpec&) const = default;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the functions of all families: the options of a call, and checks of operands and outputs whose messages
-// name the call. Each check returns or throws.
+// Shared by the public functions of all families: the options of a call, and checks of operands and outputs. The
+// messages of the checks name the called function. Each check returns or throws.
 #pragma once
 #include <optional>
 
@@ -9,11 +9,13 @@
 
 namespace minidnn {
 
-// The last keyword arguments of every public function.
+// The last keyword arguments of every public function in Python.
 struct Call {
-  std::string algo;           // an engine's name, or its last part ("direct"); empty: the library chooses
-  std::optional<Tensor> out;  // the result is written to it instead of to a new tensor
-  HandlePtr handle;           // null: the current handle
+  // The name of an engine, or its last part, such as "direct". If it is empty, the library chooses.
+  std::string algo;
+  // The tensor to which the result is written. If it is empty, a new tensor is made.
+  std::optional<Tensor> out;
+  HandlePtr handle;  // the handle of the call; if null, the current handle is used
 };
 
 struct Operand {
@@ -21,25 +23,28 @@ struct Operand {
   const Tensor& tensor;
 };
 
-// Returns the handle that the call runs on. Throws unless every operand is on its device and all have one floating
-// dtype.
+// Returns the handle on which the call runs. Throws unless every operand is on the handle's device, and all operands
+// have the same floating dtype.
 Handle& check_operands(const char* call, const Call&, std::initializer_list<Operand>);
 void check_rank(const char* call, const Operand&, int64_t least, int64_t most);
-// `axis` as a non-negative dimension; a negative `axis` counts from the end. ShapeError if it is out of range.
+// Returns `axis` as a non-negative number. A negative `axis` counts from the end. Throws ShapeError if it is out of
+// range.
 int64_t checked_axis(const char* call, const Operand&, int64_t axis);
 void check_shape(const char* call, const Operand&, std::span<const int64_t> wanted, const char* why);
 
-// Returns call.out if given, after checking that it has the shape and dtype of `want` and can be written; else a new
-// tensor. `out` must not share memory with `inputs`. It may be exactly one of `in_place`, element for element.
+// Returns the tensor for a result. If `out` is given, this is `out`, after checks that it has the shape and dtype of
+// `want` and can be written; else it is a new tensor. `out` must not share memory with `inputs`. It may be the same
+// tensor as one of `in_place`, element for element.
 Tensor output(const char* call, const char* name, const std::optional<Tensor>& out, const TensorDesc& want,
               const Handle&, std::initializer_list<Operand> inputs, std::initializer_list<Operand> in_place = {});
 
-// The dtype of a product: float32 if the operands have 16 bits and `out` is float32, else the operands' dtype.
+// The dtype of the result of a matrix product: float32 if the operands have 16 bits and `out` is float32, else the
+// dtype of the operands.
 DType product_dtype(DType operands, const std::optional<Tensor>& out);
-// The largest power of two, at most 16, that divides all these addresses, in bytes. Always 16 on the CPU, whose engines
-// do not use it.
+// The largest power of two, at most 16, that divides all these addresses, in bytes. On the CPU the result is always 16,
+// because the CPU engines do not use it.
 int64_t alignment_of(const Handle&, std::initializer_list<const void*>);
-// Calls f(Type<T>, Type<Y>) for the dtypes of the operands and of their product.
+// Calls f(Type<T>, Type<Y>), where T is the type of the operands of a matrix product, and Y the type of its result.
 template <class F> void with_product_types(DType operands, DType result, F&& f) {
   with_floating(operands, [&](auto type) {
     if constexpr (sizeof(typename decltype(type)::type) == 2) {
@@ -49,11 +54,11 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// " out=4x5:s1,4" if the output's strides differ from those that the library would choose for `like`; for problem
-// texts.
+// Text for problem texts, such as " out=4x5:s1,4". It is "" if the output has the strides that the library would choose
+// for a result like `like`.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
-// "softmax forward f32": the first words of every problem text.
+// The first words of every problem text, such as "softmax forward f32".
 inline std::string head_text(const char* family, const char* direction, DType dtype) {
   return cat(family, " ", direction, " ", short_name(dtype));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Every family by name, with public facts about its engines: for engines(), the documentation of engines and the kernel
-// manifest.
+// A registry of all families by name, with public facts about their engines. The function engines() in Python, the
+// documentation of engines, and the manifest of kernels use it.
 #pragma once
 #include <functional>
 
@@ -25,7 +25,7 @@ inline std::vector<FamilyInfo>& families() {
   return all;
 }
 
-// Called by bind_F() for each problem type of the family.
+// bind_F() of the family F calls this for each problem type of the family.
 template <class P> void register_family() {
   families().push_back({Family<P>::name,
                         [](bool cuda) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Choices by report, nested dry runs, and the log.
+// Implements report.h: choices from a report, nested dry runs, and the log.
 #include "cpp/engine/report.h"
 
 #include <algorithm>
@@ -83,7 +83,8 @@ void log_call(const Report& report, const std::string& engine, const std::string
       line += cat("pyminidnn:   not ", e.name, ": ",
                   e.why_not.empty() ? cat("estimated ", e.estimate_us, " us") : e.why_not, "\n");
     }
-  std::fputs(line.c_str(), stderr);  // a single write, so that lines of several threads do not mix
+  // The lines are written by a single call, so that lines of several threads do not mix.
+  std::fputs(line.c_str(), stderr);
 }
 
 }  // namespace minidnn

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common scale of estimates: the larger of arithmetic time and memory time, plus the time of a launch.
+// The common scale on which all engines estimate their time: the larger of arithmetic time and memory time, plus the
+// time of a launch.
 #pragma once
 #include <algorithm>
 
@@ -8,13 +9,15 @@
 
 namespace minidnn {
 
-// `efficiency` is the fraction of the device's rates that the engine reaches, by measurement or by a stated guess.
+// `efficiency` is the fraction of the device's rates (flop/s and bandwidth) that the engine reaches. It is measured, or
+// a stated guess.
 inline double roofline_us(double flop, double bytes, const Device& d, double efficiency) {
   double launch_us = d.place.is_cuda ? 3 : 0.5;
   return launch_us + std::max(flop / (d.fp32_gflop_s * 1e3), bytes / (d.copy_gb_s * 1e3)) / efficiency;
 }
 
-// The factor by which work grows if it is done in whole units and the last unit is only partly used.
+// The factor by which work grows if it is done in whole units. `used` is the work that is needed; the last unit may be
+// used only partly.
 inline double wasted(int64_t used, int64_t unit) { return double(ceil_div(used, unit) * unit) / double(used); }
 
 }  // namespace minidnn

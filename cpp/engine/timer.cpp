@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Timing of one plan, and scratch tensors.
+// Times a plan, and allocates scratch tensors.
 #include "cpp/engine/timer.h"
 
 #include <algorithm>
@@ -23,8 +23,8 @@ double once_us(const Handle& h, const std::function<void()>& before, const std::
 double median_us(const Handle& h, const std::function<void()>& before, const std::function<void()>& run) {
   constexpr double kBudgetUs = 50e3;
   constexpr size_t kMostSamples = 21;
-  // The first run may load a module or touch memory for the first time. It counts only if further runs would take too
-  // long.
+  // The first run may load a module or touch memory for the first time. Its time counts only if further runs would take
+  // too long.
   const double cold = once_us(h, before, run);
   if (cold > 10 * kBudgetUs) return cold;
   const double first = once_us(h, before, run);
@@ -42,7 +42,8 @@ void* Scratch::tensor(const TensorDesc& d) {
   Extent e = extent(d);
   size_t size = itemsize(d.dtype);
   std::shared_ptr<Storage> storage = bytes(size_t(e.end - e.begin) * size);
-  // 0x3c repeated is 1.06 in float16, 0.011 in float32 and bfloat16, 1.5e-18 in float64: ordinary numbers in each.
+  // The byte 0x3c, repeated, is 1.06 in float16, 0.011 in float32 and bfloat16, and 1.5e-18 in float64. These are
+  // ordinary numbers, neither zero nor subnormal.
   memory_of(place_).fill(storage->data, 0x3c, storage->bytes, stream_);
   return static_cast<char*>(storage->data) - e.begin * int64_t(size);
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times a plan for find(), and provides the memory on which it is timed.
+// Times a plan for find(), and allocates the memory on which the plan is timed.
 #pragma once
 #include <functional>
 #include <memory>
@@ -9,18 +9,20 @@
 
 namespace minidnn {
 
-// The median time of one run in microseconds: warm-up runs, then samples for about 50 ms at most. `before` is called
-// before each run; on a GPU it should evict the L2 cache and take long enough for the host to enqueue the run. Waits
-// for the stream.
+// The median time of one run in microseconds. Warm-up runs precede the samples, which take about 50 ms at most.
+// `before` is called before each run. On a GPU, `before` should evict the L2 cache, and take long enough for the host
+// to enqueue the run. The function waits for the stream.
 double median_us(const Handle&, const std::function<void()>& before, const std::function<void()>& run);
 
-// Allocates tensors that live as long as the Scratch. They are filled with small values: not with zeros, which run
-// faster than real data, and not with NaN.
+// Allocates tensors for timing, which live as long as the Scratch object. They are filled with small values: not with
+// zeros, which run faster than real data, and not with NaN.
 class Scratch {
  public:
   Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}
-  void* tensor(const TensorDesc&);  // covers everything that the strides reach; null if there are no elements
-  // Null if the problem does not have this tensor; its description then has no dimensions.
+  // Allocates all memory that the strides reach. Returns null if the tensor has no elements.
+  void* tensor(const TensorDesc&);
+  // Returns null if the problem does not have this optional tensor. The description of the tensor then has no
+  // dimensions.
   void* optional(const TensorDesc& d) { return d.rank ? tensor(d) : nullptr; }
   std::shared_ptr<Storage> bytes(size_t);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuning file: reading, appending and replacing records, with other processes doing the same.
+// The tuning file: reads, appends and replaces records while other processes do the same.
 #include "cpp/engine/tuning.h"
 
 #include <fcntl.h>
@@ -25,7 +25,7 @@ using Key = std::pair<std::string, std::string>;
 
 class File {
  public:
-  // Without O_NONBLOCK, opening a FIFO would block until its other end is opened.
+  // If the path names a FIFO, open() without O_NONBLOCK would block until another process opens the other end.
   File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600)) {}
   ~File() {
     if (fd_ >= 0) close(fd_);
@@ -38,7 +38,8 @@ class File {
   const int fd_;
 };
 
-// "", or why the file must not be trusted: its records choose what code runs, with which configuration.
+// Returns why the file must not be trusted, or "". The file must be trusted, because its records choose which engine
+// runs and with which config.
 std::string why_not_ours(const File& file) {
   struct stat info{};
   if (fstat(file.fd(), &info) != 0) return std::strerror(errno);
@@ -61,7 +62,7 @@ template <class T> bool parse_number(const std::string& text, T& value) {
   return error == std::errc() && end == text.data() + text.size();
 }
 
-// Names that engines had before version 0.1.0, and their names now.
+// The names that engines had before version 0.1.0, and their current names.
 constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cpu.activation.dense", "cpu.activation.vectorized"},
     {"cpu.conv.filter_taps", "cpu.conv.small_channel_filter"},
@@ -132,8 +133,8 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
 };
 
-// The beginnings that texts of problems had before version 0.1.0, and their beginnings now. The first one that fits
-// counts.
+// The beginnings that problem texts had before version 0.1.0, and their current beginnings. The first entry that
+// matches is applied.
 constexpr std::pair<std::string_view, std::string_view> kRenamedProblems[]{
     {"norm layer_", "layer_norm layer_"},
     {"norm rms_", "layer_norm rms_"},
@@ -180,7 +181,8 @@ template <class F> void each_line(const std::string& text, F&& f) {
   }
 }
 
-// Appends `bytes`. Returns "", or the error; in that case the file is truncated to its previous length, if possible.
+// Appends `bytes` to the file. Returns "", or the text of the error. After an error the file is truncated to its
+// previous length, if possible.
 std::string write_all(const File& file, const std::string& bytes) {
   struct stat before{};
   fstat(file.fd(), &before);
@@ -242,8 +244,9 @@ std::string Tuning::why_not_kept() const {
   return "";
 }
 
-// Other processes write the same file. A new record is appended by one write under a lock. To replace a record, a copy
-// of the file without the old line is written and then renamed: readers see either the old file or the new one.
+// Other processes may write the same file. A new record is appended by one write under a file lock. To replace a
+// record, this function writes a copy of the file without the old line, and renames the copy: readers see either the
+// old file or the new one.
 std::string Tuning::write(const Key& key, const TuningLine& record, bool replaces) const {
   const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
   if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);
@@ -252,7 +255,8 @@ std::string Tuning::write(const Key& key, const TuningLine& record, bool replace
   if (const std::string why = why_not_ours(file); !why.empty()) return why;
   const std::string line = text_of(key, record);
   if (!replaces) {
-    // The last line may lack its newline, after a full disk or a killed process: start a new line.
+    // After a full disk or a killed process, the last line may lack its newline. The record must then begin with a
+    // newline.
     char last = '\n';
     const off_t size = lseek(file.fd(), 0, SEEK_END);
     if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
@@ -272,7 +276,8 @@ std::string Tuning::write(const Key& key, const TuningLine& record, bool replace
   return why;
 }
 
-// fork() waits for the mutex; otherwise a child could inherit it locked by a thread that does not exist in the child.
+// fork() waits for the mutex. Otherwise a child could inherit the mutex locked by a thread that does not exist in the
+// child.
 Tuning& tuning() {
   static Tuning& all = *new Tuning([] {
     std::string folder = cuda::cache_folder();

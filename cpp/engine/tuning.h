@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The measurements of find(), kept in a text file with one line per device, problem and restrictions of the call:
-//   device <tab> problem and restrictions <tab> engine <tab> revision <tab> config <tab> microseconds, for example
-//   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.block_per_row <tab> 1 <tab> <tab>
-//   3.2
+// The measurements of find(), kept in a text file. A line is a record for one device, one problem, and the restrictions
+// of the call:
+//   device <tab> problem and restrictions <tab> engine <tab> revision <tab> config <tab> microseconds
+// For example, with an empty config:
+//   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.block_per_row <tab> 1
+//       <tab> <tab> 3.2
 #pragma once
 #include <atomic>
 #include <map>
@@ -23,19 +25,21 @@ struct TuningLine {
 
 class Tuning {
  public:
-  // An empty name keeps records in memory only. A file that is not regular, belongs to another user or is writable by
-  // others is neither read nor written. Lines that are not valid records are ignored.
+  // If `file` is empty, records are kept in memory only. A file that is not regular, belongs to another user, or is
+  // writable by others is neither read nor written. Lines that are not valid records are ignored.
   explicit Tuning(std::string file);
 
-  // A key is the problem's text followed by the call's restrictions_text().
+  // Finds a record. A key is the text of the problem followed by the text of the call's restrictions
+  // (restrictions_text()).
   std::optional<TuningLine> recall(const Device&, const std::string& key) const;
-  // Replaces the record of that key. Returns "", or why the file could not be written; the record is then in memory
-  // only.
+  // Adds the record for `key`, or replaces it. Returns "", or why the file could not be written; the record is then
+  // kept in memory only.
   std::string remember(const Device&, const std::string& key, const EngineReport&);
 
-  // Incremented by each remember(). A plan chosen at an earlier generation may disagree with the records.
+  // A number that each remember() increments. A plan that was chosen at an earlier generation may disagree with the
+  // records.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  // "", or why remember() keeps records in memory only.
+  // Returns why remember() keeps records in memory only, or "" if it writes them to the file.
   std::string why_not_kept() const;
 
  private:
@@ -50,6 +54,7 @@ class Tuning {
   Lines lines_;
 };
 
-Tuning& tuning();  // the process's records, from the cache folder
+// The tuning records of this process, which are read from the file in the cache folder.
+Tuning& tuning();
 
 }  // namespace minidnn

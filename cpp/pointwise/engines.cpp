@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of pointwise.
+// The list of the CPU engines of pointwise.
 #include "cpp/engine/engine_list.h"
 #include "cpp/pointwise/pointwise.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise functions of one to three tensors, with broadcasting. The functions: pointwise_math.h.
+// Elementwise functions of one to three tensors, with broadcasting. pointwise_math.h lists the functions.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/pointwise/pointwise_math.h"
@@ -18,21 +18,24 @@ template <> struct Family<PointwiseProblem> {
 struct PointwiseInfo {
   const char* name;
   PointwiseGroup group;
-  int operands;  // kRealOperands ...
+  int operands;  // the dtypes of the operands, a mask such as kRealOperands
 };
 const PointwiseInfo& info(Pointwise);
-Pointwise pointwise_from(const std::string& name, const char* call);  // ShapeError lists the functions
-bool accepts(Pointwise, DType);  // of its operands; for `where`, of the second and third
+// Finds a function by its name. Throws ShapeError if there is no function of this name.
+Pointwise pointwise_from(const std::string& name, const char* call);
+// Whether the function accepts operands of this dtype. For `where`, the dtype is that of the second and third operands.
+bool accepts(Pointwise, DType);
 int arity(PointwiseGroup);
 bool gives_bool(PointwiseGroup);
 std::vector<std::string> pointwise_names();
 
-// op(a, b, c), broadcast as in NumPy; b and c only if the function takes them. The operands have one dtype, except that
-// the first operand of `where` is bool. `out` may be an operand that has its shape and item size.
+// Returns op(a, b, c), broadcast as in NumPy. `b` and `c` are given only if the function takes them. All operands have
+// one dtype, except that the first operand of `where` is bool. call.out may be an operand, if it has the operand's
+// shape and an element size equal to the operand's.
 Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, const std::optional<Tensor>& c,
                  const Call& call);
 
-// The dtype that decides how elements are computed: that of the operands; for `where`, that of the second.
+// The dtype that decides how elements are computed: the dtype of the first operand, but for `where` that of the second.
 DType pointwise_dtype(const PointwiseProblem&);
 PointwiseIndexing indexing_of(const PointwiseProblem&);
 double pointwise_bytes(const PointwiseProblem&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise functions of one, two or three tensors. Each is one line of the list below, which g++ and NVRTC both
-// read; the CPU engines and the CUDA kernels are loops around it.
+// Elementwise functions of one, two or three tensors. Each function is one line of the list MINIDNN_POINTWISE below,
+// which g++ and NVRTC both read. The CPU engines and the CUDA kernels are loops around these functions.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/fast_divmod.h"
@@ -9,17 +9,19 @@
 
 namespace minidnn {
 
-// Groups of functions that are compiled together, since their operands, results and costs are of the same kind.
-//   unary, binary, ternary  one to three operands; the result has their dtype
-//   maths1, maths2          one and two operands, and some tens of instructions per element; the result has their dtype
-//   test1, test2            one and two operands; the result is bool
-//   select                  the first operand is bool; the result has the others' dtype
+// Groups of functions that are compiled together. The functions of a group have operands, results and costs of the same
+// kind.
+//   unary, binary, ternary  one, two or three operands; the result has their dtype
+//   maths1, maths2          one or two operands; tens of instructions per element; the result has their dtype
+//   test1, test2            one or two operands; the result is bool
+//   select                  the first operand is bool; the result has the dtype of the other two operands
 enum class PointwiseGroup : int64_t { unary, maths1, test1, binary, maths2, test2, ternary, select };
 
-// Masks of the dtypes that an operand may have.
+// Masks of the dtypes that operands may have: 1 for floating dtypes, 2 for integers, 4 for bool, and their sums.
 constexpr int kRealOperands = 1, kIntegerOperands = 2, kNumberOperands = 3, kBitOperands = 6, kAnyOperands = 7;
 
-// Name, group, operand dtypes, formula of a, b and c; their type A is float, double, int32_t or int64_t.
+// The list of functions: name, group, dtypes of the operands, and formula. The operands in a formula are a, b and c.
+// Their type A is float, double, int32_t or int64_t.
 #define MINIDNN_POINTWISE(F)                                              \
   F(neg, unary, kNumberOperands, negative(a))                             \
   F(abs, unary, kNumberOperands, absolute(a))                             \
@@ -98,7 +100,8 @@ enum class Pointwise : int64_t {
 
 namespace elements {
 
-// Integers wrap around; int8 and uint8 wrap when they are stored.
+// Integers wrap around on overflow: they are computed as unsigned numbers. int8 and uint8 are computed as int32_t, and
+// wrap when they are stored.
 template <class A> struct UnsignedOf {
   using type = A;
 };
@@ -119,7 +122,7 @@ template <class A> MINIDNN_HD A negative(A a) { return minus(A(0), a); }
 MINIDNN_HD float absolute(float a) { return maths::abs(a); }
 MINIDNN_HD double absolute(double a) { return maths::abs(a); }
 template <class A> MINIDNN_HD A absolute(A a) { return a < A(0) ? negative(a) : a; }
-// NaN if either operand is NaN.
+// The larger and the smaller of two numbers; NaN if either is NaN.
 template <class A> MINIDNN_HD A larger(A a, A b) { return a < b || b != b ? b : a; }
 template <class A> MINIDNN_HD A smaller(A a, A b) { return b < a || b != b ? b : a; }
 
@@ -167,7 +170,8 @@ MINIDNN_HD float error_function(float a) { return ::erff(a); }
 MINIDNN_HD double error_function(double a) { return ::erf(a); }
 MINIDNN_HD float power(float a, float b) { return ::powf(a, b); }
 MINIDNN_HD double power(double a, double b) { return ::pow(a, b); }
-// Integers: by repeated squaring, and a negative b gives the quotient 1 / a^-b without its fraction; 0 if a is 0.
+// a^b for integers, by repeated squaring. For a negative b the result is 1 / a^-b without its fraction; it is 0 if a is
+// 0.
 template <class A> MINIDNN_HD A power(A a, A b) {
   if (b < A(0)) return a == A(1) ? A(1) : a == A(-1) ? (b % 2 == 0 ? A(1) : A(-1)) : A(0);
   A result = 1;
@@ -178,23 +182,24 @@ template <class A> MINIDNN_HD A power(A a, A b) {
   return result;
 }
 
-// The rest of the division, with the sign of a.
+// The remainder of the truncated division a / b. It has the sign of a.
 MINIDNN_HD float rest(float a, float b) { return ::fmodf(a, b); }
 MINIDNN_HD double rest(double a, double b) { return ::fmod(a, b); }
 
-// a - b floor(a / b): has the sign of b, as in Python. For integers, a remainder by zero is 0.
+// a - b floor(a / b), which has the sign of b, as in Python. For integers, the result is 0 if b is 0.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
 MINIDNN_HD double remainder(double a, double b) { return of_sign(rest(a, b), b); }
 template <class A> MINIDNN_HD A remainder(A a, A b) {
-  if (b == A(0) || b == A(-1)) return A(0);  // dividing the least number by -1 traps
+  // On the CPU, the division of the least integer by -1 would trap.
+  if (b == A(0) || b == A(-1)) return A(0);
   A r = a % b;
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
 
-// floor(a / b), of the exact quotient. a minus the rest of the division is a multiple of b, up to rounding. For integers,
-// a quotient by zero is 0.
+// Computes floor(a / b) from the exact quotient, not from the rounded one: a - rest(a, b) is a multiple of b, up to
+// rounding. For integers, floor_quotient() gives 0 if b is 0.
 template <class A> MINIDNN_HD A floor_of_quotient(A a, A b) {
   if (b == A(0)) return a / b;
   const A r = rest(a, b);
@@ -206,19 +211,21 @@ MINIDNN_HD float floor_quotient(float a, float b) { return floor_of_quotient(a, 
 MINIDNN_HD double floor_quotient(double a, double b) { return floor_of_quotient(a, b); }
 template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
   if (b == A(0)) return A(0);
-  if (b == A(-1)) return negative(a);  // dividing the least number by -1 traps
+  // On the CPU, the division of the least integer by -1 would trap.
+  if (b == A(-1)) return negative(a);
   const A quotient = a / b;
   return a % b != A(0) && (a < A(0)) != (b < A(0)) ? quotient - A(1) : quotient;
 }
 
-// log(e^a + e^b), without overflow.
+// log(e^a + e^b), computed without overflow of e^a or e^b.
 template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   const A largest = larger(a, b);
-  if (largest - largest != A(0)) return largest;  // NaN or infinite
+  if (largest - largest != A(0)) return largest;  // the larger operand is infinite, or an operand is NaN
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
-// Shifts of the bits. A shift by the width of A or more leaves the sign only; a negative one counts as such.
+// Shifts of the bits of a by b places. If b is negative, or at least the number of bits of the type A, the left shift
+// gives 0, and the right shift gives 0 or -1 by the sign of a.
 template <class A> MINIDNN_HD A shifted_left(A a, A b) {
   return b < A(0) || b >= A(8 * sizeof(A)) ? A(0) : A(Unsigned<A>(a) << b);
 }
@@ -242,8 +249,8 @@ template <Pointwise op> struct PointwiseOp;
 MINIDNN_POINTWISE(MINIDNN_DEFINE)
 #undef MINIDNN_DEFINE
 
-// The type in which elements are computed: float for floating dtypes of at most 32 bits, int32_t for integers of at
-// most 32 bits and for bool.
+// The C++ type in which elements of type T are computed: double and int64_t for themselves, float for other floating
+// dtypes, int32_t for other integers and for bool.
 template <class T> struct PointwiseTypeOf {
   using type = int32_t;
   static constexpr int operand = 2;
@@ -272,7 +279,7 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// Calls f(PointwiseName<op>{}) if op belongs to the group and accepts operands of type T.
+// Calls f(PointwiseName<op>{}) if `op` belongs to the group and accepts operands of type T; else does nothing.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -287,7 +294,9 @@ template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise
 
 struct PointwiseProblem {
   Pointwise op{};
-  TensorDesc a, b, c, out;  // all of one shape: broadcast dimensions have stride zero. Unused b and c are empty.
+  // All tensors have the shape of the result: broadcast dimensions have stride zero. If the function does not take b or
+  // c, its description is empty.
+  TensorDesc a, b, c, out;
 };
 
 struct PointwiseArgs {
@@ -297,24 +306,27 @@ struct PointwiseArgs {
   void* out = nullptr;
 };
 
-// How the index of an operand's element follows from i, the index of the result's element in the order of the result's
-// memory.
+// How an operand is indexed. Let i be the index of an element of the result in the order of the result's memory. Access
+// tells how the index of the operand's element follows from i.
 enum class Access : int64_t {
-  dense,     // index i
-  periodic,  // index (i / inner % length) * stride: a scalar, or a vector along any dimension
-  strided,   // from the coordinates of i
+  // The operand has the element order of the result: its index is i.
+  dense,
+  // The index is (i / inner % length) * stride, for a scalar, or a vector along any dimension.
+  periodic,
+  // The operand has any strides: its index is computed from the coordinates of i.
+  strided,
 };
 struct PointwiseAccess {
   Access kind{};
   int64_t inner = 1, length = 1, stride = 0;
-  int64_t strides[kMaxRank]{};  // of the dimensions of PointwiseIndexing
+  int64_t strides[kMaxRank]{};  // the operand's strides along the dimensions of PointwiseIndexing
 };
-// A problem with its dimensions in the order of the result's memory; neighbouring dimensions are joined where all
-// operands allow it.
+// The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined into one where
+// the strides of all operands allow it.
 struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
-  PointwiseAccess a, b, c, out;  // out is dense or strided
+  PointwiseAccess a, b, c, out;  // the access of `out` is dense or strided, never periodic
 
   MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
     if (x.kind == Access::dense) return i;

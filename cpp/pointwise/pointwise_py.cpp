@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python bindings of pointwise functions.
+// Python bindings of the pointwise functions.
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cpp/pointwise/pointwise.h"

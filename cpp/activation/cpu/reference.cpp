@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.activation.reference: the shared maths in a plain loop, any strides, threaded.
+// cpu.activation.reference: the formulas of activation_math.h in a plain, threaded loop over tensors with any strides.
 #include "cpp/activation/activation.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
@@ -8,11 +8,12 @@ namespace minidnn {
 namespace cpu::activation {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements worth waking a thread for
+// The number of elements that is worth waking another thread.
+constexpr int64_t kGrain = 16384;
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {
-  // A fast path for dense float64; cpu.activation.vectorized handles the other dense tensors.
+  // A fast path for dense float64 tensors. Dense tensors of the other dtypes go to cpu.activation.vectorized.
   bool dense = sizeof(T) == 8 && is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
   cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     if constexpr (sizeof(T) == 8)

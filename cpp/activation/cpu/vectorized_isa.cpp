@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.activation.vectorized, for one instruction set: the shared formulas over contiguous elements.
+// The loops of cpu.activation.vectorized for one CPU instruction set: the formulas of activation_math.h over contiguous
+// elements.
 #include "cpp/activation/cpu/normal_vector.h"
 #include "cpp/activation/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
@@ -42,8 +43,8 @@ template <class T> struct Loops {
   }
 };
 template <> struct Loops<bfloat16> {
-  // Without jump threading: for relu's two branches, two per word, GCC 12 would otherwise emit four copies of rounding
-  // and blending.
+  // Jump threading, an optimisation of GCC, is off for bfloat16. With it, GCC 12 emits four copies of the rounding and
+  // blending code of relu: a 32-bit word holds two elements, and relu has two branches for each.
   template <Activation mode, bool backward>
   __attribute__((optimize("no-thread-jumps"))) static void loop(const void* x, const void* dy, void* out, int64_t n,
                                                                 float alpha) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the CPU engines: reading and writing one element, and a function's loop over a contiguous span.
+// Shared by the CPU engines of pointwise: reading and writing one element, and the loop of a function over contiguous
+// elements.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
 
@@ -8,7 +9,7 @@ namespace minidnn {
 template <class T> MINIDNN_HD PointwiseType<T> read_element(const void* from, int64_t at) {
   return PointwiseType<T>(static_cast<const T*>(from)[at]);
 }
-// Any byte but zero is true; reading it as bool would be undefined behaviour.
+// Any byte except zero is true. Reading such a byte as bool would be undefined behaviour.
 template <> MINIDNN_HD int32_t read_element<bool>(const void* from, int64_t at) {
   return static_cast<const uint8_t*>(from)[at] != 0;
 }
@@ -16,7 +17,8 @@ template <class T> MINIDNN_HD void write_element(void* to, int64_t at, Pointwise
   static_cast<T*>(to)[at] = T(v);
 }
 
-// out[i] = op(a[i], b[i], c[i]); tests yield 0 or 1. `out` may be one of the operands.
+// Computes out[i] = op(a[i], b[i], c[i]) for n elements. Functions with a bool result, such as isnan, give 0 or 1.
+// `out` may be one of the operands.
 template <class T> struct PointwiseLoop {
   using A = PointwiseType<T>;
   const A *a, *b, *c;

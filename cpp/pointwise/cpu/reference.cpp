@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.reference: the formulas of the list, one element at a time, any strides, threaded.
+// cpu.pointwise.reference: the formulas of pointwise_math.h, one element at a time, for tensors with any strides,
+// threaded.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pointwise/cpu/element_loop.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of elements in the order of the result's
-// memory. Operands that are not contiguous, are broadcast, or are narrower than float and int32_t are first converted
-// into a contiguous buffer.
+// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans (contiguous elements) of the result, in
+// the order of its memory. Some operands are first converted into a contiguous buffer: those that are not contiguous,
+// are broadcast, or have elements narrower than float and int32_t.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -15,8 +15,8 @@ namespace {
 
 constexpr int64_t kBufferBytes = kPointwiseSpan * 8;
 
-// Calls f(offset in the span, offset in x's memory, count, stride) for the spans of [i, i + n) that have a constant
-// stride in x's memory.
+// Divides the elements [i, i + n) of the result into parts in which the offset in x's memory grows by a constant
+// stride. Calls f(offset of the part from i, offset in x's memory, count, stride) for each part.
 template <class F> void for_each_strided_span(const PointwiseIndexing& w, const PointwiseAccess& x, int64_t i,
                                               int64_t n, F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
@@ -116,8 +116,8 @@ struct Vectorized final : Engine<PointwiseProblem> {
   }
   static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
 
-  // Reads elements of `dtype` and converts them to the compute type of `type`. The two differ only for the condition of
-  // `where`.
+  // Reads elements of `dtype` and converts them to the type in which `type` is computed. `dtype` and `type` are equal
+  // except for the condition of `where`, which is bool.
   static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);

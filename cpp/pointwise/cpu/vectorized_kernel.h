@@ -6,24 +6,28 @@
 
 namespace minidnn {
 
-// Elements processed at a time: three operands of that size stay in the first-level cache.
+// The number of elements that are processed at a time. Three operands of this size stay in the first-level cache.
 constexpr int64_t kPointwiseSpan = 512;
 #define MINIDNN_COUNT(name, group, operands, formula) +1
 constexpr int kPointwiseFunctions = MINIDNN_POINTWISE(MINIDNN_COUNT);
 #undef MINIDNN_COUNT
 
-// Operands and result have the type in which elements are computed. `out` may be one of the operands.
+// Computes n contiguous elements. Operands and result have the type in which the dtype is computed (PointwiseType).
+// `out` may be one of the operands.
 using PointwiseFunction = void (*)(const void* a, const void* b, const void* c, void* out, int64_t n);
 struct PointwiseTypeKernels {
-  PointwiseFunction function[kPointwiseFunctions];  // null if the function does not accept the dtype
+  // The loop of each function. It is null if the function does not accept the dtype.
+  PointwiseFunction function[kPointwiseFunctions];
   void (*read)(const void* from, int64_t stride, int64_t n, void* to);
-  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);  // `to` is contiguous
+  // Writes n contiguous elements. If `non_temporal`, the stores bypass the caches.
+  void (*write)(const void* from, int64_t n, void* to, bool non_temporal);
   void (*write_strided)(const void* from, int64_t n, void* to, int64_t stride);
   void (*write_bool)(const void* from, int64_t n, void* to, int64_t stride);
 };
 struct PointwiseKernels {
-  PointwiseTypeKernels of[9];  // by dtype
-  void (*finish)();            // to be called after writes past the caches
+  PointwiseTypeKernels of[9];  // the loops for each DType
+  // Must be called after stores that bypass the caches, to order them before later stores.
+  void (*finish)();
 };
 
 MINIDNN_PER_ISA(PointwiseKernels, pointwise_kernels)

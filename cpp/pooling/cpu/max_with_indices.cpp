@@ -25,7 +25,7 @@ constexpr int64_t kBeyond = 16;  // elements after the end of a line that vector
 struct Tiling {
   PoolingProblem p;
   bool by_channels = false;                           // whether channels are contiguous in all tensors
-  MaxWithIndicesKernels::UpdateMaxima update_maxima;  // null for float64, which has its own function below
+  MaxWithIndicesKernels::UpdateMaxima update_maxima;  // not for float64, which has its own function below
   int64_t plane = 1;         // elements of a plane of x (the spatial dimensions of one channel)
   FastDivmod rows, columns;  // divisors by the height and the width of x
   // For the gradient: is_tap[d] tells whether a window has an element whose index is larger by d than that of its first

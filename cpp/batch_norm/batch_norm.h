@@ -44,7 +44,7 @@ struct BatchNormAttributes {
 // Running statistics. Both tensors are given and updated in place, or both are absent.
 struct BatchNormRunning {
   std::optional<Tensor> mean{}, var{};
-  // the weight of the batch's statistics: running = (1 - momentum) * running + momentum * batch
+  // The weight of the batch's statistics: running = (1 - momentum) * running + momentum * batch.
   double momentum = 0.1;
 };
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
@@ -64,8 +64,8 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
 
 // Returns loops over those dimensions of a tensor that `dims` lists. `shape` and `steps` describe all dimensions.
 NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
-// For engines: the loops over the tensors of a call; the bytes that it moves; its FLOP. Bytes and FLOP serve to
-// estimate the time.
+// For engines. norm_spaces() returns the loops over the tensors of a call. norm_bytes() and norm_flop() return its
+// bytes and FLOP, from which its time is estimated.
 NormSpaces norm_spaces(const BatchNormProblem&);
 double norm_bytes(const BatchNormProblem&);
 double norm_flop(const BatchNormProblem&);

@@ -43,8 +43,8 @@ struct BatchNormArgs {
   // Training writes mean and inv_std. The gradient reads mean and inv_std. Inference reads mean.
   void* mean = nullptr;
   void* inv_std = nullptr;
-  const void* var = nullptr;     // read by inference only
-  void* running_mean = nullptr;  // null if training does not update the running statistics
+  const void* var = nullptr;     // the variance, which only inference reads
+  void* running_mean = nullptr;  // the running statistics; null if training does not update them
   void* running_var = nullptr;
   void* dscale = nullptr;
   void* dbias = nullptr;
@@ -79,7 +79,7 @@ struct NormSpace {
   MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
     NormOffsets at;
 #ifdef __CUDACC__
-// An unrolled loop has four divisions and three times the code, at each place that calls this function.
+// If the loop were unrolled, each use of the function would have four divisions and three times the code.
 #pragma unroll 1
 #endif
     for (int i = int(rank) - 1; i > 0; --i) {
@@ -276,7 +276,7 @@ MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, cons
   } else {
     result = deviation * c.factor + c.offset;
     if (a.other) result += Acc(static_cast<const T*>(a.other)[at.other]);
-    // the comparison is false for NaN, so NaN is kept
+    // The comparison with 0 is false for NaN, so NaN is kept.
     if (a.relu) result = result < Acc(0) ? Acc(0) : result;
   }
   static_cast<T*>(a.out)[at.out] = T(result);

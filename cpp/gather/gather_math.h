@@ -23,9 +23,9 @@ struct GatherProblem {
 };
 
 struct GatherArgs {
-  const void* from = nullptr;  // x, or dy for the gradient
+  const void* from = nullptr;  // the input: x, or dy for the gradient
   const void* index = nullptr;
-  void* to = nullptr;  // y, or dx for the gradient
+  void* to = nullptr;  // the result: y, or dx for the gradient
 };
 
 // The row of x that index[at] selects, or -1 if the index is out of range. A negative index counts from the end.

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // of layer and RMS norm
+std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // the shape of a row in layer and RMS norm
   return shape_of(p.x).subspan(size_t(p.axis));
 }
 TensorDesc small(const LayerNormProblem& p, std::span<const int64_t> shape) {

@@ -30,14 +30,14 @@ using OptionalTensor = std::optional<Tensor>;
 // group norm is a group of a sample.
 struct LayerNormForward {
   Tensor y;
-  OptionalTensor mean;  // absent in RMS norm
+  OptionalTensor mean;  // RMS norm has no mean
   Tensor inv_std;
 };
 LayerNormForward layer_norm_forward(const char* call, RowNormKind, const Tensor& x, const OptionalTensor& scale,
                                     const OptionalTensor& bias, double eps, const Call&);
 struct LayerNormBackward {
   Tensor dx, dscale;
-  OptionalTensor dbias;  // absent in RMS norm
+  OptionalTensor dbias;  // RMS norm has no dbias
 };
 LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tensor& dy, const Tensor& x,
                                       const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,

@@ -17,7 +17,7 @@ struct LayerNormProblem {
   // any strides.
   TensorDesc x, dy, out;
   int64_t axis = 0;  // in layer and RMS norm: the first dimension of a row
-  // in group norm: number of groups of channels (dimension 1); in instance norm: number of channels
+  // In group norm: number of groups of channels (dimension 1); in instance norm: number of channels.
   int64_t groups = 0;
   int64_t alignment = 16;
 };

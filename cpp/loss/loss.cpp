@@ -121,7 +121,7 @@ double loss_bytes(const LossProblem& p) {
   return double(p.x.numel() * itemsize(p.x.dtype)) * tensors +
          double(p.rows() * (itemsize(p.target.dtype) + itemsize(p.lse.dtype)));
 }
-// 25 FLOP per element, of which the exponential counts as about 15
+// 25 FLOP per element, of which the exponential counts as about 15.
 double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }
 size_t loss_workspace(const LossProblem& p) {
   if (p.direction == LossDirection::backward || p.reduction == LossReduction::none) return 0;

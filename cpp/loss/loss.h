@@ -21,7 +21,7 @@ struct CrossEntropy {
   int64_t axis = 1;
   int64_t ignore_index = -100;
   double label_smoothing = 0;
-  std::string reduction = "mean";  // "mean", "none" or "sum"
+  std::string reduction = "mean";  // how the losses of rows are combined: "mean", "none" or "sum"
 };
 // Returns the loss, and log(sum(exp(x))) of each row of classes, which the gradient needs. Both are float64 if x is
 // float64, else float32.

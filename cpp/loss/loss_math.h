@@ -19,7 +19,7 @@ struct LossProblem {
   // The bytes to which x and dx are aligned in memory, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
   TensorDesc x, dx;   // dx has the dtype and shape of x; only the gradient uses it
-  TensorDesc target;  // the shape of x without `axis`; int64 or int32
+  TensorDesc target;  // has the shape of x without `axis`; its dtype is int64 or int32
   // The logarithm of sum(exp(x)) per row. It has the shape of target and is row-major. It is float64 if x is float64,
   // else float32.
   TensorDesc lse;

@@ -16,7 +16,8 @@ template <> struct Family<PadProblem> {
   static const Engines<PadProblem>& cuda_engines();
 };
 
-PadMode pad_mode(const std::string&, const char* call);  // throws ShapeError if there is no such mode
+// Returns the mode of that name; throws ShapeError if there is none.
+PadMode pad_mode(const std::string&, const char* call);
 
 // Returns x with widths[d].before and widths[d].after additional elements in dimension d. The mode decides what these
 // are: `value`, copies of the edge, or a reflection at the edge.

@@ -49,7 +49,7 @@ template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArg
 constexpr int kPadOuters = kMaxRank - 1;
 
 struct PadDimension {
-  // the number of padded elements before those of x; the number of elements of x
+  // The number of padded elements before those of x; the number of elements of x.
   int32_t before = 0, size = 1;
   int64_t x = 0;  // the stride of x in this dimension
 };

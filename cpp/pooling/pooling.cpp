@@ -4,9 +4,9 @@
 namespace minidnn {
 namespace {
 
-// in the order of enum PoolingMode
+// The names of the modes, in the order of enum PoolingMode.
 constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding", "lp"};
-// the largest exponent of lp pooling, because powers are computed by repeated multiplication
+// The largest exponent of lp pooling, because powers are computed by repeated multiplication.
 constexpr int64_t kMaxNorm = 64;
 
 // The shape of y, and the struct that describes the call, in which only x is set yet.

@@ -19,13 +19,13 @@ struct Family<PoolingProblem> {
 };
 
 std::string name(PoolingMode);  // the name of a mode, such as "avg_exclude_padding"
-// an unknown name throws a ShapeError that lists the modes
+// Returns the mode of that name. An unknown name throws a ShapeError that lists the modes.
 PoolingMode pooling_mode_from(const std::string& name, const char* call);
 
 struct PoolingAttributes {
   std::vector<int64_t> window;
   PoolingMode mode = PoolingMode::max;
-  std::optional<std::vector<int64_t>> stride{};  // without a value, the stride equals the window
+  std::optional<std::vector<int64_t>> stride{};  // the stride; without a value, it equals the window
   std::vector<Sides> padding{{0, 0}};
   std::vector<int64_t> dilation{1};
   bool ceil_mode = false;

@@ -27,16 +27,17 @@ struct PoolingProblem {
   int64_t adaptive = 0;
   // The bytes to which all tensors are aligned in memory, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  TensorDesc y;        // only for the gradient of lp pooling
-  TensorDesc indices;  // has the shape of y; rank 0 if there are no indices
+  TensorDesc y;        // y, which only the gradient of lp pooling uses
+  TensorDesc indices;  // the indices have the shape of y; rank 0 means no indices
 };
 
 struct PoolingArgs {
-  const void* x = nullptr;  // the gradient reads x for lp pooling, and for max pooling without indices
+  const void* x = nullptr;  // x; the gradient reads it for lp pooling, and for max pooling without indices
   const void* dy = nullptr;
   void* out = nullptr;
-  const void* y = nullptr;  // read by the gradient of lp pooling
-  void* indices = nullptr;  // int32 or int64: written by the forward function, read by the gradient
+  const void* y = nullptr;  // y, which only the gradient of lp pooling reads
+  // Indices (int32 or int64), which the forward function writes and the gradient reads.
+  void* indices = nullptr;
 };
 
 namespace detail {

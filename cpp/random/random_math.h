@@ -60,7 +60,7 @@ struct SineCosine {
 };
 MINIDNN_HD SineCosine sine_and_cosine(uint32_t w) {
   const uint32_t quarter = (w + (1u << 29)) >> 30;
-  // the factor is 2 pi / 2^32; |x| <= pi / 4
+  // The factor is 2 pi / 2^32; |x| <= pi / 4.
   const float x = float(int32_t(w - (quarter << 30))) * 1.46291807927e-9f, s = x * x;
   const float sine = x * (1 + s * (-1.0f / 6 + s * (1.0f / 120 + s * (-1.0f / 5040 + s * (1.0f / 362880)))));
   const float cosine = 1 + s * (-0.5f + s * (1.0f / 24 + s * (-1.0f / 720 + s * (1.0f / 40320))));

@@ -90,14 +90,14 @@ template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
         if (v == Acc(-0x7fffffffffffffff - 1)) return Acc(0x7fffffffffffffff);
       [[fallthrough]];
     case ReduceMode::norm1:
-      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // -0.0 becomes 0.0
+      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // makes 0.0 of -0.0
     case ReduceMode::norm2:
     case ReduceMode::sumsq:
       if constexpr (is_integer<Acc>) return Acc(uint64_t(v) * uint64_t(v));
       else return v * v;
     case ReduceMode::min:
     case ReduceMode::argmin:
-      // reverses the order as -v does, which would overflow for the least value
+      // Reverses the order of numbers. -v would do so too, but overflows for the least value.
       if constexpr (is_integer<Acc>) return ~v;
       else return -v;
     case ReduceMode::any:
@@ -200,9 +200,9 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
       if (mode == ReduceMode::norm2) v = root(v);
     }
     if constexpr (kind == ReduceKind::max) {
-      // applied twice, the mapping of `min` gives the original value
+      // Applied twice, the mapping of `min` gives the original value.
       if (mode == ReduceMode::min) v = mapped(mode, v);
-      // without elements, v is negative: `any` is false and `all` is true
+      // Without elements, v is negative: then `any` is false and `all` is true.
       if (mode == ReduceMode::any) v = Acc(v > 0);
       if (mode == ReduceMode::all) v = Acc(!(v > 0));
     }

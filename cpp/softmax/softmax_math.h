@@ -20,19 +20,21 @@ enum class SoftmaxMask : int64_t {
 
 struct SoftmaxProblem {
   SoftmaxDirection direction{};
-  int64_t log = 0;       // 1 for log-softmax, 0 for softmax
-  int64_t scaled = 0;    // 1 if args.scale is not 1, else 0
-  int64_t axis = 0;      // the axis of softmax, from 0 to rank - 1
-  SoftmaxMask masked{};  // only for the forward function: the gradient sees in y what is masked
+  int64_t log = 0;     // 1 for log-softmax, 0 for softmax
+  int64_t scaled = 0;  // 1 if args.scale is not 1, else 0
+  int64_t axis = 0;    // the axis of softmax, from 0 to rank - 1
+  // The kind of mask of a forward call; the gradient has none, because y shows what is masked.
+  SoftmaxMask masked{};
   // The bytes to which in, dy, out and mask are aligned in memory, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
   // Forward: `in` is x, `out` is y, and dy is absent. Gradient: `in` is y, and `out` is dx. All have the same dtype and
   // shape, and any strides.
   TensorDesc in, dy, out;
-  TensorDesc mask;  // has the shape of x; broadcast dimensions have stride 0
+  TensorDesc mask;  // the mask has the shape of x; broadcast dimensions have stride 0
 
   MINIDNN_HD int64_t cols() const { return in.shape[axis]; }
-  MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // must not be called if the axis is empty
+  // Must not be called if the axis has size 0.
+  MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }
 };
 
 // The dimensions of a mask except the axis, the innermost in memory first. offset_of() returns the offset of the mask
@@ -96,7 +98,7 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // rounded before the addition, so that no compiler fuses it to a multiply-add
+    // Rounded before the addition, so that no compiler fuses it to a multiply-add.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }

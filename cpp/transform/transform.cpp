@@ -125,7 +125,7 @@ Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar) {
   if (desc.numel() == 0) return t;
   uint64_t bits;
   std::memcpy(&bits, scalar.data, sizeof bits);
-  // the value 0 has no bit set in any dtype, so memory is filled with zero bytes
+  // The value 0 has no bit set in any dtype, so memory is filled with zero bytes.
   if (bits == 0) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
   else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
   return t;

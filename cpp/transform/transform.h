@@ -21,8 +21,8 @@ template <> struct Family<TransformProblem> {
 Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType> dtype, std::optional<Layout> layout,
                  const Call& call);
 
-// Concatenates tensors along `axis`, by one copy per tensor. A negative axis counts from the end. The result has the
-// layout that the first tensor prefers.
+// Concatenates tensors along `axis`, by one copy per tensor. A negative axis counts from the end. The layout of the
+// result is preferred_layout() of the first tensor.
 Tensor concat(const std::vector<Tensor>&, int64_t axis, const Call&);
 
 // Returns x on the given place (CPU or GPU), with the given dtype and layout. Returns x itself if it already has these

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // a thread gets at least this many elements
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
 
 template <class T, NormDirection direction>
 void map_span(const NormSpaces& s, const BatchNormArgs& a, const NormOffsets& at, const NormOffsets& step,

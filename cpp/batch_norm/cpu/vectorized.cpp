@@ -13,9 +13,9 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // a thread gets at least this many elements
-// Inference writes a larger result with non-temporal stores. kNormSummedBytes is that size for training and the
-// gradient, which compute sums.
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
+// In inference, a result of more bytes is written with non-temporal stores. In training and in the gradient, which
+// compute sums, the limit is kNormSummedBytes.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
 // The workspace of one tile. mean, factor, offset and slope are lines: arrays with one entry per column of the tile
@@ -24,10 +24,10 @@ struct Tile {
   int64_t channel, count;  // the first channel of the tile, and the number of its channels
   // Sums of all sections: mean and sum((x - mean)^2) in training, sum(dy) and sum(dy (x - mean)) in the gradient.
   double *first, *second;
-  // the coefficients of norm_element(), one entry per column of the tile
+  // The coefficients of norm_element(), one entry per column of the tile.
   float *mean, *factor, *offset, *slope;
   float *var, *inv_std;
-  float* results;  // the sums of one section each, before they are combined
+  float* results;  // the sums of each section, before they are combined
   Tile(const Tiling& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-// a tile of this size stays in the cache of a core from one pass to the next
+// Bytes of a tile, which stays in the cache of a core from one pass to the next.
 constexpr int64_t kTileBytes = 256 << 10;
 constexpr int64_t kSection = 64 << 10;  // elements of a section, if `space` is 1
 constexpr int64_t kUneven = INT64_MIN;
@@ -84,7 +84,7 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
   const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool fits_cache = true;
   if (c.space > 1) {
-    // A section has elements enough for the prefetcher. It is small enough that there is work for all threads.
+    // A section is long enough for the hardware prefetcher, and so short that there is work for all threads.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.chunks = ceil_div(c.space, longest);
     const bool whole_rows = in_memory_order && c.chunks == 1;

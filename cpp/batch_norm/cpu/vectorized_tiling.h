@@ -18,7 +18,7 @@ struct Tiling {
   NormBlock::Steps x{}, dy{}, out{};
   // Steps of y and of the residual's gradient, for the gradient with fused options.
   NormBlock::Steps y{}, gated{};
-  bool ordered = false;         // whether parameters have the order of the channels in memory
+  bool ordered = false;         // whether parameters have the same order in memory as the channels
   int64_t tile = 0, tiles = 0;  // channels per tile; number of tiles
   // Size and number of sections. The size is in rows, or in elements of a row's `space` if chunks > 1.
   int64_t section = 0, sections = 0;

@@ -10,7 +10,7 @@ namespace minidnn {
 namespace cpu::gather {
 namespace {
 
-constexpr int64_t kGrainBytes = 65536;  // a thread gets at least this many bytes
+constexpr int64_t kGrainBytes = 65536;  // the least number of bytes that a thread gets
 constexpr int64_t kColumns = 512;       // elements of a row that are summed at a time
 
 template <class T> void sum_rows(const GatherRows& g, const GatherArgs& a, const GatherOrder& o) {

@@ -15,8 +15,8 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // a thread gets at least this many elements
-// elements of a section, so many that adding up the sums of sections costs little in comparison
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
+// Elements of a section, so many that adding up the sums of sections costs little in comparison.
 constexpr int64_t kSection = 65536;
 // kMostSums bounds the number of sections times the length of a row. Each section has two float32 sums (dscale, dbias)
 // per element of a row, so the sums of all sections take at most 32 MB.
@@ -155,7 +155,7 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
         });
       });
     return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
-      // the sums for dscale and dbias: [samples][channels of a sample][2]
+      // The sums for dscale and dbias: [samples][channels of a sample][2]
       float* const sums = static_cast<float*>(workspace);
       cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)

@@ -38,7 +38,7 @@ struct Sums {
   double first = 0, squares = 0;
 };
 template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
-  // the number of independent sums, so that an addition need not wait for the previous addition
+  // The number of independent sums, so that an addition need not wait for the previous addition.
   constexpr int64_t kChains = 4;
   const Floats center = floats(about);
   Sums sums;
@@ -212,7 +212,7 @@ MINIDNN_HD GradientSums sum_plane_gradients(const T* x, const T* dy, int64_t n, 
         add(k + 1, xs.second - center, dys.second);
       }
     each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
-      const Floats g = read(dy + begin + i + j, lanes);  // lanes beyond the end are zero
+      const Floats g = read(dy + begin + i + j, lanes);  // lanes after the end of the plane are zero
       add(0, first_lanes(read(x + begin + i + j, lanes) - center, lanes), g);
     });
     sums.dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));

@@ -21,7 +21,7 @@ struct LayerNormKernels {
     const float *scale, *bias;
     float eps;
     void* y;
-    float* mean;  // null for RMS norm
+    float* mean;  // the mean; null for RMS norm
     float* inv_std;
   };
   struct Backward {

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // a thread gets at least this many elements
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
 
 // Calls body(i) for each i below items.size, in threads. A thread gets so many calls that they process kGrain elements;
 // each call processes `members`.

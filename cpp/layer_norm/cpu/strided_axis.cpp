@@ -14,11 +14,11 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;       // a thread gets at least this many elements
-constexpr int64_t kSection = 64 << 10;  // elements of a section, about
+constexpr int64_t kGrain = 16384;       // the least number of elements that a thread gets
+constexpr int64_t kSection = 64 << 10;  // approximate number of elements of a section
 
 struct Tiling {
-  // plane: pixels of a sample; members: channels of a group
+  // plane: pixels of a sample; members: channels of a group.
   int64_t samples, plane, channels, groups, members;
   int64_t section, sections;  // pixels of a section; number of sections of a sample
   bool backward;
@@ -182,7 +182,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
     const bool large = p.x.numel() * item > cpu::work_size(kNormSummedBytes);
     return make_plan<LayerNormProblem>([c = Tiling(p), &k, item, large, concurrent = concurrent_samples(Tiling(p), d)](
                                            const LayerNormArgs& a, void* workspace, Stream) {
-      // the sums for dscale and dbias: [samples][channels][2]
+      // The sums for dscale and dbias: [samples][channels][2]
       float* const sums = static_cast<float*>(workspace);
       auto work = [&](int64_t i, int64_t slot) {
         const Sample sample(c, k, item, a, i, sums + c.gradient_floats() + slot * c.scratch_floats());

@@ -12,7 +12,7 @@ namespace minidnn {
 namespace cpu::loss {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // a thread gets at least this many elements
+constexpr int64_t kGrain = 8192;  // the least number of elements that a thread gets
 
 }  // namespace
 
@@ -24,7 +24,7 @@ struct Vectorized final : Engine<LossProblem> {
     return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
   // A vector computes exponentials of 8 or 16 classes at a time, as in cpu.softmax.vectorized. For short rows, starting
-  // the loops takes longer than the rows themselves, so their efficiency is lower.
+  // the loops takes longer than the rows themselves, so the estimate assumes less efficiency.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
     const double useful = std::min(1.0, double(p.cols()) / 32);

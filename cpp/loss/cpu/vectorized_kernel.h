@@ -14,7 +14,7 @@ using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const flo
                                   int64_t begin, int64_t end);
 
 struct LossKernels {
-  LossForwardLoop forward[4];  // indexed by DType; null for float64
+  LossForwardLoop forward[4];  // the loops, indexed by DType; null for float64
   LossBackwardLoop backward[4];
 };
 

@@ -13,7 +13,7 @@ namespace minidnn {
 namespace cpu::pad {
 namespace {
 
-constexpr int64_t kGrainBytes = 65536;  // a thread gets at least this many bytes
+constexpr int64_t kGrainBytes = 65536;  // the least number of bytes that a thread gets
 
 // Writes elements [first, end) of a line to y. x points to the first element of x that belongs to the line.
 template <class T> void fill(const PadLines& l, const T* x, bool inside, T value, int64_t first, int64_t end, T* y) {

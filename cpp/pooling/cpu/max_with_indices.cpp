@@ -14,26 +14,28 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // a thread gets at least this many elements
+constexpr int64_t kGrain = 1 << 14;  // the least number of elements that a thread gets
 // Elements of dx that a task sums, if channels are contiguous. A task then has several channels.
 constexpr int64_t kSumsOfPlanes = 1 << 16;
 
 constexpr int64_t kMostPlane = 0x7fffffff;
 
-constexpr int64_t kBeyond = 16;  // elements after the end of a line that vectors may read
+constexpr int64_t kBeyond = 16;  // number of elements after the end of a line that vectors may read
 
 struct Tiling {
   PoolingProblem p;
-  bool by_channels = false;                           // whether channels are contiguous in all tensors
-  MaxWithIndicesKernels::UpdateMaxima update_maxima;  // not for float64, which has its own function below
+  bool by_channels = false;  // whether channels are contiguous in all tensors
+  // The loop for the dtype of x; float64 has its own function below.
+  MaxWithIndicesKernels::UpdateMaxima update_maxima;
   int64_t plane = 1;         // elements of a plane of x (the spatial dimensions of one channel)
   FastDivmod rows, columns;  // divisors by the height and the width of x
   // For the gradient: is_tap[d] tells whether a window has an element whose index is larger by d than that of its first
   // element. Empty if the table is not used.
   std::vector<uint8_t> is_tap;
-  int64_t channels = 1, blocks = 1;  // for the gradient: channels per task; tasks per image
-  bool in_place = false;             // whether dx itself can hold the sums of a task: it has their layout and type
-  int64_t tasks = 0, threads = 1, scratch_bytes = 0;  // scratch_bytes is the scratch memory of one thread
+  // In the gradient: number of channels per task; number of tasks per image.
+  int64_t channels = 1, blocks = 1;
+  bool in_place = false;  // whether dx itself can hold the sums of a task: it has their layout and type
+  int64_t tasks = 0, threads = 1, scratch_bytes = 0;  // scratch_bytes: bytes of scratch memory per thread
 
   Tiling(const PoolingProblem& problem, int64_t cores)
       : p(padded_in_front(problem)), update_maxima(typed_kernels(max_with_indices_kernels(), p.x.dtype)) {
@@ -71,7 +73,7 @@ struct Tiling {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
     };
     for (int i = 0; i < kMaxSpatial; ++i)
-      // no window lies entirely in x
+      // No window lies entirely in x.
       if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;
     const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
     if (last >= kMost) return;

@@ -12,16 +12,17 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // a thread gets at least this many elements
-// a larger dx is written with non-temporal stores, as in batch norm
+constexpr int64_t kGrain = 1 << 14;  // the least number of elements that a thread gets
+// Bytes; a larger dx is written with non-temporal stores, as in batch norm.
 constexpr int64_t kStreamBytes = 12 << 20;
 
-constexpr int64_t kScratchFloats = 8 << 10;  // floats of a slice, which fit a first-level cache
+// Floats of scratch memory for a slice, which fit a first-level cache.
+constexpr int64_t kScratchFloats = 8 << 10;
 
 struct Tiling {
   PoolingProblem p;
   PoolingNchwChunk chunk{};
-  int64_t tasks = 0, threads = 1, scratch_floats = 0;  // scratch_floats is the scratch memory of one thread
+  int64_t tasks = 0, threads = 1, scratch_floats = 0;  // scratch_floats: floats of scratch memory per thread
 
   Tiling(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);

@@ -91,7 +91,7 @@ template <class T, int window, int step> class Slice {
     windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    // A lane is NaN if it had a NaN or an infinity in any row.
+    // A lane becomes NaN if any row has a NaN or an infinity in that lane.
     Floats special{};
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * layout.x_plane + (h - first) / down * layout.pitch;
@@ -302,7 +302,8 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // grouped by the remainders of the row and column of an element modulo the strides
+  // For each pair of remainders (row and column of an element modulo the strides), the windows that contain the
+  // element.
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

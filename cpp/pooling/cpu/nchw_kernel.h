@@ -22,7 +22,8 @@ MINIDNN_PER_ISA(PoolingNchwKernels, pooling_nchw_kernels)
 
 namespace cpu::pooling {
 
-constexpr int64_t kMostWindow = 16, kMostStride = 8;  // the largest window and stride of a dimension
+// The largest supported window and stride of a dimension.
+constexpr int64_t kMostWindow = 16, kMostStride = 8;
 
 // The memory layout of a slice. The padded x is split by the remainders of its rows and columns modulo the strides:
 // each pair of remainders has its own plane. In such a plane, the offset of a tap (element of a window) is the same for
@@ -34,7 +35,7 @@ struct SliceLayout {
   int64_t x_rows, x_plane;  // rows and elements of x for one pair of remainders
   int64_t windows, plane;   // rows of windows of the slice; elements of a plane of windows, with padding
   MINIDNN_HD SliceLayout(const PoolingProblem& p, int64_t rows) {
-    constexpr int64_t kVectors = 32;  // elements after the last row that may be read or written
+    constexpr int64_t kVectors = 32;  // number of elements after the last row that may be read or written
     const SpatialAttributes& s = p.spatial;
     const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];
     above = reach / down;

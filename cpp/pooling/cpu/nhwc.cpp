@@ -14,9 +14,10 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 16384;           // a thread gets at least this many elements
-constexpr int64_t kSliceFloats = 64 << 10;  // floats of a slice, which fit the cache of a core
-// a larger dx is written with non-temporal stores, as in batch norm
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
+// Floats of scratch memory for a slice, which fit the cache of a core.
+constexpr int64_t kSliceFloats = 64 << 10;
+// Bytes; a larger dx is written with non-temporal stores, as in batch norm.
 constexpr int64_t kStreamBytes = 12 << 20;
 
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
@@ -30,12 +31,12 @@ bool is_contiguous(const PoolingProblem& p, int dim) {
 
 struct Tiling {
   PoolingProblem p;
-  bool in_place;  // channels are contiguous, so no transposition is needed
+  bool in_place;  // true if channels are contiguous; then nothing is transposed
   // A task is an item of nhwc_kernel.h, or one of `chunks` ranges of channels of an item.
   int64_t tasks, chunks = 1;
   PoolingChunk chunk{};
   int64_t batch, threads;
-  int64_t scratch_floats;  // scratch memory of one thread
+  int64_t scratch_floats;  // floats of scratch memory per thread
 };
 
 Tiling tiling_of(const PoolingProblem& problem, const Device& d) {

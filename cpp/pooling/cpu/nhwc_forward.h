@@ -53,8 +53,8 @@ MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxS
 constexpr int kFewTaps = 64;
 constexpr int kGroup = 8;  // taps of a group, which are joined in registers
 
-// Writes make(c, load) to out[c] for all channels c. A call of `make` computes two vectors of channels. At the end it
-// computes one vector, of which the last may be partial.
+// Writes make(c, load) to out[c] for all channels c. A call of `make` computes two vectors of channels. The last calls
+// compute one vector each, and the last vector may be partial.
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));

@@ -27,13 +27,13 @@ struct PoolingNhwcKernels {
   } f32, bf16, f16;
 };
 
-MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_kernels)             // for contiguous channels
-MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // for a contiguous last dimension
+MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_kernels)             // loops for contiguous channels
+MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // loops for a contiguous last dimension
 
 namespace cpu::pooling {
 
 constexpr int64_t kMaxWindowsOver = 64;  // the largest number of windows that may contain one element of dx
-constexpr int64_t kPlanes = 32;          // planes in a group: a multiple of two vectors of any instruction set
+constexpr int64_t kPlanes = 32;          // planes that are transposed at a time: two vectors or more
 
 // Rounds the length of a line in scratch memory up, so that whole vectors can be read and written.
 MINIDNN_HD int64_t padded(int64_t n) { return (n + 31) / 32 * 32; }

@@ -85,7 +85,7 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) {
-    if (i % kLine == 0)  // explicit, because the hardware prefetcher cannot follow kPlanes streams
+    if (i % kLine == 0)  // Prefetches explicitly: hardware prefetchers cannot follow kPlanes streams.
       for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
     move(i, kFloats, whole);
   }

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr double kGrainFlop = 1e5;  // a thread gets at least this many FLOP
+constexpr double kGrainFlop = 1e5;  // the least number of FLOP that a thread gets
 
 template <class T, PoolingMode mode>
 void compute(const PoolingProblem& p, const PoolingArgs& a) {

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::random {
 namespace {
 
-constexpr int64_t kGrain = 2048;  // a thread gets at least this many groups of four elements
+constexpr int64_t kGrain = 2048;  // the least number of groups of four elements that a thread gets
 
 template <Random kind, class T> void compute(const RandomProblem& p, const RandomArgs& a) {
   const int64_t n = p.out.numel();

@@ -11,7 +11,7 @@ namespace minidnn {
 namespace cpu::random {
 namespace {
 
-constexpr int64_t kBlock = 8192;  // a thread gets at least this many elements
+constexpr int64_t kBlock = 8192;  // the least number of elements that a thread gets
 
 }  // namespace
 

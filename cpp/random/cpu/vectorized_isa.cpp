@@ -80,7 +80,7 @@ template <> struct Numbers<Random::normal> {
 template <> struct Numbers<Random::dropout> {
   static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
     const float factor = float(a.width);
-    // the largest word whose element becomes 0, if threshold is not 0
+    // The largest word whose element becomes 0, if threshold is not 0.
     const uint32_t last = uint32_t(a.threshold - 1);
     const bool drops_any = a.threshold > 0;
     n &= -kStep;

@@ -10,7 +10,8 @@ namespace minidnn {
 using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {
-  RandomLoop loops[3][4];  // indexed by kind (uniform, normal, dropout) and DType; null for float64
+  // The loops, indexed by kind (uniform, normal, dropout) and DType; null for float64.
+  RandomLoop loops[3][4];
 };
 
 MINIDNN_PER_ISA(RandomKernels, random_kernels)

@@ -10,7 +10,7 @@ namespace minidnn {
 namespace cpu::reduce {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // a thread gets at least this many elements of x
+constexpr int64_t kGrain = 16384;  // the least number of elements of x that a thread gets
 
 template <ReduceKind kind, class Acc> void compute(const ReduceProblem& p, const ReduceArgs& a) {
   const ReduceView v = reduce_view(p);

@@ -18,10 +18,10 @@ namespace minidnn {
 namespace cpu::reduce {
 namespace {
 
-constexpr int64_t kChunk = 65536;  // a thread gets at least this many elements of x
-// a multiple of this many contiguous outputs fills vectors and cache lines
+constexpr int64_t kChunk = 65536;  // the least number of elements of x that a thread gets
+// A multiple of this many contiguous outputs fills vectors and cache lines.
 constexpr int64_t kOutputsMultiple = 32;
-constexpr int64_t kEnoughChunks = 256;  // this many chunks are enough for any number of threads
+constexpr int64_t kEnoughChunks = 256;  // a number of chunks that is enough for any number of threads
 
 struct Tiling {
   // The outputs (elements of the result) as a loop over the innermost dimension, and outer dimensions. The innermost
@@ -66,7 +66,7 @@ std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
     t.y_stride = t.outs.stride[last];
   }
   std::copy_n(t.kept.shape, kMaxRank, t.outs.shape);
-  // the order may change, except for argmax and argmin, whose indices count elements in the order of x
+  // The order may change, except for argmax and argmin, whose indices count elements in the order of x.
   t.spans = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
   if (t.spans.rank) {
     t.n = t.spans.shape[--t.spans.rank];

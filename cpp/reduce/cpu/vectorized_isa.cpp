@@ -15,7 +15,7 @@ using Ints = Vector<int32_t>;
 // A lane combines at most kShortSum elements in float32, and then adds the result to a float64 number. So rounding
 // errors stay small even if all elements have the same sign.
 constexpr int64_t kShortSum = 32;
-// number of independent vectors of partial results, so that an operation need not wait for the previous one
+// Number of independent vectors of partial results, so that an operation need not wait for the previous one.
 constexpr int kChains = 4;
 
 // Maps an element to the value that is combined. V is float or a vector of floats.
@@ -224,7 +224,7 @@ MINIDNN_HD void join(const ReduceChunk& p, int64_t output, float value, int64_t 
   p.indices[output] = now.index;
 }
 
-// elements that are searched with int32 indices; longer rows are searched block by block
+// Elements that are searched with int32 indices; longer rows are searched block by block.
 constexpr int64_t kIndexBlock = 1 << 16;
 
 template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) {

@@ -20,7 +20,7 @@ using ReduceLoop = void (*)(const ReduceChunk&);
 constexpr int64_t kReduceOutputs = 1024;  // the largest number of outputs of a ReduceChunk
 
 struct ReduceKernels {
-  ReduceLoop along_output[4][13];  // indexed by DType and ReduceMode; null for float64
+  ReduceLoop along_output[4][13];  // the loops, indexed by DType and ReduceMode; null for float64
   ReduceLoop across_outputs[4][13];
 };
 

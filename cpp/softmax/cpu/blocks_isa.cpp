@@ -9,7 +9,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 // Short rows are computed in groups, because starting the loops of rows_isa.cpp takes longer than a short row itself.
-constexpr int64_t kLongestShortRow = 128;  // elements of a row
+constexpr int64_t kLongestShortRow = 128;  // the longest short row, in elements
 
 template <class T> constexpr bool kHasShortRows = true;
 template <> constexpr bool kHasShortRows<float16> = false;
@@ -56,7 +56,7 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
   if (i < cols) store_first(to + i, cols - i, from[i / kLane]);
 }
 
-// rows of a group, whose reciprocals or logarithms of sums are computed together
+// Rows of a group, whose reciprocals or logarithms of sums are computed together.
 constexpr int64_t kGroup = 16;
 
 // Contiguous rows. Memory after the rows may be read, up to `end`.
@@ -73,7 +73,7 @@ template <class T> struct Rows {
   }
 };
 // Calls f(first row, number of rows, address of their results) for each group of rows. f must not store after the last
-// row of the group: if the result replaces x, elements of x are there that are read later.
+// row of the group: if the result replaces x, that memory holds elements of x that are read later.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kLongestShortRow + kLane];
@@ -98,7 +98,7 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
       V* const v = values + r * vectors;
       load_row(from + r * cols, v, cols, -INFINITY, [=](V w) __attribute__((always_inline)) { return w * scale; });
       V largest = v[0], sum{};
-      // a NaN may be missed here, but it appears in the sum
+      // A NaN may be missed here, but it appears in the sum.
       for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];
       largest = V{} + reduce_lanes(largest, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
@@ -122,7 +122,7 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
 template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
                                             bool non_temporal) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
-  // in place: storing a row must not change the next row, which is read later
+  // In place: storing a row must not change the next row, which is read later.
   const bool in_place = dx == y.first || dx == dy.first;
   const int64_t exact_rows = in_place ? kGroup : rows_at_the_end(cols);
   each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {

@@ -9,7 +9,7 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// number of vectors that are added to each other before their total is added to the compensated sum
+// Number of vectors that are added to each other before their total is added to the compensated sum.
 constexpr int kTree = 4;
 
 using Sum = CompensatedSum<V>;  // one compensated sum per lane
@@ -137,7 +137,7 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
     return g.first * p.first + g.second * p.second;
   };
   int64_t i = 0;
-  // four sums, because an addition to a sum waits for the previous addition to it
+  // Four sums, because an addition to a sum waits for the previous addition to it.
   if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {
     Sum sums[4]{sum};
     for (; i + kStride <= n; i += kStride)

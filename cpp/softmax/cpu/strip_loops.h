@@ -13,7 +13,7 @@ namespace {
 
 static_assert(kWholeColumns % kStep == 0);
 
-// rows that are added plainly before their sum is added to the compensated sums
+// Rows that are added plainly before their sum is added to the compensated sums.
 constexpr int kPlainRows = 8;
 
 // One float per column of a strip. If T is bfloat16, the values of even columns precede those of odd columns, because a

@@ -12,14 +12,14 @@ namespace minidnn {
 namespace cpu::softmax {
 namespace {
 
-constexpr int64_t kNarrowest = 16, kWidest = 256;  // columns of a strip: least and greatest number
+constexpr int64_t kNarrowest = 16, kWidest = 256;  // least and greatest number of columns of a strip
 // Floats of one tensor of a strip: 256 KB, half a second-level cache.
 constexpr int64_t kStripFloats = 65536;
 // The longest row whose exponentials are kept. Exponentials of longer rows are computed twice.
 constexpr int64_t kRowFloats = 131072;
 // The longest contiguous row that is processed in blocks of rows, in elements.
 constexpr int64_t kLongestShortRow = 128;
-constexpr int64_t kGrain = 8192;  // a thread gets at least this many elements
+constexpr int64_t kGrain = 8192;  // the least number of elements that a thread gets
 
 SoftmaxTiling tiling_of(const SoftmaxProblem& p) {
   bool backward = p.direction == SoftmaxDirection::backward;
@@ -90,7 +90,7 @@ struct Vectorized final : Engine<SoftmaxProblem> {
     const bool backward = p.direction == SoftmaxDirection::backward;
     const SoftmaxLoop loop = (backward ? loops.backward : loops.forward)[int64_t(p.in.dtype)];
     const int64_t threads = threads_for(p, d), scratch = scratch_bytes(tiling);
-    // items that a thread takes at a time
+    // Number of items that a thread takes at a time.
     const int64_t batch = max_of<int64_t>(tiling.items / (threads * 8), 1);
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream) {
       cpu::parallel_batches(tiling.items, batch, threads, [&](int64_t begin, int64_t end, int64_t thread) {

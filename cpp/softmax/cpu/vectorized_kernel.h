@@ -7,7 +7,7 @@
 
 namespace minidnn {
 
-// Strips are processed in multiples of this many columns.
+// A multiple of the number of columns that a loop processes at a time.
 constexpr int64_t kWholeColumns = 32;
 
 // How a call is divided into items, and the scratch memory that a thread needs.
@@ -30,7 +30,7 @@ struct SoftmaxTiling {
 using SoftmaxLoop = void (*)(const SoftmaxTiling&, const SoftmaxArgs&, float* scratch, int64_t begin, int64_t end);
 
 struct SoftmaxLoops {
-  SoftmaxLoop forward[4], backward[4];  // indexed by DType; null for float64
+  SoftmaxLoop forward[4], backward[4];  // the loops, indexed by DType; null for float64
 };
 
 MINIDNN_PER_ISA(SoftmaxLoops, softmax_row_loops)

@@ -17,9 +17,9 @@ namespace cpu::transform {
 namespace {
 
 constexpr int64_t kTileBytes = 16384;  // bytes of a tile, half a first-level cache
-// elements of a tile along the contiguous dimension of x, or fewer if x has fewer
+// Elements of a tile along the contiguous dimension of x, or fewer if x has fewer.
 constexpr int64_t kTileSide = 64;
-constexpr int64_t kGrainBytes = 65536;  // a thread gets at least this many bytes
+constexpr int64_t kGrainBytes = 65536;  // the least number of bytes that a thread gets
 
 struct Dim {
   int64_t size, x, y;  // size, stride in x and stride in y of a dimension

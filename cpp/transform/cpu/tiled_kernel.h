@@ -27,10 +27,10 @@ using TransformTranspose = void (*)(const void* x, int64_t step, void* to, int64
 struct TransformKernels {
   TransformLoop copy[4];  // bitwise copies, indexed by the size of an element: 1, 2, 4 or 8 bytes
   TransformTranspose transpose[4];
-  // indexed by the DType of x and of y; null if only the reference engine supports the pair
+  // Loops, indexed by the DType of x and of y; null if only the reference engine supports the pair.
   TransformLoop cast[6][4];
   TransformLoop scale[6][4];
-  // a store fence, to be called after non-temporal stores, before another thread reads the result
+  // A store fence, to be called after non-temporal stores, before another thread reads the result.
   void (*finish)();
 };
 

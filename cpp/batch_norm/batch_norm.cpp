@@ -6,7 +6,8 @@
 namespace minidnn {
 namespace {
 
-// The layout of parameters and statistics: row-major over the kept dimensions of x.
+// The layout of parameters (scale, bias) and statistics (mean, variance). It is row-major and has the kept dimensions
+// of x: [C], or all dimensions but N with per_activation.
 TensorDesc parameter_desc(const BatchNormProblem& p) {
   DType dtype = p.x.dtype == DType::float64 ? DType::float64 : DType::float32;
   return dense(dtype, shape_of(p.x).subspan(size_t(p.kept_begin), size_t(p.kept_end - p.kept_begin)),
@@ -33,7 +34,8 @@ void check_eps(const char* call, double eps) {
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), call, ": eps must be 0 or a positive number; got ", eps);
 }
 
-// Checks the residual, then writes the fused options of a forward call to `p` and `a`.
+// Checks the residual of a forward call, and copies the fused options (relu, residual) to the problem `p` and to the
+// arguments `a`.
 void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Call& options, BatchNormProblem& p,
           BatchNormArgs& a) {
   p.relu = a.relu = f.relu;
@@ -44,15 +46,16 @@ void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Cal
   a.other = f.residual->data;
 }
 
-// Returns a parameter in row-major order, which engines expect, on the handle's stream. Other orders are copied: they
-// are rare and small.
+// Returns a parameter in row-major order, which engines expect. A parameter in another order is rare and small, so it
+// is copied, on the stream of the handle.
 Tensor packed(const Tensor& parameter, const Handle& h, const Call& call) {
   parameter.storage->used_on(h.stream());
   if (is_row_major(parameter.desc)) return parameter;
   return transform(parameter, 1, 0, {}, Layout::channels_first, {"", {}, call.handle});
 }
 
-// A running statistic as an output. It must be row-major, because it is updated in place.
+// Returns a running statistic, checked as an output of the call. The tensor must be row-major, because it is updated in
+// place.
 Tensor running_output(const char* call, const char* label, const Tensor& running, const TensorDesc& want,
                       const Handle& h, std::initializer_list<Operand> inputs) {
   Tensor t = output(call, label, running, want, h, inputs);
@@ -61,7 +64,8 @@ Tensor running_output(const char* call, const char* label, const Tensor& running
   return t;
 }
 
-// Row-major strides of the kept dimensions, 0 for the others.
+// The step of each dimension of x in a parameter tensor: row-major strides for the kept dimensions, 0 for the other
+// dimensions.
 std::vector<int64_t> parameter_strides(const BatchNormProblem& p) {
   std::vector<int64_t> strides(size_t(p.x.rank), 0);
   int64_t step = 1;
@@ -98,7 +102,7 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // Absent tensors use the strides of x, which do not prevent any merge of loops.
+  // The strides of x stand for those of an absent tensor, which then does not prevent any merge of loops.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;
@@ -181,7 +185,9 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   BatchNormTraining r{output(me, "y", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
                       output(me, "saved_mean", {}, parameter, h, {}),
                       output(me, "saved_inv_std", {}, parameter, h, {})};
-  if (parameter.numel() == 0) return r;  // an empty batch does have statistics: NaN
+  // Without channels there is nothing to compute. With channels but no samples, the engine runs: the statistics are
+  // NaN.
+  if (parameter.numel() == 0) return r;
   p.out = r.y.desc;
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
   a.out = r.y.data;
@@ -247,7 +253,9 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                       output(me, "dbias", {}, parameter, h, {}),
                       {}};
   if (fusion.dresidual) r.dresidual = output(me, "dresidual", {}, dense_like(x.desc, x.desc.dtype, me), h, {});
-  if (parameter.numel() == 0) return r;  // an empty batch does have gradients: zeros
+  // Without channels there is nothing to compute. With channels but no samples, the engine runs: the gradients are
+  // zeros.
+  if (parameter.numel() == 0) return r;
   p.dy = dy.desc;
   p.out = r.dx.desc;
   p.relu = fusion.relu;

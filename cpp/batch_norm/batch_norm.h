@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization: the public functions, their checks and their problem. The kept dimensions of the problem select
-// the kind: [C], or all dimensions of a sample (per_activation). Layer, group and instance norm are in cpp/layer_norm.
-// Maths: batch_norm_math.h.
+// Batch normalization: the public functions, their checks, and the struct that describes a call (BatchNormProblem).
+// Each channel has its own statistics, or with per_activation each position of a sample. Layer, group and instance norm
+// are in cpp/layer_norm. The formulas are in batch_norm_math.h.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cpp/engine/op.h"
@@ -18,9 +18,9 @@ struct Family<BatchNormProblem> {
   static const Engines<BatchNormProblem>& cuda_engines();
 };
 
-// x is [N, C, spatial...] with 2 to 5 dimensions. Parameters and statistics are float32 (float64 for float64). Their
-// shape is [C], and statistics are taken over N and space. With per_activation, the shape is that of one sample, and
-// statistics are taken over N.
+// x is [N, C, spatial...] with 2 to 5 dimensions. Parameters and statistics are float64 if x is float64, else float32.
+// They have the shape [C], and statistics are taken over N and the spatial dimensions. With per_activation, they have
+// the shape of one sample, and statistics are taken over N.
 struct BatchNormTraining {
   Tensor y, saved_mean, saved_inv_std;
 };
@@ -30,8 +30,8 @@ struct BatchNormFusion {
   bool relu = false;
   std::optional<Tensor> residual{};
 };
-// With relu, `y` is the result of the forward call. With dresidual, the gradient of the residual is returned too: dy
-// where y > 0.
+// With relu, `y` is the result of the forward call. With dresidual, the call also returns the gradient of the residual,
+// which is dy where y > 0 and else 0.
 struct BatchNormBackwardFusion {
   bool relu = false;
   std::optional<Tensor> y{};
@@ -44,12 +44,13 @@ struct BatchNormAttributes {
 // Running statistics. Both tensors are given and updated in place, or both are absent.
 struct BatchNormRunning {
   std::optional<Tensor> mean{}, var{};
-  double momentum = 0.1;  // the weight of the statistics of this batch
+  // The weight of the batch's statistics: running = (1 - momentum) * running + momentum * batch.
+  double momentum = 0.1;
 };
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
                                               const BatchNormRunning&, const BatchNormAttributes&,
                                               const BatchNormFusion&, const Call& call);
-// `out` may be x or the residual.
+// `out` may be the same tensor as x or the residual.
 Tensor batch_norm_forward_inference(const Tensor& x, const Tensor& scale, const Tensor& bias, const Tensor& mean,
                                     const Tensor& var, const BatchNormAttributes&, const BatchNormFusion&,
                                     const Call& call);
@@ -61,9 +62,10 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                                       const Tensor& saved_inv_std, bool per_activation, const BatchNormBackwardFusion&,
                                       const Call& call);
 
-// The loops over the dimensions `dims`. `steps` has the strides of every dimension.
+// Returns loops over those dimensions of a tensor that `dims` lists. `shape` and `steps` describe all dimensions.
 NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
-// For engines: the loops of a problem, and its bytes and FLOP for estimates.
+// For engines. norm_spaces() returns the loops over the tensors of a call. norm_bytes() and norm_flop() return its
+// bytes and FLOP, from which its time is estimated.
 NormSpaces norm_spaces(const BatchNormProblem&);
 double norm_bytes(const BatchNormProblem&);
 double norm_flop(const BatchNormProblem&);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of normalization, shared by CPU and CUDA. A team per statistic computes its sums; then every element
-// is mapped with the coefficients of its parameter. Deviations are taken from the mean, never as E[x^2] - E[x]^2, and
-// the mean is computed as a sum of x - x[first]. So for |mean| >> std, the only loss of accuracy is the rounding of the
-// mean itself.
+// The formulas of normalization, shared by CPU and CUDA. A team (one thread, or a block on a GPU) computes the sums of
+// each statistic. Then each element is computed from the coefficients of its channel. The variance is the mean of (x -
+// mean)^2, never E[x^2] - E[x]^2, and the mean is computed from sums of x - x[first]. So for |mean| >> std, the only
+// loss of accuracy is the rounding of the mean itself.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -13,42 +13,48 @@ namespace minidnn {
 
 enum class NormDirection : int64_t { training, inference, backward };
 
-// Dimensions [kept_begin, kept_end) of x index both statistics and parameters; each statistic is taken over the other
-// dimensions. Batch norm keeps dimension 1; with per_activation it keeps all but dimension 0.
+// Statistics and parameters have the dimensions [kept_begin, kept_end) of x. Each statistic is taken over the other
+// dimensions of x. Batch norm keeps dimension 1. With per_activation, it keeps all but dimension 0.
 struct BatchNormProblem {
   NormDirection direction{};
-  TensorDesc x, dy, out;  // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
+  // dy is used only by the gradient. `out` is y, or dx in the gradient. All tensors have one dtype and one shape, and
+  // any strides.
+  TensorDesc x, dy, out;
   int64_t kept_begin = 0, kept_end = 0;
-  int64_t running = 0;  // 1: training also updates running_mean and running_var
-  // Fused: y = max(0, batch norm + residual); relu and residual are both optional. Backward with relu reads the sign of
-  // y in `other`. Backward may write the gradient of the residual, dy where y > 0, to `dresidual`.
+  int64_t running = 0;  // 1 if training also updates running_mean and running_var, else 0
+  // Fused: y = max(0, batch norm + residual), where relu and the residual are both optional. The gradient with relu
+  // reads the sign of y from `other`. It may write the gradient of the residual, which is dy where y > 0 and else 0, to
+  // `dresidual`.
   int64_t relu = 0;
-  TensorDesc other, dresidual;  // shape and dtype of x; rank 0: absent. `other`: the residual; backward: y
-  int64_t alignment = 16;       // common alignment of the addresses of all these tensors, in bytes; see alignment_of()
+  // Both have the shape and dtype of x; rank 0 means an absent tensor. `other` is the residual, or y in the gradient.
+  TensorDesc other, dresidual;
+  // The bytes to which the addresses of all these tensors are aligned; see alignment_of().
+  int64_t alignment = 16;
 };
 
-// Parameters and statistics are Accumulator<T>, row-major. Each direction uses only the pointers that its formula
-// names.
+// The pointers of a call. Parameters and statistics are row-major, with elements of type Accumulator<T> (float64 if T
+// is float64, else float32). A pointer that the formula of the direction does not need is null.
 struct BatchNormArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
   const void* scale = nullptr;
   const void* bias = nullptr;
-  void* mean = nullptr;  // training writes mean and inv_std; backward reads both, inference reads the mean
+  // Training writes mean and inv_std. The gradient reads mean and inv_std. Inference reads mean.
+  void* mean = nullptr;
   void* inv_std = nullptr;
-  const void* var = nullptr;     // inference
-  void* running_mean = nullptr;  // null: none
+  const void* var = nullptr;     // the variance, which only inference reads
+  void* running_mean = nullptr;  // the running statistics; null if training does not update them
   void* running_var = nullptr;
   void* dscale = nullptr;
   void* dbias = nullptr;
   const void* other = nullptr;
   void* dresidual = nullptr;
   double eps = 0, momentum = 0;
-  int64_t relu = 0;  // as in BatchNormProblem
+  int64_t relu = 0;  // 1 if a ReLU is fused, as in BatchNormProblem, else 0
 };
 
-// Offsets or steps into each tensor of a call, in elements.
+// An offset, or a step of a loop, for each tensor of a call, in elements.
 struct NormOffsets {
   int64_t x = 0, dy = 0, out = 0, parameter = 0, other = 0, dresidual = 0;
   MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
@@ -58,12 +64,12 @@ struct NormOffsets {
   }
 };
 
-// Some dimensions of a problem as nested loops, outermost first. The dimensions are ordered by x's strides. Two of them
-// are merged where one step describes both in every tensor: all elements of a dense NCHW problem are the loops (N, C,
-// HW), and those of NHWC are (NHW, C).
+// Some dimensions of the tensors of a call as nested loops, outermost first. The loops are sorted by the strides of x.
+// Two loops become one if one step describes both in each tensor. So all elements of dense NCHW tensors are the loops
+// (N, C, HW), and those of NHWC tensors are (NHW, C).
 struct NormSpace {
-  int64_t size = 1;  // number of elements
-  int64_t rank = 1;  // at least one loop
+  int64_t size = 1;  // number of elements that the loops visit
+  int64_t rank = 1;  // number of loops, at least one
   int64_t shape[kMaxRank]{};
   NormOffsets step[kMaxRank]{};
 
@@ -73,7 +79,8 @@ struct NormSpace {
   MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
     NormOffsets at;
 #ifdef __CUDACC__
-#pragma unroll 1  // unrolled, each use has four divisions and three times the code
+// If the loop were unrolled, each use of the function would have four divisions and three times the code.
+#pragma unroll 1
 #endif
     for (int i = int(rank) - 1; i > 0; --i) {
       at = at.plus(linear % shape[i], step[i]);
@@ -83,14 +90,15 @@ struct NormSpace {
   }
 };
 
-// The loops of engines (norm_spaces() in batch_norm.h). Each item of `groups` has one statistic, taken over `members`
-// relative to the item's offsets; `all` is every element.
+// The loops that engines run; norm_spaces() in batch_norm.h computes them. `groups` visits the statistics, at the
+// offset of the first element of each. `members` visits the elements of one statistic, relative to that offset. `all`
+// visits all elements.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// A team of one thread whose members are contiguous in x, dy and other: with constant steps, compilers vectorise its
-// sums.
+// A team of one thread, for members that are contiguous in x, dy and `other`. The steps are then constants, so
+// compilers vectorise the sums.
 struct PackedSingleThread : SingleThread {};
 
 namespace norm {
@@ -104,10 +112,11 @@ constexpr bool kIsAlone = kIsPacked<Team>;
 template <>
 inline constexpr bool kIsAlone<SingleThread> = true;
 
-// Each thread keeps this many partial sums per result: additions do not wait for each other, and compilers use SIMD.
+// The number of partial sums per thread and result. With several partial sums, an addition need not wait for the
+// previous addition, and compilers use SIMD.
 constexpr int kLanes = 8;
-// At most this many terms are added before a partial sum joins the compensated total. The total is compensated because
-// innermost loops may be short: then partial sums join it about as often as terms join a plain sum.
+// A partial sum joins the compensated total after at most this many terms. If the innermost loop is short, partial sums
+// join the total after few terms, so the total has many additions. That is why the total is compensated.
 constexpr int64_t kChunk = 1024;
 
 template <class Acc, class F>
@@ -120,8 +129,8 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// For one thread: loops over the innermost dimension avoid a division per element. All f process a chunk before the
-// next chunk, so the first f loads it into the cache for the others.
+// Sums by one thread. Loops over the innermost dimension avoid a division per element. All functions f process a chunk
+// before the next chunk, so all but the first find it in the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -136,7 +145,7 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Sums each function f(offsets) over all members of `s`. Every thread of the team gets all sums.
+// Sums each function f(offsets) over the elements of `s`. Each thread of the team gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
@@ -167,8 +176,8 @@ MINIDNN_HD Acc inverse_std(Acc var, double eps) {
 
 }  // namespace norm
 
-// The statistics of one group: mean and 1 / sqrt(var + eps), and the running values. Without members, the statistics
-// are NaN and the running values do not change.
+// Computes the statistics of one group (a channel, in batch norm): mean, 1 / sqrt(var + eps), and the running
+// statistics. For an empty batch, the mean is NaN and the running statistics do not change.
 template <class T, class Team>
 MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -179,7 +188,8 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, 
   Acc sum[1];
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
   Acc from_first = sum[0] / n;
-  // `mean` is rounded; `rest` is the rounding error, so the variance does not include it.
+  // `mean` is rounded, and `rest` is its rounding error. The deviations subtract both, so the variance is that around
+  // the exact mean.
   Acc mean = first + from_first, rest = from_first - (mean - first);
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
     Acc deviation = (Acc(x[m.x]) - mean) - rest;
@@ -206,7 +216,7 @@ MINIDNN_HD Accumulator<T> norm_dy(const BatchNormArgs& a, const NormOffsets& at)
   return Acc(static_cast<const T*>(a.other)[at.other]) <= Acc(0) ? Acc(0) : dy;
 }
 
-// The gradients of one group's parameters: dbias = sum(dy), dscale = sum(dy * x_hat).
+// The gradients of the parameters of one group (a channel, in batch norm): dbias = sum(dy), dscale = sum(dy * x_hat).
 template <class T, class Team>
 MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -231,8 +241,8 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const BatchNormArgs& a, Team team
   else norm_training_sums<T>(s, a, team, group);
 }
 
-// The coefficients that all elements of one parameter share, for norm_element. `a.mean` and `a.inv_std` (backward also
-// `a.dscale` and `a.dbias`) hold the results of norm_sums, except for inference.
+// The coefficients that all elements of one channel share, for norm_element(). norm_sums() has stored `a.mean` and
+// `a.inv_std` before, and for the gradient `a.dscale` and `a.dbias`. Inference needs no sums.
 template <class Acc>
 struct NormCoefficients {
   Acc mean, factor, offset, slope;
@@ -251,9 +261,10 @@ MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& 
   } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
 }
 
-// Forward:  y = scale * x_hat + bias, then the fused residual and relu.
+// Forward: y = scale * x_hat + bias, then the fused residual and relu.
 // Backward: dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n).
-// All inputs of an element are read before its result is written.
+// x_hat = (x - mean) * inv_std. All inputs of an element are read before its result is written, so `out` may be an
+// input.
 template <class T, NormDirection direction>
 MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
   using Acc = Accumulator<T>;
@@ -265,7 +276,8 @@ MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, cons
   } else {
     result = deviation * c.factor + c.offset;
     if (a.other) result += Acc(static_cast<const T*>(a.other)[at.other]);
-    if (a.relu) result = result < Acc(0) ? Acc(0) : result;  // NaN is kept
+    // The comparison with 0 is false for NaN, so NaN is kept.
+    if (a.relu) result = result < Acc(0) ? Acc(0) : result;
   }
   static_cast<T*>(a.out)[at.out] = T(result);
 }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of gather.h: checks, problem texts and estimates.
+// The public functions of gather.h: checks, the text of a call for tuning files and tests (case line), and estimates of
+// the time.
 #include "cpp/gather/gather.h"
 
 namespace minidnn {
@@ -31,7 +32,8 @@ Shape shape_of_result(const GatherProblem& p) {
   return shape;
 }
 
-// Checks all indices before anything is written. Skipped on a GPU, where the check would have to wait for the device.
+// Checks all indices before anything is written. Indices on a GPU are not checked, because the check would have to wait
+// for the device.
 void check_indices(const char* call, const GatherProblem& p, const Tensor& index) {
   if (index.place().is_cuda) return;
   for (int64_t k = 0; k < p.index.numel(); ++k) {
@@ -124,7 +126,7 @@ size_t gather_cpu_bytes(const GatherProblem& p) {
 GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* workspace) {
   const int64_t n = p.index.numel();
   const GatherOrder o = gather_order(p, workspace);
-  int32_t* const rows = o.order + n;  // the row of each index; -1 if there is no such row
+  int32_t* const rows = o.order + n;  // the row of x that each index selects; -1 if the index is out of range
   std::fill(o.starts, o.starts + p.rows() + 1, 0);
   for (int64_t k = 0; k < n; ++k)
     if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward: y = the slices of x along an axis that `index` selects. Backward: dx = the sum of dy's slices over equal
-// indices. Shared by CPU and CUDA.
+// Forward: y = the slices of x along an axis that `index` selects. Gradient: each slice of dx is the sum of the slices
+// of dy whose index selects it. Shared by CPU and CUDA.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -13,31 +13,35 @@ struct GatherProblem {
   GatherDirection direction{};
   int64_t axis = 0;
   TensorDesc x, index,
-      y;  // backward: dx and dy. y has index's dimensions in place of x's axis; index is int32 or int64
-  int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
+      // For the gradient, `x` describes dx and `y` describes dy. y has the dimensions of `index` in place of dimension
+      // `axis` of x. `index` is int32 or int64.
+      y;
+  // The bytes to which x and y are aligned in memory, at most 16. It is always 16 on a CPU.
+  int64_t alignment = 16;
 
   MINIDNN_HD int64_t rows() const { return x.shape[axis]; }
 };
 
 struct GatherArgs {
-  const void* from = nullptr;  // x, or dy
+  const void* from = nullptr;  // the input: x, or dy for the gradient
   const void* index = nullptr;
-  void* to = nullptr;  // y, or dx
+  void* to = nullptr;  // the result: y, or dx for the gradient
 };
 
-// The row that index[at] selects, where a negative index counts from the end; -1 if there is no such row.
+// The row of x that index[at] selects, or -1 if the index is out of range. A negative index counts from the end.
 MINIDNN_HD int64_t gather_row_at(const GatherProblem& p, const void* index, int64_t at) {
   int64_t row = p.index.dtype == DType::int32 ? int64_t(static_cast<const int32_t*>(index)[at])
                                               : static_cast<const int64_t*>(index)[at];
   if (row < 0) row += p.rows();
   return 0 <= row && row < p.rows() ? row : -1;
 }
-// The row of the k-th index.
+// The row of x that the k-th index selects, in row-major order of `index`; -1 if the index is out of range.
 MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t k) {
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// An index out of range yields zeros: checking indices beforehand would have to wait for the device.
+// Computes element `linear` of y. It is zero if its index is out of range: an error would require a check of all
+// indices, and that would have to wait for the device.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {
@@ -56,11 +60,12 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
   static_cast<T*>(a.to)[y_at] = row < 0 ? T(0) : static_cast<const T*>(a.from)[x_at + row * p.x.stride[p.axis]];
 }
 
-// For backward, the numbers of the indices are first sorted by row; those of one row keep their order. Row r has
-// order[starts[r]] to order[starts[r + 1] - 1]. Sums are added in that order, for any number of threads.
+// For the gradient, the positions of the indices are first sorted by the row of x that they select. The positions of
+// row r are order[starts[r]] to order[starts[r + 1] - 1], in ascending order. Sums are added in that order, so they do
+// not depend on the number of threads.
 struct GatherOrder {
-  int32_t* starts;  // rows() + 1 elements
-  int32_t* order;   // one element per index
+  int32_t* starts;  // rows() + 1 elements: where each row begins in `order`
+  int32_t* order;   // one element per index: the position of an index
 };
 
 template <class T>

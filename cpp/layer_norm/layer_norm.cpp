@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // layer, RMS
+std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // the shape of a row in layer and RMS norm
   return shape_of(p.x).subspan(size_t(p.axis));
 }
 TensorDesc small(const LayerNormProblem& p, std::span<const int64_t> shape) {
@@ -46,7 +46,8 @@ void check_small(const char* call, const Tensor& x, const TensorDesc& want, cons
   check_shape(call, o, shape_of(want), why);
 }
 
-// Returns an optional parameter in row-major order, which engines expect, on the handle's stream.
+// Returns an optional parameter in row-major order, which engines expect. A parameter in another order is copied, on
+// the stream of the handle.
 OptionalTensor packed(const OptionalTensor& t, const Handle& h, const Call& call) {
   if (!t) return {};
   t->storage->used_on(h.stream());
@@ -168,7 +169,9 @@ LayerNormBackward layer_norm_backward(const char* me, RowNormKind kind, const Te
                       output(me, "dscale", {}, parameter, h, {}),
                       {}};
   if (centered) r.dbias = output(me, "dbias", {}, parameter, h, {});
-  if (parameter.numel() == 0) return r;  // an empty batch does have gradients: zeros
+  // Without parameters there is nothing to compute. With parameters but an empty batch, the engine runs: dscale and
+  // dbias are zeros.
+  if (parameter.numel() == 0) return r;
   p.dy = dy.desc;
   p.out = r.dx.desc;
   const OptionalTensor s = packed(scale, h, call), m = packed(mean, h, call), i = packed(inv_std, h, call);

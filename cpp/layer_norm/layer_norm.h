@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer, RMS, group and instance norm: the public functions and their problem. Maths: layer_norm_math.h.
+// Layer, RMS, group and instance norm: the public functions, and the struct that describes a call. The formulas are in
+// layer_norm_math.h.
 #pragma once
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/spatial.h"
@@ -16,26 +17,27 @@ template <> struct Family<LayerNormProblem> {
   static const Engines<LayerNormProblem>& cuda_engines();
 };
 
-// The kind of norm and its number. Layer and RMS norm: the first dimension of a row. Group norm: the number of groups;
-// 0 means one group per channel, which is instance norm.
+// The kind of norm, and a number. For layer and RMS norm, the number is the first dimension of a row. For group norm,
+// it is the number of groups, or 0 for one group per channel (instance norm).
 struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;
 };
 using OptionalTensor = std::optional<Tensor>;
 
-// Parameters are float32 (float64 for float64), with the shape of a row (layer, RMS) or one per channel (group). There
-// is one statistic per row.
+// Parameters (scale, bias) and statistics are float64 if x is float64, else float32. In layer and RMS norm, parameters
+// have the shape of a row. In group norm, there is one parameter per channel. There is one statistic per row, which in
+// group norm is a group of a sample.
 struct LayerNormForward {
   Tensor y;
-  OptionalTensor mean;  // absent for RMS norm
+  OptionalTensor mean;  // RMS norm has no mean
   Tensor inv_std;
 };
 LayerNormForward layer_norm_forward(const char* call, RowNormKind, const Tensor& x, const OptionalTensor& scale,
                                     const OptionalTensor& bias, double eps, const Call&);
 struct LayerNormBackward {
   Tensor dx, dscale;
-  OptionalTensor dbias;  // absent for RMS norm
+  OptionalTensor dbias;  // RMS norm has no dbias
 };
 LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tensor& dy, const Tensor& x,
                                       const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
@@ -45,7 +47,8 @@ LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tenso
 LayerNormSpaces row_norm_spaces(const LayerNormProblem&);
 double row_norm_bytes(const LayerNormProblem&);
 double row_norm_flop(const LayerNormProblem&);
-// Adds up sums[samples][channels][2] over the samples, and writes dscale and dbias.
+// Adds sums[samples][channels][2] over the samples. Writes the first sum of each channel to dscale and the second to
+// dbias.
 void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs&);
 
 }  // namespace minidnn

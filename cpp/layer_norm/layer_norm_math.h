@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one statistic per row, and
-// parameters vary along the row. A team per row computes its sums and maps it; a team per parameter sums the gradient
-// of that parameter. As in batch_norm_math.h, whose loops this file uses, deviations are taken from the mean, and the
-// mean is computed as a sum of x - x[first].
+// The formulas of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one statistic per row; in group
+// norm, a row is a group of a sample. Parameters vary along the row. A team (one thread, or a block on a GPU) sums and
+// normalizes a row. A team sums the gradient of one parameter. As in batch_norm_math.h, the variance is the mean of (x
+// - mean)^2, and the mean is computed from sums of x - x[first].
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 
@@ -13,35 +13,40 @@ enum class RowNorm : int64_t { layer, rms, group };
 struct LayerNormProblem {
   RowNorm kind{};
   int64_t backward = 0;
-  TensorDesc x, dy, out;  // dy: only backward; out: y or dx. All have one dtype and one shape, and any strides
-  int64_t axis = 0;       // layer, rms: the first dimension of a row
-  int64_t groups = 0;  // group: number of groups of channels (dimension 1); for instance norm, the number of channels
+  // dy is used only by the gradient. `out` is y, or dx in the gradient. All tensors have one dtype and one shape, and
+  // any strides.
+  TensorDesc x, dy, out;
+  int64_t axis = 0;  // in layer and RMS norm: the first dimension of a row
+  // In group norm: number of groups of channels (dimension 1); in instance norm: number of channels.
+  int64_t groups = 0;
   int64_t alignment = 16;
 };
 
-// Parameters and statistics are Accumulator<T>, row-major. RMS norm has neither bias nor mean; there, inv_std is the
-// inverse of the root mean square.
+// The pointers of a call. Parameters and statistics are row-major, with elements of type Accumulator<T> (float64 if T
+// is float64, else float32). RMS norm has neither bias nor mean; its inv_std is the inverse of the root mean square.
 struct LayerNormArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
-  const void* scale = nullptr;  // null: ones
-  const void* bias = nullptr;   // null: zeros
-  void* mean = nullptr;         // forward writes mean and inv_std, backward reads them
+  const void* scale = nullptr;  // null means that all scales are 1
+  const void* bias = nullptr;   // null means that all biases are 0
+  void* mean = nullptr;         // the forward function writes mean and inv_std; the gradient reads them
   void* inv_std = nullptr;
   void* dscale = nullptr;
   void* dbias = nullptr;
   double eps = 0;
 };
 
-// The loops of a problem (row_norm_spaces()). NormOffsets::other is the offset into the statistics here.
+// The loops of a call, from row_norm_spaces(). In these loops, NormOffsets::other is the offset into the statistics.
 struct LayerNormSpaces {
-  NormSpace rows, members;       // one statistic per item of `rows`
-  NormSpace parameters, others;  // one parameter per item of `parameters`, whose gradient is summed over `others`
+  NormSpace rows, members;  // `rows` visits the statistics; `members` visits the elements of one row
+  // `parameters` visits the elements of scale and bias. `others` visits the elements of x that share a parameter, over
+  // which its gradient is summed.
+  NormSpace parameters, others;
   int64_t centered = 1;
 };
 
-// Computes the mean (except for RMS norm) and the inverse standard deviation, then y of one row.
+// Computes the mean (except in RMS norm) and the inverse standard deviation of one row, and then y.
 template <class T, class Team>
 MINIDNN_HD void norm_row_forward(const LayerNormSpaces& s, const LayerNormArgs& a, Team team, int64_t row) {
   using Acc = Accumulator<T>;
@@ -75,7 +80,8 @@ MINIDNN_HD void norm_row_forward(const LayerNormSpaces& s, const LayerNormArgs& 
   }
 }
 
-// dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n),  g = dy scale. RMS norm has no term sum(g) / n.
+// The gradient of one row: dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n), where g = dy scale and n is the
+// length of the row. RMS norm has no term sum(g) / n.
 template <class T, class Team>
 MINIDNN_HD void norm_row_backward(const LayerNormSpaces& s, const LayerNormArgs& a, Team team, int64_t row) {
   using Acc = Accumulator<T>;
@@ -97,7 +103,7 @@ MINIDNN_HD void norm_row_backward(const LayerNormSpaces& s, const LayerNormArgs&
   }
 }
 
-// dscale = sum(dy x_hat) and dbias = sum(dy) of one parameter.
+// The gradients of one element of scale and bias: dscale = sum(dy x_hat) and dbias = sum(dy).
 template <class T, class Team>
 MINIDNN_HD void norm_parameter_sums(const LayerNormSpaces& s, const LayerNormArgs& a, Team team, int64_t parameter) {
   using Acc = Accumulator<T>;

@@ -44,7 +44,7 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
   return p;
 }
 
-// Checks an operand that has the accumulator's dtype instead of x's.
+// Checks an operand whose dtype is that of sums (float32, or float64 if x is float64), not that of x.
 Tensor as_accumulated(const char* call, const char* label, const Tensor& t, const TensorDesc& want, const Handle& h) {
   MINIDNN_CHECK(DeviceError, t.place() == h.place(), call, ": x is on ", name(h.place()), ", ", label, " is on ",
                 name(t.place()), "; move one with .to(device=...)");
@@ -121,7 +121,8 @@ double loss_bytes(const LossProblem& p) {
   return double(p.x.numel() * itemsize(p.x.dtype)) * tensors +
          double(p.rows() * (itemsize(p.target.dtype) + itemsize(p.lse.dtype)));
 }
-double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }  // exp counts as about 15
+// 25 FLOP per element, of which the exponential counts as about 15.
+double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }
 size_t loss_workspace(const LossProblem& p) {
   if (p.direction == LossDirection::backward || p.reduction == LossReduction::none) return 0;
   return size_t(p.rows() * itemsize(p.lse.dtype));

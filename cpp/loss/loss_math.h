@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy of one row of logits by a team, forward and backward, written once for CPU and CUDA. A row runs along
-// the axis of classes. Rows are numbered in row-major order of the other dimensions, which are those of the target.
+// Cross-entropy of one row of logits and its gradient, for a team: one thread on a CPU, several threads on a GPU. A row
+// runs along the axis of classes. Rows are numbered in row-major order of the other dimensions, which are those of the
+// target.
 #pragma once
 #include "cpp/softmax/softmax_math.h"
 
@@ -12,15 +13,19 @@ enum class LossReduction : int64_t { none, sum, mean };
 struct LossProblem {
   LossDirection direction{};
   LossReduction reduction{};
-  int64_t axis = 0;          // of classes
-  int64_t smoothed = 0;      // 1: args.smoothing is not 0
-  int64_t ignore_index = 0;  // rows with this target are ignored
-  // Alignment in bytes of x and dx in memory: at most 16; less than 16 only on a GPU.
+  int64_t axis = 0;          // the axis of classes
+  int64_t smoothed = 0;      // 1 if args.smoothing is not 0, else 0
+  int64_t ignore_index = 0;  // rows with this target have no loss and no gradient
+  // The bytes to which x and dx are aligned in memory, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  TensorDesc x, dx;   // same dtype and shape; dx only backward
-  TensorDesc target;  // x's shape without the axis; int64 or int32
-  TensorDesc lse;     // shape of target; row-major, in the accumulator's dtype
-  TensorDesc loss;    // the result, or backward its gradient: shaped like lse, or a scalar
+  TensorDesc x, dx;   // dx has the dtype and shape of x; only the gradient uses it
+  TensorDesc target;  // has the shape of x without `axis`; its dtype is int64 or int32
+  // The logarithm of sum(exp(x)) per row. It has the shape of target and is row-major. It is float64 if x is float64,
+  // else float32.
+  TensorDesc lse;
+  // The loss, or the gradient of the loss for the backward function. It has the shape of lse without reduction, else it
+  // is a scalar.
+  TensorDesc loss;
 
   MINIDNN_HD int64_t cols() const { return x.shape[axis]; }
   MINIDNN_HD int64_t rows() const { return target.numel(); }
@@ -29,8 +34,8 @@ struct LossProblem {
 struct LossArgs {
   const void* x = nullptr;
   const void* target = nullptr;
-  void* lse = nullptr;   // read backward
-  void* loss = nullptr;  // read backward
+  void* lse = nullptr;   // written by the forward function, read by the gradient
+  void* loss = nullptr;  // written by the forward function; for the gradient, dy
   void* dx = nullptr;
   double smoothing = 0;
 };
@@ -43,8 +48,9 @@ MINIDNN_HD int64_t target_of(const LossProblem& p, const LossArgs& a, int64_t ro
                                         : static_cast<const int64_t*>(a.target)[at];
 }
 
-// A class that does not exist gives NaN: checking it beforehand would wait for the device. log_sum is added after the
-// difference of largest and logit, because lse = largest + log_sum is rounded to a multiple of an ulp of largest.
+// The loss of a row. A target that is no class gives NaN; an error would require a check that waits for the device. lse
+// = largest + log_sum is not used here, because it is rounded to an ulp of `largest`. So `largest - logit` is computed
+// first, and log_sum is added to it.
 template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit, Acc sum_of_row, int64_t cols,
                                             bool smoothed, Acc smoothing) {
   if (!smoothed) return largest - logit + log_sum;
@@ -53,7 +59,8 @@ template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit,
 
 }  // namespace detail
 
-// Stores lse = log sum exp(x). The first member of the team calls put(the row's loss, whether the row counts).
+// Stores lse = log(sum(exp(x))) of a row. The first member of the team calls put(loss of the row, whether the row
+// counts); a row whose target is ignore_index does not count.
 template <class T, class Team, class Put>
 MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Team& team, Put&& put) {
   using Acc = Accumulator<T>;
@@ -77,7 +84,7 @@ MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_
   put(detail::loss_of<Acc>(largest, log_sum, logit, all, cols, p.smoothed, Acc(a.smoothing)), true);
 }
 
-// The number of rows that are not ignored.
+// The number of rows whose target is not ignore_index.
 template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p, const LossArgs& a, Team& team) {
   Acc count = 0;
   for (int64_t row = team.rank(); row < p.rows(); row += team.size())
@@ -85,7 +92,7 @@ template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p,
   return team.sum(count);
 }
 
-// The sum or the mean of all rows' losses; the mean of no rows is NaN.
+// Writes the sum or the mean of the losses of all rows. The mean is NaN if all rows are ignored.
 template <class Acc, class Team>
 MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* losses, Team& team) {
   CompensatedSum<Acc> partial;
@@ -95,8 +102,8 @@ MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* l
   if (team.rank() == 0) *static_cast<Acc*>(a.loss) = sum / count;
 }
 
-// dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C), where g is the row's share of the loss's
-// gradient: `gradient[row]` without reduction, else `gradient[0]`. dx may be x.
+// dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C). C is the number of classes. Without
+// reduction, g is gradient[row]; else g is gradient[0]. dx may be the same tensor as x.
 template <class T, class Team>
 MINIDNN_HD void loss_backward_row(const LossProblem& p, const LossArgs& a, int64_t row, const Accumulator<T>* gradient,
                                   Team& team) {

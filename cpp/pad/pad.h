@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding: the public function and its problem. Maths: pad_math.h.
+// Padding: the public function, and the struct that describes a call. The formulas are in pad_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/engine/spatial.h"
@@ -16,14 +16,15 @@ template <> struct Family<PadProblem> {
   static const Engines<PadProblem>& cuda_engines();
 };
 
-PadMode pad_mode(const std::string&, const char* call);  // ShapeError for an unknown mode
+// Returns the mode of that name; throws ShapeError if there is none.
+PadMode pad_mode(const std::string&, const char* call);
 
-// x with widths[d].before and widths[d].after additional elements in dimension d: `value`, copies of the edge, or a
-// reflection at the edge.
+// Returns x with widths[d].before and widths[d].after additional elements in dimension d. The mode decides what these
+// are: `value`, copies of the edge, or a reflection at the edge.
 Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode, double value, const Call&);
 
-// For engines: converts the problem to PadLines and sets `word`, the bytes of a word: one element, or several elements
-// of together at most `widest` bytes. Returns "", or why that is impossible.
+// For engines: writes the call to PadLines, and the size of a word in bytes to `word`. A word is one element, or
+// several elements of at most `widest` bytes together. Returns "" if the call has this form, else the reason.
 std::string pad_lines(const PadProblem&, int64_t widest, PadLines&, int64_t& word);
 double pad_bytes(const PadProblem&);
 

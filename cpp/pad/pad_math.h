@@ -10,19 +10,21 @@ enum class PadMode : int64_t { constant, replicate, reflect };
 
 struct PadProblem {
   TensorDesc x, y;
-  int64_t before[kMaxRank]{};  // the number of y's elements before x's first element, in each dimension
+  int64_t before[kMaxRank]{};  // per dimension: the number of elements of y before the first element of x
   PadMode mode{};
-  int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
+  // The bytes to which x and y are aligned in memory, at most 16. It is always 16 on a CPU.
+  int64_t alignment = 16;
 };
 
 struct PadArgs {
   const void* x = nullptr;
   void* y = nullptr;
-  uint64_t value = 0;  // the bits of one element
+  uint64_t value = 0;  // the bits of the value that constant padding writes, as one element
 };
 
-// The index in x that element i shows, both counted from x's first element; out of bounds if the mode is constant and i
-// is padding. Reflected widths are below the size, so one reflection at each side suffices.
+// The index in x of the element that element i of y copies. Both are counted from the first element of x. If the mode
+// is constant and i is in the padding, the result is out of bounds. Padding by reflection is less wide than x, so one
+// reflection at each side suffices.
 template <class Int> MINIDNN_HD Int pad_source(PadMode mode, Int i, Int size) {
   if (mode == PadMode::constant) return i;
   if (mode == PadMode::replicate) return min_of(max_of(i, Int(0)), size - 1);
@@ -47,27 +49,31 @@ template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArg
 constexpr int kPadOuters = kMaxRank - 1;
 
 struct PadDimension {
-  int32_t before = 0, size = 1;  // the padding before x's elements, and their number
-  int64_t x = 0;                 // the stride of x's elements
+  // The number of padded elements before those of x; the number of elements of x.
+  int32_t before = 0, size = 1;
+  int64_t x = 0;  // the stride of x in this dimension
 };
 
-// A padded tensor whose y has no gaps, as lines along y's innermost dimension. Dimensions are joined where possible.
-// Neighbouring elements that always move together form one word; all numbers count words.
+// The padding of a y without gaps, as lines along the innermost dimension of y. Dimensions are joined where possible. A
+// word is one element, or several neighbouring elements that are always copied together. All numbers are in words.
 struct PadLines {
-  int64_t words = 0;  // in y
+  int64_t words = 0;  // words in y
   LongDivisor width;  // words in a line of y
   PadDimension line;
-  int64_t outers = 1;  // outer dimensions, from the innermost outwards: rows, then planes
+  // Number of dimensions outside a line, at least one. `outer` and `along` list them from the innermost outwards: first
+  // rows, then planes.
+  int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // Compute, in two steps, the offset in x at which a row's elements begin. Return false if the whole line is constant.
-  // `how` equals `mode`, but may be a compile-time constant.
+  // The offset in x at which the elements of a line begin. add_plane() adds the offset of the outer dimensions but one,
+  // add_row() that of the remaining one. Both return false if the whole line is constant. `how` equals `mode`, but may
+  // be a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__
-#pragma unroll 1  // usually a single dimension: unrolled code is longer and not faster
+#pragma unroll 1  // The loop usually runs once. Unrolled code is longer and not faster.
 #endif
     for (int d = 1; d < int(outers); ++d) inside = add(how, along[d], outer[d].divmod(plane), at) && inside;
     return inside;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling forward and backward: the public functions, their checks and their problem. Maths: pooling_math.h.
+// Pooling and its gradient: the public functions, their checks, and the struct that describes a call. The formulas are
+// in pooling_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/engine/spatial.h"
@@ -17,35 +18,38 @@ struct Family<PoolingProblem> {
   static const Engines<PoolingProblem>& cuda_engines();
 };
 
-std::string name(PoolingMode);                                             // "avg_exclude_padding"
-PoolingMode pooling_mode_from(const std::string& name, const char* call);  // ShapeError lists the modes
+std::string name(PoolingMode);  // the name of a mode, such as "avg_exclude_padding"
+// Returns the mode of that name. An unknown name throws a ShapeError that lists the modes.
+PoolingMode pooling_mode_from(const std::string& name, const char* call);
 
 struct PoolingAttributes {
   std::vector<int64_t> window;
   PoolingMode mode = PoolingMode::max;
-  std::optional<std::vector<int64_t>> stride{};  // empty: equal to the window
+  std::optional<std::vector<int64_t>> stride{};  // the stride; without a value, it equals the window
   std::vector<Sides> padding{{0, 0}};
   std::vector<int64_t> dilation{1};
   bool ceil_mode = false;
-  int64_t norm = 2;  // the exponent of lp
-  // Not empty: y's spatial sizes for adaptive pooling, whose windows are as even as possible. Empty: windows as above.
+  int64_t norm = 2;  // the exponent of lp pooling
+  // For adaptive pooling: the spatial sizes of y, from which windows follow that are as even as possible. Empty for
+  // ordinary pooling, whose windows the members above describe.
   std::vector<int64_t> size{};
 };
 
 // x is [N, C, spatial...] with 3 to 5 dimensions.
 Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call);
-// Also returns the index of each maximum in its plane of x, in row-major order: int32 or int64; -1 for windows of
-// padding alone.
+// Returns y and the index of each maximum, as int32 or int64. The index counts the elements of a plane of x (the
+// spatial positions of one channel) in row-major order. It is -1 if the window contains only padding.
 std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes&, DType indices,
                                                     const Call& call);
-// Only lp reads y = pool_forward(x). Without `indices`, the maxima are searched again in x.
+// `y` is the result of pool_forward(x); only lp pooling reads it. Without `indices`, max pooling searches the maxima in
+// x again.
 Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call,
                      const std::optional<Tensor>& indices = {});
 
-// Bytes and flop for estimates, shared by the engines of both devices.
+// The bytes and FLOP of a call, for estimates of the time. CPU and CUDA engines use them.
 double pooling_bytes(const PoolingProblem&);
 double pooling_flop(const PoolingProblem&);
-// The problem with three spatial dimensions; missing ones are added in front.
+// The same call with three spatial dimensions. Missing dimensions are added in front, with size 1.
 PoolingProblem padded_in_front(const PoolingProblem&);
 
 }  // namespace minidnn

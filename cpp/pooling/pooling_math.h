@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows of one to three spatial dimensions: one element of y, or one element of dx, written once for CPU
-// and CUDA. Both gather, so threads share no sums.
+// Pooling over windows of one to three spatial dimensions, for CPU and CUDA. The functions compute one element of y, or
+// one element of dx. Each element is a sum or maximum of elements that are read, so threads never add to the same
+// element.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/team.h"
@@ -14,24 +15,29 @@ enum class PoolingMode : int64_t { max, avg, avg_exclude_padding, lp };
 struct PoolingProblem {
   PoolingDirection direction{};
   PoolingMode mode{};
-  int64_t ceil_mode = 0;  // already applied to y's shape; kept for the problem's text
+  // 1 if y's size was rounded up. The shape of y has it already; the text of the call shows it.
+  int64_t ceil_mode = 0;
   int64_t window[kMaxSpatial]{1, 1, 1};
   SpatialAttributes spatial;
-  TensorDesc x, dy, out;  // dy: only backward; out is y or dx. All have the same dtype; any strides
-  int64_t norm = 0;       // the exponent of lp
-  int64_t adaptive = 0;   // windows follow from the sizes alone; `window` is then an upper bound
-  // Alignment in bytes of all tensors in memory: at most 16; less than 16 only on a GPU.
+  // dy is used only by the gradient. `out` is y, or dx in the gradient. All tensors have the same dtype, and any
+  // strides.
+  TensorDesc x, dy, out;
+  int64_t norm = 0;  // the exponent of lp pooling
+  // 1 if windows follow from the sizes of x and y alone (adaptive pooling), else 0. If 1, `window` is an upper bound.
+  int64_t adaptive = 0;
+  // The bytes to which all tensors are aligned in memory, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  TensorDesc y;        // only for the gradient of Lp pooling
-  TensorDesc indices;  // rank 0 if there are none; the shape is that of y
+  TensorDesc y;        // y, which only the gradient of lp pooling uses
+  TensorDesc indices;  // the indices have the shape of y; rank 0 means no indices
 };
 
 struct PoolingArgs {
-  const void* x = nullptr;  // backward: read by lp, and by maxima without indices
+  const void* x = nullptr;  // x; the gradient reads it for lp pooling, and for max pooling without indices
   const void* dy = nullptr;
   void* out = nullptr;
-  const void* y = nullptr;  // read by lp's backward
-  void* indices = nullptr;  // int32 or int64: written forward, read backward
+  const void* y = nullptr;  // y, which only the gradient of lp pooling reads
+  // Indices (int32 or int64), which the forward function writes and the gradient reads.
+  void* indices = nullptr;
 };
 
 namespace detail {
@@ -43,7 +49,7 @@ struct Range {
   MINIDNN_HD bool operator==(const Range& r) const { return begin == r.begin && end == r.end; }
 };
 
-// An element by its indices; those past the rank are 0.
+// The indices of an element of a tensor. Indices of dimensions that the tensor does not have are 0.
 struct Position {
   int64_t n, c, at[kMaxSpatial];
   MINIDNN_HD int64_t offset_in(const TensorDesc& d) const {
@@ -51,7 +57,8 @@ struct Position {
   }
 };
 
-// The i-th element of a tensor in memory order, so that neighbouring threads touch neighbouring elements.
+// The position of the i-th element of a tensor in memory order. With it, neighbouring threads access neighbouring
+// elements.
 MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   Position p{};
   auto take = [&](int dim) {
@@ -68,9 +75,9 @@ MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   return p;
 }
 
-// Adaptive windows begin at floor(at size / windows) and end before ceil((at + 1) size / windows).
-// first_of() returns the index in x of the first element of the window at output position `at`, which may be in the
-// padding. window_at() returns the number of its elements.
+// An adaptive window begins at floor(at size / windows) and ends before ceil((at + 1) size / windows), where `at` is
+// its output position, `size` the size of x, and `windows` the number of windows. first_of() returns the index in x of
+// the first element of a window, which may be in the padding. window_at() returns the number of its elements.
 MINIDNN_HD int64_t windows_along(const PoolingProblem& p, int i) {
   return spatial_size(p.direction == PoolingDirection::backward ? p.dy : p.out, i);
 }
@@ -83,7 +90,8 @@ MINIDNN_HD int64_t window_at(const PoolingProblem& p, int i, int64_t at) {
   return p.window[i];
 }
 
-// The taps along dimension i of the window at output position `at` whose index in x is in [low, high).
+// The taps (elements of a window) along dimension i, for the window at output position `at`: those whose index in x is
+// in [low, high).
 MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, int64_t high) {
   int64_t first = first_of(p, i, at), step = p.spatial.dilation[i], window = window_at(p, i, at);
   Range r{0, window};
@@ -95,9 +103,9 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
   return taps(p, i, at, 0, spatial_size(p.x, i));
 }
 
-// Calls visit(offset, number, index) for the window elements inside x, in row-major order, until it returns false. The
-// offset is counted from the channel's first element; the number counts all elements of the window, the index those of
-// the plane.
+// Calls visit(offset, number, index) for each element of the window that is inside x, in row-major order, until it
+// returns false. `offset` is relative to the first element of the channel. `number` counts all elements of the window.
+// `index` counts the elements of the plane (all spatial positions of the channel).
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
@@ -114,14 +122,14 @@ MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatia
   return true;
 }
 
-// How many elements along dimension i an average counts.
+// The number of elements of a window along dimension i by which an average divides.
 template <PoolingMode mode>
 MINIDNN_HD int64_t counted(const PoolingProblem& p, int i, int64_t at) {
   bool exclude = mode == PoolingMode::avg_exclude_padding;
   int64_t low = exclude ? 0 : -p.spatial.before[i], high = spatial_size(p.x, i) + (exclude ? 0 : p.spatial.after[i]);
   return taps(p, i, at, low, high).size();
 }
-// The divisor of an average over the window; 1 if it counts no element.
+// The divisor of the average over a window; 1 if the window has no element that counts.
 template <PoolingMode mode>
 MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial]) {
   int64_t count = 1;
@@ -129,8 +137,8 @@ MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpat
   return max_of<int64_t>(count, 1);
 }
 
-// Whether element `own` of the window, with value `v`, is the first maximum: each one before it is smaller, and none
-// after it is larger. A NaN is larger than every number.
+// Whether element `own` of the window, with value `v`, is the first maximum. It is if each element before it is smaller
+// and no element after it is larger. A NaN is larger than every number.
 template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
@@ -142,8 +150,8 @@ MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, cons
   });
 }
 
-// The output positions along dimension i whose windows span index `at` of x. With a dilation, a window may skip the
-// index.
+// The output positions along dimension i whose windows extend over index `at` of x. With dilation, such a window may
+// skip the index.
 MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   if (p.adaptive) {
     int64_t size = spatial_size(p.x, i), windows = windows_along(p, i);
@@ -153,14 +161,16 @@ MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
-// The tap of the window at output position `at` that is index `x_at` of x, or -1.
+// Which tap (element of a window) along dimension i has index `x_at` in x, for the window at output position `at`. -1
+// if the window skips that index.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
   int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
   return reach % step ? -1 : reach / step;
 }
 
-// |v| to a power of 0 or more, and a root of a non-negative number.
+// power() returns |v| to the power of an exponent that is 0 or more. root() returns a root of a number that is not
+// negative.
 template <class Acc> MINIDNN_HD Acc power(Acc v, int64_t exponent) {
   v = v < 0 ? -v : v;
   Acc product = 1;
@@ -185,7 +195,8 @@ MINIDNN_HD void put_index(const PoolingProblem& p, const PoolingArgs& a, const P
 
 }  // namespace detail
 
-// Computes element i of y, in memory order. A window of padding alone gives -inf, or an average of 0.
+// Computes element i of y, counted in memory order. If a window contains only padding, the maximum is -inf and the
+// average is 0.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -222,7 +233,8 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
   }
 }
 
-// Computes element i of dx: the sum of the contributions of all windows over it, in row-major order of y.
+// Computes element i of dx, counted in memory order. It is the sum of the gradients from all windows that contain the
+// element, added in row-major order of y.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -256,7 +268,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // (|v| / norm of the window) ^ (exponent - 1), with the sign of v; 0 if the whole window is 0.
+          // (|v| / norm of the window) ^ (exponent - 1), with the sign of v. It is 0 if all elements of the window are
+          // 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc ratio = detail::power(v / length, p.norm - 1);

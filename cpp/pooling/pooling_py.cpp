@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-// The parameters that all functions take after their tensors.
+// The keyword parameters that all pooling functions take after their tensors.
 struct Keywords {
   py::handle window;
   std::string mode;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of random.h: checks, problem texts and estimates.
+// The public functions of random.h: checks, the text of a call for tuning files and tests (case line), and estimates of
+// the time.
 #include "cpp/random/random.h"
 
 #include <limits>
@@ -43,7 +44,7 @@ void fill(const char* call, Random kind, const Tensor& out, int64_t seed, int64_
   run(h, RandomProblem{kind, {}, out.desc}, args, options.algo);
 }
 
-// The largest number of type T that is below `high`, but not below `low`.
+// The largest number of type T below `high`, or `low` if that is larger.
 template <class T> double largest_below(double low, double high) {
   T most = T(high);
   if (double(most) >= high) most = std::nextafter(most, -std::numeric_limits<T>::infinity());

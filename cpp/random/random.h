@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tensors and dropout. The numbers: random_math.h.
+// Random tensors and dropout: the public functions. random_math.h defines the numbers.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/random/random_math.h"
@@ -15,11 +15,12 @@ template <> struct Family<RandomProblem> {
   static const Engines<RandomProblem>& cuda_engines();
 };
 
-// Fill `out` with uniform numbers in [low, high), and with normal numbers.
+// fill_uniform() fills `out` with uniform random numbers in [low, high). fill_normal() fills it with normal random
+// numbers.
 void fill_uniform(const Tensor& out, int64_t seed, int64_t offset, double low, double high, const Call&);
 void fill_normal(const Tensor& out, int64_t seed, int64_t offset, double mean, double std, const Call&);
-// Returns x / (1 - p), with 0 where the element's random word as a fraction is below p. The same call on dy gives the
-// gradient. `out` may be x.
+// Dropout: an element becomes 0 with probability p, and else x / (1 - p). It becomes 0 if its random word, as a
+// fraction in [0, 1), is below p. The same call on dy gives the gradient. `out` may be the same tensor as x.
 Tensor dropout(const char* call, const char* name, const Tensor& x, double p, int64_t seed, int64_t offset,
                const Call& options);
 

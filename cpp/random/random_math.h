@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), and
-// the distributions made from its words. The number of an element depends only on seed, offset and the element's index
-// in row-major order of the shape, not on layout, device or number of threads.
+// distributions made from its 32-bit words. The number of an element depends only on the seed, the offset, and the
+// index of the element in row-major order. It does not depend on layout, device or number of threads.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -31,42 +31,44 @@ enum class Random : int64_t { uniform, normal, dropout };
 
 struct RandomProblem {
   Random kind{};
-  TensorDesc x, out;  // x only for dropout; x and out have one shape and dtype, any strides
+  TensorDesc x, out;  // x is used only for dropout; x and out have one shape and dtype, and any strides
 };
 
 struct RandomArgs {
   const void* x = nullptr;
   void* out = nullptr;
   uint64_t seed = 0, offset = 0;
-  // uniform: min(low + width u, most). normal: mean `low`, standard deviation `width`. dropout: kept elements times
-  // `width`.
+  // `low` and `width` depend on the kind. Uniform: an element is min(low + width u, most), where u is in [0, 1).
+  // Normal: `low` is the mean and `width` the standard deviation. Dropout: kept elements are multiplied by `width`.
   double low = 0, width = 1;
-  uint64_t threshold = 0;  // dropout: elements whose word is smaller are dropped
-  // Uniform: the largest number below the upper bound; rounding could otherwise reach the bound.
+  uint64_t threshold = 0;  // Dropout: elements whose random word is below this become 0.
+  // Uniform: the largest number below the upper bound. Without it, rounding could give the bound itself.
   double most = INFINITY;
 };
 
 namespace detail {
 
-// fraction(): in [0, 1), with as many bits as the type holds. above_zero(): in (0, 1].
+// Convert random words to fractions. fraction() is in [0, 1) and has as many bits as the type holds. above_zero() is in
+// (0, 1].
 MINIDNN_HD float fraction(uint32_t w, float) { return float(w >> 8) * 0x1p-24f; }
 MINIDNN_HD float above_zero(uint32_t w, float) { return float(w) * 0x1p-32f + 0x1p-33f; }
 MINIDNN_HD double fraction(uint32_t high, uint32_t low) { return double((uint64_t(high) << 32 | low) >> 11) * 0x1p-53; }
 
-// Sine and cosine of the angle w / 2^32 of a full turn.
+// Sine and cosine of the angle 2 pi w / 2^32.
 struct SineCosine {
   float sine, cosine;
 };
 MINIDNN_HD SineCosine sine_and_cosine(uint32_t w) {
   const uint32_t quarter = (w + (1u << 29)) >> 30;
-  const float x = float(int32_t(w - (quarter << 30))) * 1.46291807927e-9f, s = x * x;  // 2 pi / 2^32; |x| <= pi / 4
+  // The factor is 2 pi / 2^32; |x| <= pi / 4.
+  const float x = float(int32_t(w - (quarter << 30))) * 1.46291807927e-9f, s = x * x;
   const float sine = x * (1 + s * (-1.0f / 6 + s * (1.0f / 120 + s * (-1.0f / 5040 + s * (1.0f / 362880)))));
   const float cosine = 1 + s * (-0.5f + s * (1.0f / 24 + s * (-1.0f / 720 + s * (1.0f / 40320))));
   const float a = quarter & 1 ? cosine : sine, b = quarter & 1 ? -sine : cosine;
   return {quarter & 2 ? -a : a, quarter & 2 ? -b : b};
 }
 
-// Two numbers of mean 0 and standard deviation 1 from two words (Box and Muller 1958).
+// Two normal random numbers (mean 0, standard deviation 1) from two random words (Box and Muller 1958).
 struct TwoNormals {
   float first, second;
 };
@@ -78,7 +80,8 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
 
 }  // namespace detail
 
-// Computes elements 4 group to 4 group + 3 of the result; x holds the corresponding elements of dropout's input.
+// Computes elements 4 * group to 4 * group + 3 of the result, in row-major order. For dropout, x holds the same
+// elements of the input.
 template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
   auto words = [&](uint64_t at) {
     return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}}, uint32_t(a.seed),
@@ -114,8 +117,8 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   }
 }
 
-// Computes four elements in memory, `group` * 4 and the next; the last group may have fewer than four. `dense`: both
-// tensors are row-major.
+// Computes and stores elements 4 * group to 4 * group + 3 of the result. The last group may have fewer than four
+// elements. `dense` tells that x and out are row-major.
 template <Random kind, class T>
 MINIDNN_HD void random_elements(const RandomProblem& p, const RandomArgs& a, int64_t group, int64_t n, bool dense) {
   using A = Accumulator<T>;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public function of reduce.h: checks, problem texts and estimates.
+// The public function of reduce.h: checks, the text of a call for tuning files and tests (case line), and estimates of
+// the time.
 #include "cpp/reduce/reduce.h"
 
 namespace minidnn {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions as three steps: map each element, combine partial results, finish. Shared by CPU and CUDA. 13 modes need
-// only 4 ways to combine: a minimum is a maximum of negated elements, and `all` is true if no element is zero.
+// A reduction has three steps: map each element, combine the mapped values, finish the result. Shared by CPU and CUDA.
+// 13 modes need only 4 ways to combine: a minimum, for example, is a maximum of negated elements, and `all` is true if
+// no element is zero.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -12,9 +13,9 @@ enum class ReduceKind : int64_t { sum, prod, max, arg };
 
 struct ReduceProblem {
   ReduceMode mode{};
-  int64_t axes = 0;        // bit i: dimension i of x is reduced
-  int64_t alignment = 16;  // bytes that divide x's address, 16 at most
-  TensorDesc x, y;         // y without the dimensions that are reduced
+  int64_t axes = 0;        // bit i is 1 if dimension i of x is reduced
+  int64_t alignment = 16;  // the bytes to which x is aligned in memory, at most 16
+  TensorDesc x, y;         // y has the dimensions of x that are not reduced
 };
 
 struct ReduceArgs {
@@ -22,8 +23,9 @@ struct ReduceArgs {
   void* y = nullptr;
 };
 
-// The strides of x, split by dimension: `kept` gives the first element of each output, `reduced` gives the offsets of
-// its elements from there.
+// The dimensions and strides of x, in two parts. `kept` has the dimensions that are not reduced: its offsets are those
+// of the first element of each output. `reduced` has the other dimensions: its offsets are relative to that first
+// element.
 struct ReduceView {
   TensorDesc kept, reduced;
 };
@@ -66,7 +68,7 @@ template <class Acc> MINIDNN_HD Acc negated(Acc v) {
   else return -v;
 }
 
-// The largest value of an integer dtype: amax() returns it as the magnitude of the least value.
+// The largest value of an integer dtype. amax() returns it for the least value, whose magnitude the dtype cannot hold.
 MINIDNN_HD int64_t largest_of(DType t) {
   switch (t) {
     case DType::int8:
@@ -80,7 +82,7 @@ MINIDNN_HD int64_t largest_of(DType t) {
   }
 }
 
-// Maps an element to the value that is combined.
+// Maps an element to the value that is combined, which depends on the mode.
 template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
   switch (mode) {
     case ReduceMode::amax:
@@ -88,14 +90,15 @@ template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
         if (v == Acc(-0x7fffffffffffffff - 1)) return Acc(0x7fffffffffffffff);
       [[fallthrough]];
     case ReduceMode::norm1:
-      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // -0 becomes 0
+      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // makes 0.0 of -0.0
     case ReduceMode::norm2:
     case ReduceMode::sumsq:
       if constexpr (is_integer<Acc>) return Acc(uint64_t(v) * uint64_t(v));
       else return v * v;
     case ReduceMode::min:
     case ReduceMode::argmin:
-      if constexpr (is_integer<Acc>) return ~v;  // -v would overflow for the least value
+      // Reverses the order of numbers. -v would do so too, but overflows for the least value.
+      if constexpr (is_integer<Acc>) return ~v;
       else return -v;
     case ReduceMode::any:
       return Acc(v != 0);
@@ -111,7 +114,8 @@ template <ReduceKind kind, class Acc> struct State {
 };
 template <class Acc> struct State<ReduceKind::arg, Acc> {
   Acc value;
-  int64_t index;  // among the elements of one output, in row-major order; -1 if there is no element yet
+  // The index among the elements of one output, in row-major order. It is -1 if there is no element yet.
+  int64_t index;
 };
 
 template <ReduceKind kind, class Acc> MINIDNN_HD State<kind, Acc> identity() {
@@ -126,7 +130,8 @@ template <ReduceKind kind, class Acc> MINIDNN_HD State<kind, Acc> identity() {
   }
 }
 
-// Integers wrap around. NaN is larger than any number; of equal elements the first one wins.
+// Combines two partial results. Integers wrap around. A NaN is larger than any number. If elements are equal, the first
+// one wins.
 template <ReduceKind kind, class Acc>
 MINIDNN_HD State<kind, Acc> combined(const State<kind, Acc>& a, const State<kind, Acc>& b) {
   if constexpr (kind == ReduceKind::sum) {
@@ -153,7 +158,7 @@ MINIDNN_HD State<kind, Acc> element(ReduceMode mode, Acc v, int64_t index) {
   else return {mapped(mode, v)};
 }
 
-// Writes v as an element of y's dtype.
+// Converts v to the dtype of y and writes it to element `at`.
 template <class Acc> MINIDNN_HD void write(const TensorDesc& y, void* to, int64_t at, Acc v) {
   switch (y.dtype) {
     case DType::float32:
@@ -195,8 +200,10 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
       if (mode == ReduceMode::norm2) v = root(v);
     }
     if constexpr (kind == ReduceKind::max) {
-      if (mode == ReduceMode::min) v = mapped(mode, v);  // the mapping of min is its own inverse
-      if (mode == ReduceMode::any) v = Acc(v > 0);       // without elements, v is the identity
+      // Applied twice, the mapping of `min` gives the original value.
+      if (mode == ReduceMode::min) v = mapped(mode, v);
+      // Without elements, v is negative: then `any` is false and `all` is true.
+      if (mode == ReduceMode::any) v = Acc(v > 0);
       if (mode == ReduceMode::all) v = Acc(!(v > 0));
     }
     return v;
@@ -211,7 +218,7 @@ MINIDNN_HD void finish(ReduceMode mode, const TensorDesc& y, void* to, int64_t a
   write(y, to, at, v);
 }
 
-// Loads an element of any dtype as Acc.
+// Loads an element of any dtype and converts it to Acc.
 template <class Acc> MINIDNN_HD Acc load(DType t, const void* from, int64_t at) {
   if constexpr (is_integer<Acc>) {
     switch (t) {
@@ -237,8 +244,8 @@ template <class Acc> MINIDNN_HD Acc load(DType t, const void* from, int64_t at) 
 
 }  // namespace reduction
 
-// The type in which elements of a dtype are combined: float64 for float64, float32 for the other floating dtypes; int64
-// for integers, but float64 for mean, norm1 and norm2.
+// The type in which elements of a dtype are combined. It is float64 for float64, and float32 for the other floating
+// dtypes. For integers, it is int64, but float64 for mean, norm1 and norm2.
 enum class ReduceIn : int64_t { float32, float64, int64 };
 MINIDNN_HD constexpr ReduceIn reduced_in(ReduceMode m, DType t) {
   if (t == DType::float64) return ReduceIn::float64;

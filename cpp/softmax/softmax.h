@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax and log-softmax along an axis: the public functions, their checks and their problem. Maths: softmax_math.h.
+// Softmax and log-softmax along an axis: the public functions, their checks, and the struct that describes a call. The
+// formulas are in softmax_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/softmax/softmax_math.h"
@@ -16,18 +17,19 @@ struct Family<SoftmaxProblem> {
   static const Engines<SoftmaxProblem>& cuda_engines();
 };
 
-// Softmax of scale x + mask; with a boolean mask, of scale x where it is true and -inf elsewhere. The mask is broadcast
-// to x.
-// `axis` counts from the end if negative. `out` may be x.
+// Computes softmax of scale * x + mask. If the mask is boolean, computes softmax of scale * x, where elements whose
+// mask is false become -inf. The mask is broadcast to x. A negative `axis` counts from the end. `out` may be the same
+// tensor as x.
 Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, const std::optional<Tensor>& mask,
                        const Call& call);
-// `y` is what softmax_forward returned for the same axis, `log` and scale. `out` may be dy or y.
+// `y` is the result of softmax_forward for the same axis, `log` and scale. `out` may be the same tensor as dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
-// x must be dense. Adjacent dimensions that the mask traverses as one are merged.
+// The layout of the mask for each row of x, which must be dense. Dimensions that have a common stride in the mask are
+// joined.
 MaskLayout mask_layout(const SoftmaxProblem&);
 
-// Bytes and flop for estimates, shared by the engines of both devices.
+// The bytes and FLOP of a call, for estimates of the time. CPU and CUDA engines use them.
 double softmax_bytes(const SoftmaxProblem&);
 double softmax_flop(const SoftmaxProblem&);
 

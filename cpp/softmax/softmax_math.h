@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of one row by a team, forward and backward, written once for CPU and CUDA. A row runs along the axis; rows
-// are numbered in row-major order of the other dimensions.
+// Softmax of one row and its gradient, for a team: one thread on a CPU, several threads on a GPU. A row runs along the
+// axis. Rows are numbered in row-major order of the other dimensions.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -11,31 +11,34 @@ namespace minidnn {
 
 enum class SoftmaxDirection : int64_t { forward, backward };
 
-// What is applied to x before the exponentials.
+// How the mask is applied to scale * x before the exponentials.
 enum class SoftmaxMask : int64_t {
   none,
-  add,   // has x's dtype; added to scale x
-  keep,  // boolean: false makes an element -inf
+  add,   // a mask with the dtype of x, which is added to scale * x
+  keep,  // a boolean mask: where it is false, the element becomes -inf
 };
 
 struct SoftmaxProblem {
   SoftmaxDirection direction{};
-  int64_t log = 0;       // 1: log-softmax
-  int64_t scaled = 0;    // 1: args.scale is not 1
-  int64_t axis = 0;      // from 0 to rank - 1
-  SoftmaxMask masked{};  // only forward: y shows what is masked
-  // Alignment in bytes of in, dy, out and mask in memory: at most 16; less than 16 only on a GPU.
+  int64_t log = 0;     // 1 for log-softmax, 0 for softmax
+  int64_t scaled = 0;  // 1 if args.scale is not 1, else 0
+  int64_t axis = 0;    // the axis of softmax, from 0 to rank - 1
+  // The kind of mask of a forward call; the gradient has none, because y shows what is masked.
+  SoftmaxMask masked{};
+  // The bytes to which in, dy, out and mask are aligned in memory, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  // Forward: x, none, y. Backward: y, dy, dx. All have the same dtype and shape; any strides.
+  // Forward: `in` is x, `out` is y, and dy is absent. Gradient: `in` is y, and `out` is dx. All have the same dtype and
+  // shape, and any strides.
   TensorDesc in, dy, out;
-  TensorDesc mask;  // x's shape; strides of 0 where it is broadcast
+  TensorDesc mask;  // the mask has the shape of x; broadcast dimensions have stride 0
 
   MINIDNN_HD int64_t cols() const { return in.shape[axis]; }
-  MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }  // called only if there are elements
+  // Must not be called if the axis has size 0.
+  MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }
 };
 
-// The offset of the mask of a row, where rows are numbered in memory order. A row's number is split into one index per
-// dimension, the innermost first.
+// The dimensions of a mask except the axis, the innermost in memory first. offset_of() returns the offset of the mask
+// for a row, where rows are numbered in memory order.
 struct MaskLayout {
   int64_t dims = 0, size[kMaxRank]{}, stride[kMaxRank]{};
 
@@ -59,7 +62,7 @@ struct SoftmaxArgs {
 
 namespace detail {
 
-// The elements of a row, `step` elements apart.
+// A row of a tensor: its elements are `step` apart.
 template <class T>
 struct Row {
   T* first;
@@ -81,7 +84,7 @@ MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row
 
 namespace detail {
 
-// A row of x: Plain as it is, Masked scaled and masked.
+// A row of x as softmax reads it. Plain returns x. Masked returns scale * x with the mask applied.
 template <class T> struct Plain {
   Row<const T> x;
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const { return Accumulator<T>(x[i]); }
@@ -95,15 +98,17 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    const Acc scaled = maths::rounded_product(Acc(x[i]), scale);  // rounded the same way wherever it is computed
+    // Rounded before the addition, so that no compiler fuses it to a multiply-add.
+    const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }
 };
 
 }  // namespace detail
 
-// y = exp(x - max) / sum, or x - max - log(sum). A row with +inf, or with only -inf, computes Inf - Inf: it becomes
-// NaN, as it does with a NaN in x. Each member writes only elements that no other member still reads, so y may be x.
+// y = exp(x - max) / sum, or x - max - log(sum) for log-softmax. If a row contains +inf or consists of -inf, inf - inf
+// makes the row NaN, like a NaN in x. Each thread of the team writes only elements that no other thread reads later, so
+// y may be the same memory as x.
 template <class T, bool log, class X, class Team>
 MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& team) {
   using Acc = Accumulator<T>;
@@ -120,8 +125,8 @@ MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& t
   }
 }
 
-// dx = scale y (dy - sum of dy y); for log-softmax dx = scale (dy - exp(y) sum of dy), and 0 where y is -inf: masked
-// elements have no gradient. dx may be dy or y.
+// Softmax: dx = scale y (dy - sum(dy y)). Log-softmax: dx = scale (dy - exp(y) sum(dy)), but 0 where y is -inf, because
+// a masked element has no gradient. dx may be the same memory as dy or y.
 template <class T, bool log, class Team>
 MINIDNN_HD void softmax_backward_row(detail::Row<const T> y, detail::Row<const T> dy, detail::Row<T> dx, int64_t cols,
                                      Accumulator<T> scale, Team& team) {

@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Concatenation of tensors: one copy per tensor.
+// Concatenation of tensors, by one copy per tensor.
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
 namespace {
 
-// A slice of a tensor, without ownership of its storage.
+// A tensor or a slice of it. It does not own the memory.
 struct Slice {
   TensorDesc desc;
   char* data;
 
   explicit Slice(const Tensor& t) : desc(t.desc), data(static_cast<char*>(t.data)) {}
-  // The slice with `count` indices of dimension `dim`, starting at `first`.
+  // The slice with `count` indices of dimension `dim`, from index `first` on.
   Slice along(int dim, int64_t first, int64_t count) const {
     Slice s = *this;
     s.data += first * desc.stride[dim] * int64_t(itemsize(desc.dtype));

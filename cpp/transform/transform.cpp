@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of transform.h: checks, problem texts, estimates, and moves between devices.
+// The public functions of transform.h: checks, the text of a call for tuning files and tests (case line), estimates of
+// the time, and copies between devices.
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -63,21 +64,22 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
     if (as_asked && !copy) return x;
     return transform(x, 1, 0, want.dtype, layout, {});
   }
-  // Data moves between devices in one contiguous block: first packed if there are gaps, and cast on the side where
-  // fewer bytes move.
+  // A copy between devices moves one contiguous block. So x is packed first if it has gaps. A cast is done on the
+  // device where it makes the block smaller.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
   if (!is_dense(x.desc) || (!as_asked && shrinks))
     return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
   device_at(target);
-  // If x is on a GPU, that GPU copies; else the target does.
+  // A GPU makes the copy: that of x, or that of the result if x is on the CPU.
   Place gpu = x.place().is_cuda ? x.place() : target;
   Handle& h = handle_for(nullptr, gpu, "to", "x");
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
   const bool peers = x.place().is_cuda && target.is_cuda;
-  // `moved` may reuse memory whose earlier work is still on its stream.
+  // The memory of `moved` may have been used before, and that earlier work may still run on the stream of the target.
+  // The copy waits for it.
   if (peers) memory_of(target).order(there.stream(), gpu, h.stream());
-  // A move waits, on the device, for all work that used the tensor so far, on any stream. The caller need not know the
+  // The copy waits, on the device, for all earlier work that used x, on any stream. So the caller need not know the
   // streams.
   x.storage->settle_before(h.stream());
   x.storage->used_on(h.stream());
@@ -123,7 +125,8 @@ Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar) {
   if (desc.numel() == 0) return t;
   uint64_t bits;
   std::memcpy(&bits, scalar.data, sizeof bits);
-  if (bits == 0) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());  // zero has no bits set in any dtype
+  // The value 0 has no bit set in any dtype, so memory is filled with zero bytes.
+  if (bits == 0) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
   else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
   return t;
 }

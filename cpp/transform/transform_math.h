@@ -7,10 +7,13 @@
 namespace minidnn {
 
 struct TransformProblem {
-  TensorDesc x, y;         // both have one shape: a broadcast x has strides of zero
-  int64_t scaled = 0;      // 0: a plain copy or cast, any dtypes; 1: alpha and beta are used, floating dtypes only
-  int64_t reads_y = 0;     // 1: beta is not zero; 0: y is written without being read, so a NaN in it disappears
-  int64_t alignment = 16;  // of x and y in memory, in bytes: at most 16, and less only on a GPU
+  TensorDesc x, y;  // x and y have one shape; broadcast dimensions of x have stride 0
+  // 1 if alpha and beta are used, for floating dtypes only. 0 for a plain copy or cast, of any dtypes.
+  int64_t scaled = 0;
+  // 1 if beta is not 0. Else 0: y is not read, so a NaN in it does not affect the result.
+  int64_t reads_y = 0;
+  // The bytes to which x and y are aligned in memory, at most 16. It is always 16 on a CPU.
+  int64_t alignment = 16;
 };
 
 struct TransformArgs {
@@ -43,17 +46,17 @@ template <> constexpr bool is_bool<bool> = true;
 template <class A, class B> constexpr bool is_same = false;
 template <class A> constexpr bool is_same<A, A> = true;
 
-// Any byte but zero is true: bool arrays of other libraries may hold other values than 0 and 1, and reading these as
-// bool is undefined behaviour.
+// Loads an element. A bool is loaded as a byte, and any byte but 0 is true. Other libraries may store other bytes than
+// 0 and 1, and reading these as a C++ bool is undefined behaviour.
 template <class T> MINIDNN_HD T load(const void* from, int64_t at) {
   if constexpr (is_bool<T>) return static_cast<const uint8_t*>(from)[at] != 0;
   else return static_cast<const T*>(from)[at];
 }
 }  // namespace detail
 
-// A cast to the same dtype keeps every bit. A cast to a floating dtype rounds once, to nearest even. Floating to
-// integer truncates towards zero and saturates, and NaN becomes 0. Integer to narrower integer keeps the low bits. A
-// cast to bool tests for "not zero".
+// Converts a number to another dtype. The same dtype keeps every bit. A floating result is rounded once, to nearest
+// even. From floating to integer, the value is truncated towards zero and saturated, and NaN becomes 0. A narrower
+// integer keeps the low bits. A bool is true if the value is not zero.
 template <class To, class From> MINIDNN_HD To cast(From v) {
   using namespace detail;
   if constexpr (is_same<To, From>) return v;
@@ -85,7 +88,8 @@ template <class From, class To> MINIDNN_HD void transform_element(const Transfor
   y = cast<To>(x);
 }
 
-// The widest word of a copy: the largest power of two, 16 at most, that divides a number of bytes, or an address.
+// The number of bytes of the widest word for a copy: the largest power of two, up to 16, that divides `bytes`. `bytes`
+// is a size, an address, or several of them combined by bitwise or.
 MINIDNN_HD int64_t word_bytes_of(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.batch_norm.reference: the shared maths. One thread computes each statistic; then threads divide all elements into
-// chunks and map them one contiguous span at a time.
+// cpu.batch_norm.reference: the formulas of batch_norm_math.h. One thread computes each statistic. Then threads divide
+// all elements into chunks and compute them one contiguous span at a time.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that justify waking one more thread
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
 
 template <class T, NormDirection direction>
 void map_span(const NormSpaces& s, const BatchNormArgs& a, const NormOffsets& at, const NormOffsets& step,

@@ -9,11 +9,12 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-constexpr int64_t kTileBytes = 256 << 10;  // fits a core's cache from one pass to the next
-constexpr int64_t kSection = 64 << 10;     // elements of a section of rows
+// Bytes of a tile, which stays in the cache of a core from one pass to the next.
+constexpr int64_t kTileBytes = 256 << 10;
+constexpr int64_t kSection = 64 << 10;  // elements of a section, if `space` is 1
 constexpr int64_t kUneven = INT64_MIN;
 
-// The constant step from each item to the next, or kUneven if there is none.
+// The constant step between consecutive elements of the loops `s` in a tensor, or kUneven if the steps differ.
 int64_t step_of(const NormSpace& s, int64_t NormOffsets::* tensor) {
   for (int64_t i = 0; i + 1 < s.rank; ++i)
     if (s.step[i].*tensor != s.step[i + 1].*tensor * s.shape[i + 1]) return kUneven;
@@ -59,8 +60,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // Enough copies that a merged row is a multiple of 16 floats and at least kRow long, while its sums fit a
-    // first-level cache.
+    // The number of rows to merge into one. A merged row is a multiple of 16 floats and has at least kRow elements. Its
+    // sums fit a first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
@@ -79,11 +80,11 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
 Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
   Tiling c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
-  // Without sums, a tile need not stay in a cache: threads process whole rows in memory order.
+  // Inference computes no sums, so a tile need not stay in a cache: threads process whole rows in memory order.
   const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool fits_cache = true;
   if (c.space > 1) {
-    // Spans are long enough for the prefetcher, and short enough that all threads have work in one span.
+    // A section is long enough for the hardware prefetcher, and so short that there is work for all threads.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.chunks = ceil_div(c.space, longest);
     const bool whole_rows = in_memory_order && c.chunks == 1;
@@ -92,15 +93,17 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.chunks > 1 ? c.rows * c.chunks : ceil_div(c.rows, c.section);
   } else {
-    // If the sums' inputs fit a cache, each thread gets a range of columns. Otherwise rows are long, and threads get
-    // sections. Sums do not depend on this choice, because sections consist of the same rows.
+    // If the inputs of the sums fit a cache, each thread gets a range of columns. Otherwise rows are whole, and threads
+    // get sections, which are ranges of rows. The sections have the same rows in both cases, so the sums have the same
+    // bits.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
     if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    // Sections have enough rows that joining them costs little, and few enough that all threads have work.
+    // A section has so many rows that it costs little to combine the sums. It has so few rows that there is work for
+    // all threads.
     c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
                                     cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.remaining_rows > 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.gather.reference: one element at a time, any strides, threaded. For backward, one thread counts and
-// sorts the indices.
+// cpu.gather.reference: one element at a time, any strides. Threads share the elements. For the gradient, one thread
+// first sorts the indices by counting.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"

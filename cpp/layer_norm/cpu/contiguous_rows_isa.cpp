@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// One row at a time: vectorised sums over chunks, which are joined in float64, then the map. A row of usual length
-// stays in a first-level cache from one pass to the next.
+// Normalizes one row at a time. The first pass sums chunks of the row with vectors, and adds the sums of chunks in
+// float64. The second pass writes the result. A row of usual length stays in a first-level cache from one pass to the
+// next.
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 
 #include "cpp/simd/simd.h"
@@ -8,11 +9,12 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-constexpr int64_t kChunk = 4096;  // elements that are summed in float32
+// Elements whose plain sum is computed in float32. Sums of chunks are added in float64.
+constexpr int64_t kChunk = 4096;
 static_assert(kChunk % kFloats == 0);
 
-// Calls f(i, lanes) for the vectors of n elements: `i` is the first element of the vector, `lanes` its number of
-// elements, which is smaller for the last vector.
+// Calls f(i, lanes) for each vector of n elements. `i` is the index of the first element of the vector. `lanes` is the
+// number of its elements, which is smaller for the last vector.
 template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));
@@ -31,12 +33,13 @@ MINIDNN_HD Floats first_lanes(Floats v, int64_t lanes) {
   return v;
 }
 
-// The sums of x - about and of its square.
+// The sums of d and of d^2, where d = x - about.
 struct Sums {
   double first = 0, squares = 0;
 };
 template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
-  constexpr int64_t kChains = 4;  // independent sums, whose additions do not wait for each other
+  // The number of independent sums, so that an addition need not wait for the previous addition.
+  constexpr int64_t kChains = 4;
   const Floats center = floats(about);
   Sums sums;
   for (int64_t begin = 0; begin < n; begin += kChunk) {
@@ -56,7 +59,8 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
         add(k + 1, p.second - center);
       }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
-    if (i < count && count >= kFloats)  // the rest is the last lanes of a vector that begins earlier
+    // The remaining elements are the last lanes of a vector that starts before them.
+    if (i < count && count >= kFloats)
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
     else if (i < count) add(1, first_lanes(load_first(from, count) - center, count));
     auto total = [](const Floats(&v)[kChains]) __attribute__((always_inline)) {
@@ -69,12 +73,13 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
   return sums;
 }
 
-// A mean, its rounding error, and the inverse standard deviation.
+// The mean (`mean` is rounded, `rest` is the rounding error) and the inverse standard deviation.
 struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
-// Sums around the mean of the first elements. If that center is further from the mean of all than a standard deviation,
-// sums again around the mean. Then the subtraction of squares loses at most one bit.
+// First, sums d = x - center and d^2, where center is the mean of the first elements. If center is further than a
+// standard deviation from the mean of all elements, sums again with that mean as center. Then the variance, E[d^2] -
+// E[d]^2, loses at most one bit by the subtraction.
 template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
   constexpr int64_t kFew = 64;
   float center = 0;
@@ -146,7 +151,7 @@ void backward(const LayerNormKernels::Backward& row, int64_t n, float* dscale, f
   });
 }
 
-// Computes y[i] = map(x[i], dy[i]) for n elements. With `to`, y is written by non-temporal stores.
+// Computes y[i] = map(x[i], dy[i]) for n elements. If `to` is not null, y is written by non-temporal stores.
 template <class T, class Map>
 MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
   constexpr int64_t kPair = 2 * kFloats;
@@ -184,7 +189,7 @@ template <class T> void forward_planes(const LayerNormKernels::Forward& row, con
   if (non_temporal) streamer.finish();
 }
 
-// The sums of dy and of dy x_hat of a plane.
+// The sums of dy and of dy * x_hat over a plane (H x W of one channel).
 struct GradientSums {
   double dy = 0, products = 0;
 };
@@ -207,7 +212,7 @@ MINIDNN_HD GradientSums sum_plane_gradients(const T* x, const T* dy, int64_t n, 
         add(k + 1, xs.second - center, dys.second);
       }
     each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
-      const Floats g = read(dy + begin + i + j, lanes);  // zero beyond the end
+      const Floats g = read(dy + begin + i + j, lanes);  // lanes after the end of the plane are zero
       add(0, first_lanes(read(x + begin + i + j, lanes) - center, lanes), g);
     });
     sums.dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));

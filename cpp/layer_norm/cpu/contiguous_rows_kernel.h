@@ -6,36 +6,39 @@
 
 namespace minidnn {
 
-// A row of group norm: `channels` planes of `size` elements each. With non_temporal, stores bypass the caches, and the
-// output must not be an input.
+// A row of group norm consists of `channels` planes (H x W of one channel) of `size` elements each. If non_temporal is
+// set, stores bypass the caches; then the output must not be an input.
 struct NormPlanes {
   int64_t channels, size;
   bool non_temporal;
 };
 
 struct LayerNormKernels {
-  // scale and bias may be null. They have one number per element of the row, or one per plane.
+  // `scale` and `bias` may be null. They have one number per element of the row, or one per plane for forward_planes()
+  // and backward_planes().
   struct Forward {
     const void* x;
     const float *scale, *bias;
     float eps;
     void* y;
-    float* mean;  // null with RMS norm
+    float* mean;  // the mean; null for RMS norm
     float* inv_std;
   };
   struct Backward {
     const void *x, *dy;
     const float* scale;
-    float mean, inv_std;  // the mean is 0 with RMS norm
+    float mean, inv_std;  // the mean is 0 for RMS norm
     void* dx;
   };
   struct Typed {
-    // Writes y, the mean and inv_std of a row of n elements.
+    // Computes a row of n elements: writes y, the mean and inv_std.
     void (*forward)(const Forward&, int64_t n);
-    // Writes dx, and adds to dscale[n] and dbias[n]. With RMS norm, dbias is null.
+    // Computes the gradient of a row of n elements: writes dx, and adds to dscale[n] and dbias[n]. For RMS norm, dbias
+    // is null.
     void (*backward)(const Backward&, int64_t n, float* dscale, float* dbias);
     void (*forward_planes)(const Forward&, const NormPlanes&);
-    // Writes dx, and the sums of dy x_hat and of dy of each plane to sums[channels][2].
+    // Computes the gradient of a row of planes: writes dx. For each plane, writes the sums of dy * x_hat and of dy to
+    // sums[channels][2].
     void (*backward_planes)(const Backward&, const NormPlanes&, float* sums);
   } f32, bf16, f16;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.layer_norm.reference: the shared maths. A thread computes one row at a time; for the gradients of scale and bias,
-// one element at a time.
+// cpu.layer_norm.reference: the formulas of layer_norm_math.h. A thread computes one row at a time. For the gradients
+// of scale and bias, a thread computes one element of both at a time.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
@@ -9,9 +9,10 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that justify waking one more thread
+constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
 
-// Calls body(i) for all items in threads. A thread takes more items if each has fewer members.
+// Calls body(i) for each i below items.size, in threads. A thread gets so many calls that they process kGrain elements;
+// each call processes `members`.
 template <class Body> void each(const NormSpace& items, const NormSpace& members, Body body) {
   cpu::parallel_for(items.size, std::max<int64_t>(kGrain / std::max<int64_t>(members.size, 1), 1),
                     [&](int64_t begin, int64_t end) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.layer_norm.strided_axis: group and instance norm of contiguous channels (NHWC), with the loops of
-// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections, whose sums per channel are joined per
-// sample and then per group. Threads share the samples, or the sections of one sample at a time if samples are few.
-// Results depend neither on that choice nor on the number of threads.
+// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections. The sums per channel of the sections are
+// added per sample and then per group. Threads share the samples; if there are few samples, threads share the sections
+// of one sample at a time. Results depend neither on that choice nor on the number of threads.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -14,12 +14,13 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;       // elements that justify waking one more thread
-constexpr int64_t kSection = 64 << 10;  // elements of a section
+constexpr int64_t kGrain = 16384;       // the least number of elements that a thread gets
+constexpr int64_t kSection = 64 << 10;  // approximate number of elements of a section
 
 struct Tiling {
-  int64_t samples, plane, channels, groups, members;  // members: channels of a group
-  int64_t section, sections;                          // pixels of a section; sections of a sample
+  // plane: pixels of a sample; members: channels of a group.
+  int64_t samples, plane, channels, groups, members;
+  int64_t section, sections;  // pixels of a section; number of sections of a sample
   bool backward;
 
   explicit Tiling(const LayerNormProblem& p)
@@ -32,16 +33,17 @@ struct Tiling {
     section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
     sections = ceil_div(plane, section);
   }
-  // Scratch of one sample, in floats: two float64 sums and four float32 lines per channel, then the sums of sections.
+  // The scratch memory of one sample, in floats. Each channel has two float64 sums, four float32 coefficients, and
+  // three float32 sums per section.
   int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
-  // Backward: floats for the sums of dy and of dy * x_hat, for each channel of each sample.
+  // In the gradient: floats for the sums of dy and of dy * x_hat, per channel of each sample. Otherwise 0.
   int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
 };
 
 struct Sample {
   const Tiling& c;
   const ChannelNormKernels::Typed& k;
-  int64_t item;  // bytes
+  int64_t item;  // bytes of an element
   const LayerNormArgs& a;
   int64_t at;
   double *first, *second;
@@ -67,7 +69,8 @@ struct Sample {
     return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
             steps};
   }
-  // Calls sum(block, results) for each section, then join(results, pixels) in order, then map(block) for each section.
+  // Calls sum(block, results) for each section. Then calls join(results, pixels) for each section, in order. Then calls
+  // map(block) for each section, which writes the result.
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
     const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
@@ -75,7 +78,8 @@ struct Sample {
     });
     for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(block(i).rows));
     lines();
-    // From the last section to the first: the cache still holds the last sections.
+    // The second pass runs from the last section to the first: the cache still holds the sections that were summed
+    // last.
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) map(block(c.sections - 1 - i));
     });
@@ -115,7 +119,7 @@ struct Sample {
     }
   }
 
-  // Writes the sums of dy x_hat and of dy of each channel to `sums`.
+  // Writes the sums of dy * x_hat and of dy of each channel of the sample to `sums`.
   void backward(bool non_temporal, float* sums) const {
     for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
     passes(
@@ -178,7 +182,8 @@ struct StridedAxis final : Engine<LayerNormProblem> {
     const bool large = p.x.numel() * item > cpu::work_size(kNormSummedBytes);
     return make_plan<LayerNormProblem>([c = Tiling(p), &k, item, large, concurrent = concurrent_samples(Tiling(p), d)](
                                            const LayerNormArgs& a, void* workspace, Stream) {
-      float* const sums = static_cast<float*>(workspace);  // [samples][channels][2]
+      // The sums for dscale and dbias: [samples][channels][2]
+      float* const sums = static_cast<float*>(workspace);
       auto work = [&](int64_t i, int64_t slot) {
         const Sample sample(c, k, item, a, i, sums + c.gradient_floats() + slot * c.scratch_floats());
         if (c.backward) sample.backward(large, sums + 2 * i * c.channels);
@@ -192,7 +197,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
   }
 
  private:
-  // The number of samples that are processed at the same time; each has its own scratch.
+  // The number of samples that are processed at the same time. Each of them has its own scratch memory.
   static int64_t concurrent_samples(const Tiling& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
     return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.loss.vectorized: vectorised loops (vectorized_isa.cpp) over contiguous rows of classes, threaded over rows.
+// cpu.loss.vectorized: the vectorised loops of vectorized_isa.cpp over contiguous rows of classes. Threads share the
+// rows.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -11,7 +12,7 @@ namespace minidnn {
 namespace cpu::loss {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
+constexpr int64_t kGrain = 8192;  // the least number of elements that a thread gets
 
 }  // namespace
 
@@ -22,8 +23,8 @@ struct Vectorized final : Engine<LossProblem> {
     if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
     return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
-  // Exponentials of 8 or 16 classes at a time, like cpu.softmax.vectorized. With short rows, entering the loops costs
-  // more than the rows themselves.
+  // A vector computes exponentials of 8 or 16 classes at a time, as in cpu.softmax.vectorized. For short rows, starting
+  // the loops takes longer than the rows themselves, so the estimate assumes less efficiency.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
     const double useful = std::min(1.0, double(p.cols()) / 32);

@@ -7,13 +7,14 @@
 
 namespace minidnn {
 
-// Rows [begin, end) in row-major order of the targets. `gradient`: one number per row's loss, or one for all rows.
+// Process the rows [begin, end), in row-major order of the targets. `gradient` has one number per row without
+// reduction, else one number for all rows.
 using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
 using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool non_temporal,
                                   int64_t begin, int64_t end);
 
 struct LossKernels {
-  LossForwardLoop forward[4];  // by dtype; null for float64
+  LossForwardLoop forward[4];  // the loops, indexed by DType; null for float64
   LossBackwardLoop backward[4];
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.max_with_indices.
+// The loops of cpu.pooling.max_with_indices, compiled once per instruction set.
 #include "cpp/pooling/cpu/max_with_indices_kernel.h"
 #include "cpp/simd/simd.h"
 
@@ -14,7 +14,8 @@ void update_maxima(float* largest, int32_t* indices, int64_t n, const void* from
   const T* x = static_cast<const T*>(from);
   Ints lane{};
   for (int e = 0; e < kFloats; ++e) lane[e] = e;
-  using Unsigned = Vector<uint32_t>;  // the indices of lanes beyond n may overflow; they are dropped
+  // Unsigned, because indices of lanes after the n-th may overflow; they are not stored.
+  using Unsigned = Vector<uint32_t>;
   for (int64_t i = 0; i < n; i += kFloats) {
     const int32_t left = int32_t(min_of<int64_t>(n - i, kFloats));
     Floats v{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nchw: max pooling backward without indices, where rows are contiguous. Threads divide the slices of
-// planes; the sums do not depend on the division.
+// cpu.pooling.nchw: the gradient of max pooling without indices, for contiguous rows. A slice is a range of rows of a
+// plane (H x W of one channel). Threads share the slices. The sums do not depend on the number of threads.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -12,20 +12,23 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;         // elements that justify waking one more thread
-constexpr int64_t kStreamBytes = 12 << 20;  // a larger dx is written past the caches, as in the batch norms
+constexpr int64_t kGrain = 1 << 14;  // the least number of elements that a thread gets
+// Bytes; a larger dx is written with non-temporal stores, as in batch norm.
+constexpr int64_t kStreamBytes = 12 << 20;
 
-constexpr int64_t kScratchFloats = 8 << 10;  // fit a first-level cache
+// Floats of scratch memory for a slice, which fit a first-level cache.
+constexpr int64_t kScratchFloats = 8 << 10;
 
 struct Tiling {
   PoolingProblem p;
   PoolingNchwChunk chunk{};
-  int64_t tasks = 0, threads = 1, scratch_floats = 0;  // scratch_floats: per thread
+  int64_t tasks = 0, threads = 1, scratch_floats = 0;  // scratch_floats: floats of scratch memory per thread
 
   Tiling(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
     threads = std::clamp<int64_t>(p.x.numel() / cpu::work_size(kGrain), 1, cores);
-    // Neighbouring slices each process the windows that they share: a slice has the rows of several windows.
+    // Windows that two slices share are processed twice, once per slice. So a slice has at least the rows of several
+    // windows.
     const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
     chunk.rows = H;
     while (chunk.rows > fewest && (SliceLayout(p, chunk.rows).floats(p) > cpu::work_size(kScratchFloats) ||
@@ -65,8 +68,8 @@ struct Nchw final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // A slice's loops take about 0.2 us to begin and end (Zen 5, 2026-11-22): for small planes cpu.pooling.nhwc is
-    // faster.
+    // Starting and ending the loops of a slice takes about 0.2 us (Zen 5, 2026-11-22). For small planes,
+    // cpu.pooling.nhwc is faster.
     const Tiling c(p, d.sm_count);
     return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
   }

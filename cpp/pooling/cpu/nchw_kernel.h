@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nchw over a part of a problem, compiled once per instruction set. Problems have three
-// spatial dimensions; missing ones are added in front with size 1. The first spatial dimension counts as a further
-// dimension of planes.
+// The loops of cpu.pooling.nchw over some slices, compiled once per instruction set. All tensors have three spatial
+// dimensions; missing dimensions are added in front with size 1. The first spatial dimension counts planes.
 #pragma once
 #include "cpp/core/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {
 
-// An item is a slice of `rows` rows of a plane of dx.
+// Some of the slices of a call, [begin, end). A slice is `rows` rows of a plane of dx.
 struct PoolingNchwChunk {
   int64_t begin, end, rows;
-  bool non_temporal;  // dx is written past the caches
+  bool non_temporal;  // whether dx is written with non-temporal stores
 };
 
 struct PoolingNchwKernels {
@@ -23,18 +22,20 @@ MINIDNN_PER_ISA(PoolingNchwKernels, pooling_nchw_kernels)
 
 namespace cpu::pooling {
 
-constexpr int64_t kMostWindow = 16, kMostStride = 8;  // along a dimension
+// The largest supported window and stride of a dimension.
+constexpr int64_t kMostWindow = 16, kMostStride = 8;
 
-// Layout of a slice in memory. x: one plane for each pair of remainders of the rows and columns of the padded x modulo
-// the strides. In it a tap has the same offset for all windows, and rows need not begin at a multiple of a vector.
-// Windows: their first maxima and their dy, preceded by rows and columns of padding that match no element.
+// The memory layout of a slice. The padded x is split by the remainders of its rows and columns modulo the strides:
+// each pair of remainders has its own plane. In such a plane, the offset of a tap (element of a window) is the same for
+// all windows. Two more planes have one element per window: the number of its first maximum, and its dy. Rows and
+// columns of padding precede the windows; they match no element of x.
 struct SliceLayout {
-  int64_t pitch;            // elements from one row to the next, in all of these planes
-  int64_t above, left;      // padding of the windows, in front
-  int64_t x_rows, x_plane;  // per pair of remainders
-  int64_t windows, plane;   // rows of windows of the slice; elements of their plane, with padding
+  int64_t pitch;            // elements from one row to the next, in all planes of the layout
+  int64_t above, left;      // rows and columns of padding that precede the windows
+  int64_t x_rows, x_plane;  // rows and elements of x for one pair of remainders
+  int64_t windows, plane;   // rows of windows of the slice; elements of a plane of windows, with padding
   MINIDNN_HD SliceLayout(const PoolingProblem& p, int64_t rows) {
-    constexpr int64_t kVectors = 32;  // elements that may be read or written beyond the last row
+    constexpr int64_t kVectors = 32;  // number of elements after the last row that may be read or written
     const SpatialAttributes& s = p.spatial;
     const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];
     above = reach / down;

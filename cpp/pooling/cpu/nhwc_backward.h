@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// dx with one lane per channel, summed window by window. Only for X_isa.cpp files.
+// The gradient of pooling: each lane of a vector computes one channel, window by window. Only for X_isa.cpp files,
+// which are compiled once per instruction set.
 #pragma once
 #include "cpp/pooling/cpu/nhwc_forward.h"
 
@@ -8,16 +9,17 @@ namespace {
 
 using detail::windows_over;
 
-// The taps of a window that are inside x: the offset of each in x, and in the sums of dx, or kElsewhere.
+// The taps (elements) of a window that are inside x. Each has an offset in x and an offset in the sums of dx. The
+// latter is kElsewhere if the tap belongs to another slice.
 struct Taps {
   static constexpr int64_t kElsewhere = INT64_MIN;
   int64_t *x, *sums;
   int64_t n;
 };
 
-// Adds one window to the sums of its taps: its dy at the first maximum, or the quotient at each tap. If `disjoint`,
-// windows do not overlap, and the value is stored instead of added. Sums are in the order of T's lanes and have space
-// for whole vectors.
+// Adds the gradient of one window to the sums of dx. For max pooling, it adds dy at the first maximum; for averages, dy
+// / divisor at each tap (element of the window). If `disjoint`, windows do not overlap, and the value is stored instead
+// of added. The sums have the order of lanes to which T is widened, and space for whole vectors.
 template <bool is_max, bool disjoint, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
@@ -45,10 +47,10 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     }
     if (any_of(is_nan)) [[unlikely]]
       for (int64_t i = 0; i < taps.n; ++i) most = both(most, load_x(x + taps.x[i] + c), Max::join);
-    // A NaN counts as largest; the first one is taken.
+    // A NaN counts as the maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // With many taps, few are maxima: scatter the dy lane by lane.
+    // If a window has many taps, most are no maximum. Then dy is added lane by lane, at the maximum only.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
@@ -75,7 +77,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
   if (taps.n == 0) return;
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
-  // Lanes beyond the channels add zeros: each line of sums has space for them.
+  // Lanes after the last channel add zeros. Each line of sums has space for them.
   if (const int64_t n = channels - c; n > 0)
     window(c, [=](const T* from) {
       return Pair{load_first(from, min_of<int64_t>(n, kFloats)),
@@ -83,20 +85,20 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     });
 }
 
-// Where the sums of dx are stored: `data` points to index 0 of all axes; strides are in floats.
+// The memory for the sums of dx. `data` points to index 0 of all axes. Strides are in floats.
 struct Sums {
   float* data;
   int64_t strides[kMaxSpatial];
 };
 
-// Sums a slice of dx: the indices `slice` along `axis`.
+// Computes the sums of dx for a slice: all positions whose index along `axis` is in `slice`.
 template <bool is_max, bool disjoint, class T>
 void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slice, int64_t channels,
                const Sums& sums, float* scratch) {
   const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // From the first window over the slice's first element to the last window over its last element.
+  // The windows from the first over the first index of the slice to the last over its last index.
   windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
   auto taps_in_slice = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);
@@ -118,7 +120,7 @@ void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range
         for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
         if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
           divide_by = divisor_of(p, at[0], at[1], at[2]);
-        // The taps are equal for most windows.
+        // Most windows have the same taps as the previous window.
         if (!(r2 == last && s2 == last_in_slice)) {
           taps.n = 0;
           for (int64_t a = r0.begin; a < r0.end; ++a)
@@ -144,7 +146,8 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
   const int axis = int(chunk.axis);
   const int64_t channels = chunk.channels, line = padded(channels);
   const int64_t slices = ceil_div(spatial_size(p.out, axis), chunk.slice);
-  // If the windows neither overlap nor leave out an element, dx need not be zeroed first.
+  // If windows do not overlap and cover all elements of x, each element of dx is stored once and need not be zeroed
+  // first.
   bool disjoint = true, covering = true;
   for (int i = 0; i < kMaxSpatial; ++i) {
     const SpatialAttributes& s = p.spatial;

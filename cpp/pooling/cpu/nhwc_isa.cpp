@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nhwc where channels are contiguous.
+// The loops of cpu.pooling.nhwc for contiguous channels, compiled once per instruction set.
 #include "cpp/pooling/cpu/nhwc_backward.h"
 
 namespace minidnn::MINIDNN_ISA {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nhwc where channels are not contiguous: kPlanes planes, a slice at a time, are transposed to one lane per
-// plane, in scratch memory that stays in a cache.
+// The loops of cpu.pooling.nhwc if channels are not contiguous. A slice of kPlanes planes (spatial positions of one
+// channel) is transposed, so that each lane of a vector has one plane. The transposed slice is in scratch memory that
+// stays in a cache.
 #include "cpp/pooling/cpu/nhwc_backward.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -8,7 +9,8 @@ namespace {
 
 using cpu::pooling::kPlanes;
 
-// Transposes a square of vectors: first squares of 4 x 4 within each 128 bits, then the 128-bit blocks.
+// Transposes as many vectors as a vector has lanes. First, squares of 4 x 4 floats are transposed within 128-bit
+// blocks; then the blocks are transposed.
 template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
 MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #if defined(__AVX512F__)
@@ -65,8 +67,8 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #endif
 }
 
-// to_lanes() transposes n elements of kPlanes planes to [n][kPlanes]; from_lanes() transposes the first `count` planes
-// back.
+// to_lanes() transposes n elements of each of kPlanes planes to [n][kPlanes]. from_lanes() transposes the first `count`
+// planes back.
 template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
   constexpr int64_t kLine = 64 / sizeof(T), kAhead = 2;
   auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
@@ -83,7 +85,7 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) {
-    if (i % kLine == 0)  // kPlanes streams are more than the hardware prefetcher follows
+    if (i % kLine == 0)  // Prefetches explicitly: hardware prefetchers cannot follow kPlanes streams.
       for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
     move(i, kFloats, whole);
   }
@@ -111,13 +113,13 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A slice of planes as a tensor of one image with kPlanes channels: the indices `range` along `axis`, and all indices
-// along the other axes.
+// A slice of kPlanes planes, as a tensor of one image with kPlanes channels. `range` has the indices of the slice: some
+// along one axis, all along the other axes.
 struct PlaneSlice {
-  TensorDesc desc;  // strides of the slice, shape of whole planes
+  TensorDesc desc;  // the strides are those of the slice, the shape is that of whole planes
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_contiguous = true;  // whether the slice is one contiguous span of each plane
+  bool is_contiguous = true;  // whether the slice is one contiguous span in each plane
   PlaneSlice(const TensorDesc& planes, int axis, Range slice) : desc(planes) {
     int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -131,9 +133,9 @@ struct PlaneSlice {
     desc.stride[0] = 0;
     desc.stride[1] = 1;
   }
-  // The address of index 0 of all axes, which may be outside the slice.
+  // The address that index 0 of all axes would have. It may be outside the slice.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset in a plane, elements, position in the slice) for each contiguous span.
+  // Calls f(offset in the plane, number of elements, position in the slice) for each contiguous span of the slice.
   template <class F> void each_span(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
@@ -146,7 +148,7 @@ struct PlaneSlice {
   }
 };
 
-// The elements of x along an axis that the windows touch.
+// The indices of x along `axis` from the first to the last that the windows read.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
   const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};
@@ -157,7 +159,7 @@ MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
 
 template <class T> struct Planes {
   T* at[kPlanes];
-  // The planes from `first` on; if there are fewer than kPlanes, the last one is repeated.
+  // The addresses of kPlanes planes, starting with plane `first`. If there are fewer planes, the last one is repeated.
   MINIDNN_HD Planes(T* base, const TensorDesc& d, int64_t first, int64_t count) {
     for (int64_t k = 0; k < kPlanes; ++k) {
       const int64_t plane = first + min_of(k, count - 1);
@@ -181,7 +183,8 @@ void store_slice(const float* from, const PlaneSlice& slice, const TensorDesc& d
   });
 }
 
-// Pools a contiguous plane that is one window. Four independent accumulators: additions need not wait for each other.
+// Pools a contiguous plane that is a single window. It uses four independent accumulators, so that an addition need not
+// wait for the previous addition.
 template <class Op, class T> float pool_span(const T* x, int64_t n) {
   constexpr int kSums = 4;
   CompensatedSum<Floats> total[kSums];

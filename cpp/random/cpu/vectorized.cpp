@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.random.vectorized: vectorised loops (vectorized_isa.cpp) over row-major tensors, threaded over blocks of
-// elements.
+// cpu.random.vectorized: the vectorised loops of vectorized_isa.cpp over row-major tensors. Threads share the elements.
 #include "cpp/core/thread_pool.h"
 #include "cpp/core/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -12,7 +11,7 @@ namespace minidnn {
 namespace cpu::random {
 namespace {
 
-constexpr int64_t kBlock = 8192;  // elements worth waking a thread for
+constexpr int64_t kBlock = 8192;  // the least number of elements that a thread gets
 
 }  // namespace
 

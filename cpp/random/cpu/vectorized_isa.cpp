@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Generates Philox words with vectors of counters, for spans of elements whose words stay in the first-level cache; a
-// second loop converts the words to numbers. The build disables contraction to fused multiply-adds here: the bits are
-// those of random_math.h on every machine.
+// Random numbers by vectors. The first loop computes Philox words, with one counter per lane, for so few elements that
+// their words stay in the first-level cache. The second loop converts the words to numbers. The build forbids fused
+// multiply-adds in this file, so that the numbers have the same bits as those of random_math.h on every machine.
 #include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
@@ -12,9 +12,9 @@ using Wide = Vector<uint64_t>;
 constexpr int64_t kCounters = kLanes<uint64_t>;
 static_assert(kStep % (4 * kCounters) == 0);
 
-// The 64-bit products of the lanes' lower 32 bits.
+// Multiplies the lower 32 bits of each lane of a and b. The products have 64 bits.
 MINIDNN_HD Wide product(Wide a, Wide b) {
-// Without the intrinsic, GCC 12 emits three multiplications.
+// The intrinsics are one instruction each. Without them, GCC 12 emits three multiplications.
 #if defined(__AVX512F__)
   return (Wide)__builtin_ia32_pmuludq512_mask((Vector<int32_t>)a, (Vector<int32_t>)b, (Vector<long long>)a, -1);
 #elif defined(__AVX2__)
@@ -26,9 +26,9 @@ MINIDNN_HD Wide product(Wide a, Wide b) {
 #endif
 }
 
-// philox() of the counters from `group` on, for n words, a whole number of steps. Each 64-bit lane holds one word in
-// its lower half. A round takes two words from each product, so no shuffles are needed; the upper halves of lanes are
-// ignored.
+// Computes n Philox words: philox() of the counters from `group` on. n is a multiple of kStep. Each 64-bit lane holds
+// one word in its lower half; upper halves are ignored. A Philox round needs both halves of each product, and a shift
+// moves the upper one, so no shuffles are needed.
 void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
   constexpr uint64_t kWord = 0xffffffff;
   const Wide by0 = Wide{} + 0xD2511F53u, by2 = Wide{} + 0xCD9E8D57u;
@@ -80,10 +80,11 @@ template <> struct Numbers<Random::normal> {
 template <> struct Numbers<Random::dropout> {
   static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
     const float factor = float(a.width);
-    const uint32_t last = uint32_t(a.threshold - 1);  // the largest word that drops, if any does
+    // The largest word whose element becomes 0, if threshold is not 0.
+    const uint32_t last = uint32_t(a.threshold - 1);
     const bool drops_any = a.threshold > 0;
     n &= -kStep;
-#pragma GCC ivdep  // y is identical to x or does not overlap it
+#pragma GCC ivdep  // y is x itself or does not overlap x
     for (int64_t i = 0; i < n; ++i) y[i] = drops_any & (words[i] <= last) ? 0.0f : x[i] * factor;
   }
 };

@@ -6,11 +6,12 @@
 
 namespace minidnn {
 
-// Computes elements [begin, end); `begin` is a multiple of 4.
+// Computes elements [begin, end) of a row-major result. `begin` is a multiple of 4.
 using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {
-  RandomLoop loops[3][4];  // by kind and dtype; null for float64
+  // The loops, indexed by kind (uniform, normal, dropout) and DType; null for float64.
+  RandomLoop loops[3][4];
 };
 
 MINIDNN_PER_ISA(RandomKernels, random_kernels)

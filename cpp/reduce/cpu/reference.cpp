@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.reference: one output at a time, any strides and dtypes, threaded over outputs. Sums are compensated.
+// cpu.reduce.reference: one element of the result at a time, for any strides and dtypes. Threads share the elements of
+// the result. Sums are compensated.
 #include "cpp/core/team.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
@@ -9,7 +10,7 @@ namespace minidnn {
 namespace cpu::reduce {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements worth waking a thread for
+constexpr int64_t kGrain = 16384;  // the least number of elements of x that a thread gets
 
 template <ReduceKind kind, class Acc> void compute(const ReduceProblem& p, const ReduceArgs& a) {
   const ReduceView v = reduce_view(p);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.reduce.vectorized, for one instruction set: along the elements of an output, or across outputs.
+// The loops of cpu.reduce.vectorized, compiled once per instruction set. An output is an element of the result. A
+// vector holds several elements that are reduced to one output, or one element of each of several outputs.
 #include "cpp/core/elementary.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
@@ -11,12 +12,13 @@ namespace {
 using enum ReduceMode;
 using Ints = Vector<int32_t>;
 
-// At most kShortSum elements of a lane are combined in float before the result is added to a double. The number is
-// small, so that rounding errors do not add up when all elements have the same sign.
+// A lane combines at most kShortSum elements in float32, and then adds the result to a float64 number. So rounding
+// errors stay small even if all elements have the same sign.
 constexpr int64_t kShortSum = 32;
-constexpr int kChains = 4;  // independent vectors of partial results, to hide latency
+// Number of independent vectors of partial results, so that an operation need not wait for the previous one.
+constexpr int kChains = 4;
 
-// V is float or a vector of floats.
+// Maps an element to the value that is combined. V is float or a vector of floats.
 template <ReduceMode mode, class V> MINIDNN_HD V map(V v) {
   const V one = elementary::all<V>(1), zero{};
   if constexpr (mode == norm1 || mode == amax) return elementary::magnitude(v);
@@ -31,7 +33,8 @@ template <ReduceMode mode, class V> MINIDNN_HD V combine(V a, V b) {
   else if constexpr (kind_of(mode) == ReduceKind::prod) return a * b;
   else return (a < b) | (b != b) ? b : a;
 }
-// The neutral values: kNothing is the neutral partial result, kElement is an element that maps to a neutral value.
+// kNothing is the neutral partial result, such as 0 for sums. kElement is an element that map() maps to the neutral
+// partial result.
 template <ReduceMode mode> constexpr float kNothing = kind_of(mode) == ReduceKind::sum    ? 0.f
                                                       : kind_of(mode) == ReduceKind::prod ? 1.f
                                                                                           : -__builtin_inff();
@@ -40,28 +43,28 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-// v holds the last kFloats elements of a span. Keeps the lanes of the last n % kFloats elements and sets the others to
-// the neutral value.
+// `v` holds the last kFloats elements of a span of n. Keeps the last n % kFloats lanes, and sets the other lanes to the
+// neutral value.
 template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-// Prefetches the span of `count` elements that starts `step` elements after `from`, which is another page: hardware
-// prefetchers work within a page.
+// Prefetches `count` elements that start `step` elements after `from`. They are in another page, which hardware
+// prefetchers do not reach.
 template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t count) {
   constexpr int64_t kLine = 64 / int64_t(sizeof(T));
   for (int64_t j = 0; j < count; j += kLine) __builtin_prefetch(from + step + j);
 }
 
-// Combines n >= kFloats contiguous elements and `result`.
+// Reduces n contiguous elements to one value and combines it with `result`. n is at least kFloats.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
   const int64_t whole = n & -int64_t(kFloats);
   for (int64_t i = 0; i < whole;) {
     Floats chains[kChains] = {nothing, nothing, nothing, nothing};
-    Ints sizes{};  // the largest magnitudes as integers: NaN is above infinity
+    Ints sizes{};  // the largest magnitudes, as integers: as an integer, NaN is above infinity
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
@@ -93,7 +96,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
   return result;
 }
 
-// Combines n elements lane by lane, kFloats <= n < kShortSum * kFloats.
+// Reduces n contiguous elements to one vector. n is at least kFloats and less than kShortSum * kFloats.
 template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int64_t n) {
   Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
   int64_t i = kFloats;
@@ -105,15 +108,15 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int
   if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
   return combine<mode>(one, two);
 }
-// Combines each two neighbouring lanes; results of a come before those of b. After log2(kFloats) such steps one lane
-// per input vector is left.
+// Combines neighbouring lanes, two at a time. The results from `a` come first, then those from `b`. After log2(kFloats)
+// such steps, each input vector is reduced to one lane.
 template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// Loads one element of each of kFloats outputs.
+// Loads one element of each of kFloats outputs. The outputs are `step` elements apart.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -150,8 +153,8 @@ template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
   }
 }
 
-// Adds `rows` rows of `count` outputs to the sums. Several rows at a time give more concurrent memory streams and fewer
-// passes over the sums.
+// Combines `rows` rows with the partial results in `sums`. A row has one element of each of `count` outputs. With
+// several rows at a time, there are more concurrent memory streams and fewer passes over `sums`.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
   alignas(64) float widened[rows][kSpan];
@@ -168,7 +171,7 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_pre
   }
 }
 
-// Combines all rows of 4 kFloats outputs, whose partial results stay in registers.
+// Combines all rows for 4 kFloats outputs. A row has one element of each output. The partial results stay in registers.
 template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
                                                                     float* sums) {
   Pair v[2];
@@ -184,7 +187,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, 
 }
 
 template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
-  // kShortSum rows of kNarrow outputs fit a first-level cache.
+  // kShortSum rows of kNarrow outputs fit the first-level cache.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];
@@ -209,7 +212,8 @@ template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
   }
 }
 
-// The largest element and its index: NaN is larger than any number; of equal elements the first one wins.
+// Argmax: the largest element and its index. A NaN is larger than any number. If elements are equal, the first one
+// wins.
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 
@@ -220,7 +224,8 @@ MINIDNN_HD void join(const ReduceChunk& p, int64_t output, float value, int64_t 
   p.indices[output] = now.index;
 }
 
-constexpr int64_t kIndexBlock = 1 << 16;  // elements per block, whose indices are int32
+// Elements that are searched with int32 indices; longer rows are searched block by block.
+constexpr int64_t kIndexBlock = 1 << 16;
 
 template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) {
   auto all = static_cast<const T*>(p.x);
@@ -231,8 +236,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
     for (; output < p.outputs; ++output)
       for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
         const int64_t n = min_of(p.n - begin, kIndexBlock);
-        // The first and the last vector of a block may overlap its neighbours: reading an element twice does no harm,
-        // since it has the same index.
+        // The first and the last vector of a block may contain elements of neighbouring blocks. Reading an element
+        // twice does no harm, because it has the same index each time.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));

@@ -6,20 +6,21 @@
 
 namespace minidnn {
 
-// Combines n elements each of some outputs. along_output: the elements of one output are contiguous, and `step` is the
-// stride of outputs. across_outputs: outputs are contiguous, and `step` is the stride of the elements of one output.
+// Reduces n elements for each of `outputs` outputs (elements of the result). For along_output, the elements of one
+// output are contiguous, and `step` is the stride of outputs. For across_outputs, the outputs are contiguous, and
+// `step` is the stride of the elements of one output.
 struct ReduceChunk {
   const void* x;
   int64_t step, outputs, n;
-  double* values;    // the partial results of the outputs, with which the elements are combined
-  int64_t begin;     // argmax and argmin: the index of the first element
-  int64_t* indices;  // argmax and argmin: the indices that belong to `values`
+  double* values;    // one partial result per output, read and written
+  int64_t begin;     // for argmax and argmin: the index of the first element
+  int64_t* indices;  // for argmax and argmin: the index of the element in `values`, per output
 };
 using ReduceLoop = void (*)(const ReduceChunk&);
-constexpr int64_t kReduceOutputs = 1024;  // in one ReduceChunk, at most
+constexpr int64_t kReduceOutputs = 1024;  // the largest number of outputs of a ReduceChunk
 
 struct ReduceKernels {
-  ReduceLoop along_output[4][13];  // by dtype and mode; null for float64
+  ReduceLoop along_output[4][13];  // the loops, indexed by DType and ReduceMode; null for float64
   ReduceLoop across_outputs[4][13];
 };
 

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of rows that are too short for the loops of rows_isa.cpp, or of which too few are adjacent for a strip. An
-// item is a block of several rows. Rows of up to kLongestShortRow contiguous elements stay in vectors; others are
-// transposed into strips and back.
+// Softmax of blocks of several rows. It serves rows that are too short for the loops of rows_isa.cpp, and rows of which
+// too few are adjacent for a strip (see strips_isa.cpp). Contiguous rows of up to kLongestShortRow elements stay in
+// vectors. Other blocks are transposed into strips and back.
 #include "cpp/simd/transpose.h"
 #include "cpp/softmax/cpu/strip_loops.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Short rows are computed in groups, because entering the loops of rows_isa.cpp costs more than the rows themselves.
-constexpr int64_t kLongestShortRow = 128;  // columns
+// Short rows are computed in groups, because starting the loops of rows_isa.cpp takes longer than a short row itself.
+constexpr int64_t kLongestShortRow = 128;  // the longest short row, in elements
 
 template <class T> constexpr bool kHasShortRows = true;
 template <> constexpr bool kHasShortRows<float16> = false;
 
 constexpr int64_t kLane = kLanes<float>;
 
-// The last vector of a row, with `fill` in the lanes behind the row's end.
+// The last vector of a row of `cols` elements. Lanes after the end of the row are set to `fill`.
 inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLane; ++i) lane[i] = i;
   return lane < int32_t(cols % kLane) ? v : V{} + fill;
 }
-// load_row() loads a row as vectors of map(elements), in any order, with `fill` in the lanes behind the row's end. It
-// fills these lanes in a register: a vector that a masked store has changed in memory cannot be loaded from the store
-// buffer. store_row() stores a row. Unless `exact` is set, it stores whole vectors, which extend behind the row.
+// load_row() loads a row as vectors, and applies `map` to them. Their elements may be in any order. Lanes after the end
+// of the row are set to `fill` in a register. A masked store to memory, followed by a load, would be slow, because the
+// store buffer cannot serve that load. store_row() stores a row. Unless `exact` is set, it stores whole vectors, which
+// extend after the end of the row.
 template <class F> inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols,
                                                                        float fill, F map) {
   int64_t i = 0;
@@ -55,9 +56,10 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
   if (i < cols) store_first(to + i, cols - i, from[i / kLane]);
 }
 
-constexpr int64_t kGroup = 16;  // rows whose sums are inverted, or whose logarithms are computed, together
+// Rows of a group, whose reciprocals or logarithms of sums are computed together.
+constexpr int64_t kGroup = 16;
 
-// Contiguous rows. Elements behind them may be read, up to `end`.
+// Contiguous rows. Memory after the rows may be read, up to `end`.
 template <class T> struct Rows {
   const T *first, *end;
   int64_t cols;
@@ -70,8 +72,8 @@ template <class T> struct Rows {
     return copy;
   }
 };
-// Calls f(first row, rows, address of their results) for each group. f must not store behind the last row of a
-// group: with a result in place of x, these are elements of x that are read later.
+// Calls f(first row, number of rows, address of their results) for each group of rows. f must not store after the last
+// row of the group: if the result replaces x, that memory holds elements of x that are read later.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kLongestShortRow + kLane];
@@ -81,7 +83,8 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
     if (non_temporal) copy_span(stage, out + row * cols, count * cols, true);
   }
 }
-// The number of rows at the end of a group whose whole vectors would extend behind the group.
+// The number of rows at the end of a group that must be stored exactly: their whole vectors would extend after the
+// group.
 int64_t rows_at_the_end(int64_t cols) { return (ceil_div(cols, kLane) * kLane - 1) / cols; }
 
 template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
@@ -95,7 +98,8 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
       V* const v = values + r * vectors;
       load_row(from + r * cols, v, cols, -INFINITY, [=](V w) __attribute__((always_inline)) { return w * scale; });
       V largest = v[0], sum{};
-      for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];  // a NaN reappears in the sum
+      // A NaN may be missed here, but it appears in the sum.
+      for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];
       largest = V{} + reduce_lanes(largest, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
         const V x_minus_largest = v[i] - largest, e = elementary::exp_of_negative(x_minus_largest);
@@ -118,7 +122,8 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
 template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
                                             bool non_temporal) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
-  const bool in_place = dx == y.first || dx == dy.first;  // the next row is read after this one is stored
+  // In place: storing a row must not change the next row, which is read later.
+  const bool in_place = dx == y.first || dx == dy.first;
   const int64_t exact_rows = in_place ? kGroup : rows_at_the_end(cols);
   each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
     const T *values = y.group(row, count), *gradients = dy.group(row, count);
@@ -141,7 +146,8 @@ template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int6
   });
 }
 
-// What one block holds: `outers` outer indices, whose elements are contiguous.
+// The elements of a block: `outers` indices of the outer dimension, times `cols` (the axis), times `inner`. They are
+// contiguous.
 struct Block {
   int64_t cols, inner, outers;
   int64_t width() const { return outers * inner; }
@@ -150,8 +156,8 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
-// Calls f(index in the block, index in the strip) for all elements. Spans of `inner` elements are contiguous in both.
-// Only if they are long does a vectorised loop over a span take less time.
+// Calls f(index in the block, index in the strip) for all elements. Spans of `inner` elements are contiguous in the
+// block and in the strip. A vectorised loop over a span is faster only if spans are long.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   constexpr int64_t kLongSpan = 8;
   int64_t i = 0;
@@ -162,11 +168,11 @@ template <class F> inline __attribute__((always_inline)) void each_of_block(cons
   else
     for (int64_t column = 0; column < b.width(); column += b.inner)
       for (int64_t c = 0; c < b.cols; ++c, i += b.inner)
-#pragma GCC ivdep  // the block and the strip do not overlap
+#pragma GCC ivdep  // the block and the strip do not overlap in memory
         for (int64_t j = 0; j < b.inner; ++j) f(i + j, c * pitch + column + j);
 }
-// Copies the elements of a block into a strip, and back. Not inlined: next to conversions of 16-bit types, GCC 12 makes
-// slower loops of them.
+// Copy the elements of a block to a strip, and back. They are not inlined: next to conversions of 16-bit types, GCC 12
+// compiles the loops to slower code.
 __attribute__((noinline)) void to_strip(const float* x, const Block& b, int64_t pitch, float* strip) {
   if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });
@@ -190,7 +196,7 @@ void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float
 }
 
 struct BlockItem {
-  int64_t at;  // offset of the first element
+  int64_t at;  // offset of the first element of the block in the tensor
   Block block;
 };
 inline __attribute__((always_inline)) BlockItem block_of(const SoftmaxTiling& tiling, int64_t item) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of contiguous rows, one at a time: the lanes of a vector hold elements of one row. Like those of
-// softmax_math.h, sums are compensated: a few terms are added plainly, and their sum is added to a compensated sum.
+// Softmax of contiguous rows, one row at a time. The lanes of a vector hold elements of one row. Sums are compensated:
+// a few terms are added plainly, and their sum is added to a compensated sum.
 #include "cpp/core/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
@@ -9,15 +9,16 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-constexpr int kTree = 4;  // vectors that are added in pairs before their total is added to the sum
+// Number of vectors that are added to each other before their total is added to the compensated sum.
+constexpr int kTree = 4;
 
-using Sum = CompensatedSum<V>;  // one sum per lane
+using Sum = CompensatedSum<V>;  // one compensated sum per lane
 
 inline __attribute__((always_inline)) float total(const Sum& s) {
   return reduce_lanes(s.value(), [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
-// Adds f(i), for vectors at i = 0, kLanes ... below n, a multiple of kStep.
+// Adds the vectors f(0), f(kLane), f(2 kLane) and so on up to n to the sum. n is a multiple of kStep.
 template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, int64_t n, F f) {
   constexpr int64_t kLane = kLanes<float>;
   int64_t i = 0;
@@ -26,7 +27,7 @@ template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, 
   for (; i < n; i += kLane) sum.add(f(i));
 }
 
-// May skip a NaN: it reappears in the sum.
+// The maximum of a row times `scale`. A NaN in the row may be missed, but it appears in the sum of exponentials.
 float largest_of(const float* x, int64_t n, float scale, float so_far) {
   constexpr int64_t kLane = kLanes<float>;
   V largest[kTree];
@@ -48,7 +49,7 @@ float largest_of(const float* x, int64_t n, float scale, float so_far) {
 
 void exponentials(const float* x, float* e, int64_t n, float scale, float largest) {
   n &= -kStep;
-#pragma GCC ivdep  // e is either x or does not overlap it
+#pragma GCC ivdep  // e is x itself or does not overlap x
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] * scale - largest);
 }
 void multiply(const float* e, float* y, int64_t n, float factor) {
@@ -62,15 +63,17 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
 
-// `masked`: `scratch` already holds the row in memory order, padded with -inf at its end.
+// If `masked` is set, `scratch` already holds the scaled and masked row. It is in memory order, and -inf follows its
+// end.
 template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
-  // Whether `scratch` holds the row as floats. Of a float32 row, it holds only the end at first.
+  // `kept`: whether `scratch` holds the whole row as floats. A float32 row is read in place in the first pass, except
+  // for its end.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
-  // The fill value of the last span: it becomes -inf when it is scaled. With scale 0, no value does; then the fill is
-  // 0, and each lane beyond the row adds 1 to the sum.
+  // `fill` follows the end of the row. Times `scale`, it is -inf, whose exponential is 0. If scale is 0, no value
+  // becomes -inf. Then `fill` is 0, and each lane after the end adds 1 to the sum, which `ones` corrects.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {
@@ -105,7 +108,7 @@ void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, flo
   }
 }
 
-// Computes a row times `scale`, with its mask, as floats in memory order.
+// Writes a row to `scratch`, times `scale` and with its mask applied. The result is in float32 and in memory order.
 template <class T>
 void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& tiling, float scale, float* scratch) {
   for (int64_t i = 0; i < tiling.cols; i += kSpan) {
@@ -124,7 +127,7 @@ void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& til
   }
 }
 
-// Adds dy (log) or dy y to the sum; n is a whole number of steps.
+// Adds the terms of the sum of a gradient: dy for log-softmax, else dy * y. n is a multiple of kStep.
 template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
   constexpr int64_t kPair = 2 * kLanes<float>;
   auto term = [&](int64_t i) __attribute__((always_inline)) {
@@ -134,7 +137,8 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
     return g.first * p.first + g.second * p.second;
   };
   int64_t i = 0;
-  if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {  // four sums: each addition waits for the previous one
+  // Four sums, because an addition to a sum waits for the previous addition to it.
+  if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {
     Sum sums[4]{sum};
     for (; i + kStride <= n; i += kStride)
 #pragma GCC unroll 4

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax down each column of a strip of adjacent columns. A lane of a vector computes one column. The X_isa.cpp files
-// of this folder include these loops. n, the number of columns, is a multiple of kStep. Sums are compensated, as in
-// rows_isa.cpp.
+// Softmax of strips. A strip has n adjacent columns, and softmax is computed down each column. Each lane of a vector
+// computes one column. n is a multiple of kStep. Sums are compensated, as in rows_isa.cpp. The X_isa.cpp files of this
+// folder, which are compiled once per instruction set, include these loops.
 #pragma once
 #include "cpp/core/team.h"
 #include "cpp/simd/convert.h"
@@ -13,15 +13,16 @@ namespace {
 
 static_assert(kWholeColumns % kStep == 0);
 
-constexpr int kPlainRows = 8;  // rows whose plain sum is added to the compensated sums
+// Rows that are added plainly before their sum is added to the compensated sums.
+constexpr int kPlainRows = 8;
 
-// One value per column. If T is bfloat16, the values of even columns precede those of odd columns, because a word holds
-// two columns.
+// One float per column of a strip. If T is bfloat16, the values of even columns precede those of odd columns, because a
+// 32-bit word holds two columns.
 struct PerColumn {
   alignas(64) float at[kSpan];
 };
 
-// values[j] = f(values[j], a[j], b[j])
+// Computes values[j] = f(values[j], a[j], b[j]) for n columns.
 template <class F>
 inline __attribute__((always_inline)) void fold(float* values, const float* a, const float* b, int64_t n, F f) {
   n &= -kStep;
@@ -46,7 +47,7 @@ inline __attribute__((always_inline)) void fold(float* values, const float16* a,
   if (b != a) widen<Order::memory>(b, bs.at, n);
   fold(values, as.at, b != a ? bs.at : as.at, n, f);
 }
-// out[j] = f(a[j], b[j], values[j], other[j])
+// Computes out[j] = f(a[j], b[j], values[j], other[j]) for n columns.
 template <class F>
 inline __attribute__((always_inline)) void each_column(const float* a, const float* b, const float* values,
                                                        const float* other, float* out, int64_t n, F f) {
@@ -78,7 +79,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   each_column(as.at, b != a ? bs.at : as.at, values, other, as.at, n, f);
   narrow<Order::memory>(as.at, out, n);
 }
-// out[j] = e[j] values[j]; e has the order of the values
+// Computes out[j] = e[j] * values[j] for n columns. The columns of `e` are in the same order as those of `values`.
 [[maybe_unused]] void scale_columns(const float* e, const float* values, float* out, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep
@@ -97,11 +98,12 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   narrow<Order::memory>(products.at, out, n);
 }
 
-// e[j] = exp(x[j] - largest[j]), in the order of the values; adds them to sum[j].
+// Computes e[j] = exp(x[j] * scale - largest[j]) for n columns, and adds e[j] to sum[j]. `e` has the column order of
+// PerColumn.
 [[maybe_unused]] void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum,
                                        int64_t n) {
   n &= -kStep;
-#pragma GCC ivdep  // e is either x or does not overlap it
+#pragma GCC ivdep  // e is x itself or does not overlap x
   for (int64_t j = 0; j < n; ++j) sum[j] += e[j] = maths::exp_of_negative(x[j] * scale - largest[j]);
 }
 [[maybe_unused]] void add_exponentials(const bfloat16* x, float scale, const float* largest, float* e, float* sum,
@@ -129,7 +131,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
     plain[j] = 0;
   }
 }
-// Computes compensated sums over the rows: add(c, plain) must add row c to `plain`.
+// Computes one compensated sum per column over all rows. add(c, plain) must add row c to the plain sums.
 template <class Add>
 inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, PerColumn& sum, Add add) {
   PerColumn plain, compensation;
@@ -143,8 +145,8 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Per
   for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
 }
 
-// The rows of a strip of `width` columns, `pitch` elements apart, read in whole steps. Elements behind a row may be
-// read too, up to `end`, as long as no thread writes them.
+// A strip of `width` columns whose rows are `pitch` elements apart. Rows are read in whole steps of kStep elements.
+// Memory after a row may be read too, up to `end`, if no thread writes to it.
 template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;
@@ -158,7 +160,8 @@ template <class T> struct Strip {
     return copy;
   }
 };
-// Calls make(buffer for a row's result), which writes whole steps; only `width` elements of them reach `to`.
+// Calls make(buffer) for the result of a row. It writes whole steps of kStep elements to the buffer. Only the first
+// `width` elements are written to `to`.
 template <class T, class Make>
 inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
   if (width % kStep == 0 && !non_temporal) return make(to);
@@ -167,14 +170,14 @@ inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool 
   copy_span(results, to, width, non_temporal);
 }
 
-// `scratch` holds the exponentials.
+// Computes softmax or log-softmax of a strip. For softmax, `scratch` holds the exponentials of the strip.
 template <class T>
 void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool non_temporal, float* scratch) {
   const int64_t n = whole_steps(x.width);
   PerColumn largest, sum;
   for (float& v : largest.at) v = -INFINITY;
   auto larger = [scale](float so_far, float x, float) __attribute__((always_inline)) {
-    return so_far > x * scale ? so_far : x * scale;  // a NaN reappears in the sum
+    return so_far > x * scale ? so_far : x * scale;  // a NaN may be missed here, but it appears in the sum
   };
   for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
   sum_rows(cols, n, sum, [&](int64_t c, float* plain) {
@@ -220,8 +223,8 @@ void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, fl
     });
 }
 
-// The end of the readable part of a tensor: in place, elements that another thread writes at the same time must not be
-// read.
+// The end of the part of a tensor that may be read after a row. In place, nothing after a row may be read, because
+// another thread may be writing to it.
 template <class T> const T* end_of(const SoftmaxTiling& tiling, const T* tensor, bool in_place) {
   return in_place ? tensor : tensor + tiling.outer * tiling.cols * tiling.inner;
 }

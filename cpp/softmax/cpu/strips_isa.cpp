@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along an axis whose elements are not adjacent: an item is a strip of adjacent columns.
+// Softmax along an axis whose elements are not adjacent in memory. It is computed for a strip of adjacent columns at a
+// time; a column runs along the axis.
 #include "cpp/softmax/cpu/strip_loops.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// The columns of an item: the offset of the first element, and the number of columns.
+// A strip: the offset of its first element in the tensor, and the number of its columns.
 struct StripItem {
   int64_t at, width;
 };

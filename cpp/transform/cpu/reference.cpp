@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.reference: one element at a time, any strides, any two dtypes, threaded.
+// cpu.transform.reference: one element at a time, for any strides and any two dtypes. Threads share the elements.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/transform/transform.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.transform.tiled: copies, casts and scaling by contiguous spans of the result. If x and the result are contiguous
-// along different dimensions, tiles of x are first transposed, by vectors, into a buffer that the first-level cache
-// holds.
+// cpu.transform.tiled: copies, casts and scaling of contiguous spans of the result. If x and the result are contiguous
+// along different dimensions, the loops first transpose a tile of x, by vectors, into a buffer that fits the
+// first-level cache.
 #include <algorithm>
 #include <bit>
 
@@ -16,16 +16,18 @@ namespace minidnn {
 namespace cpu::transform {
 namespace {
 
-constexpr int64_t kTileBytes = 16384;   // the size of a tile: half a first-level cache
-constexpr int64_t kTileSide = 64;       // elements of a tile along x's contiguous dimension, if there are as many
-constexpr int64_t kGrainBytes = 65536;  // bytes worth waking a thread for
+constexpr int64_t kTileBytes = 16384;  // bytes of a tile, half a first-level cache
+// Elements of a tile along the contiguous dimension of x, or fewer if x has fewer.
+constexpr int64_t kTileSide = 64;
+constexpr int64_t kGrainBytes = 65536;  // the least number of bytes that a thread gets
 
 struct Dim {
-  int64_t size, x, y;  // x, y: strides
+  int64_t size, x, y;  // size, stride in x and stride in y of a dimension
 };
 
-// The copy as loops over `outer` around two-dimensional tiles. `across` is contiguous in y. If `across` is also
-// contiguous in x, tiles are copied; else they are transposed, and `along` is contiguous in x.
+// The copy as loops over two-dimensional tiles: `outer` has the dimensions outside a tile. `across` is the dimension
+// that is contiguous in y. If it is also contiguous in x, tiles are copied. Otherwise tiles are transposed, and `along`
+// is the dimension that is contiguous in x.
 struct Loops {
   int outers = 0;
   Dim outer[kMaxRank]{};
@@ -34,7 +36,7 @@ struct Loops {
   int64_t tile_across = 1, tile_along = 1;
 };
 
-// Returns "", or why the problem has no such loops.
+// Writes the copy to `l`. Returns "" if it can be written so, else the reason.
 std::string parse(const TransformProblem& p, Loops& l) {
   Dim dims[kMaxRank];
   int n = 0;
@@ -101,7 +103,8 @@ struct Tiled final : Engine<TransformProblem> {
     Loops loops;
     return parse(p, loops);
   }
-  // Measured: 2.5 times the 20 GB/s of the reference for a dense copy (2 Zen 3 cores, 2026-11).
+  // The efficiency is 2: for a dense copy, this engine is 2.5 times as fast as the reference, which reaches 20 GB/s
+  // (measured on 2 Zen 3 cores, 2026-11).
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 2);
   }

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.transform.tiled, for one instruction set: copies, casts, scaling and transposition of tiles.
+// The loops of cpu.transform.tiled, compiled once per instruction set: copies, casts, scaling and transposition of
+// tiles.
 #include "cpp/simd/convert.h"
 #include "cpp/simd/transpose.h"
 #include "cpp/transform/cpu/tiled_kernel.h"
@@ -12,7 +13,7 @@ template <class T> void copy(const TransformSpans& r, const TransformScale&) {
   auto to = static_cast<char*>(r.y);
   constexpr int64_t kBytes = sizeof(T), kShort = 256;
   const int64_t bytes = r.n * kBytes;
-  // A call of memcpy for each row would take longer than the copy.
+  // For short rows, calling memcpy takes longer than the copy, so 16 bytes are copied at a time.
   if (bytes % 16 == 0 && bytes <= kShort && !r.non_temporal) {
     for (int64_t i = 0; i < r.rows; ++i, from += r.x_pitch * kBytes, to += r.y_pitch * kBytes)
       for (int64_t at = 0; at < bytes; at += 16) __builtin_memcpy(to + at, from + at, 16);
@@ -22,7 +23,7 @@ template <class T> void copy(const TransformSpans& r, const TransformScale&) {
     copy_span(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
 }
 
-// n is a whole number of steps.
+// Converts n elements. n is a multiple of kStep.
 template <class From, class To> void convert(const From* from, To* to, int64_t n) {
   if constexpr (sizeof(To) == 4) {
     widen<Order::memory>(from, to, n);
@@ -70,7 +71,7 @@ void scale_span(const From* from, To* to, int64_t n, const TransformScale& s, bo
                                          *y = s.reads_y ? read_span<Order::memory>(to + i, ys, count) : nullptr;
                              const int64_t whole = whole_steps(count);
                              if (y)
-#pragma GCC ivdep  // `out` is identical to what is read or does not overlap it
+#pragma GCC ivdep  // `out` is x or y itself, or does not overlap them
                                for (int64_t j = 0; j < whole; ++j) out[j] = s.alpha * x[j] + s.beta * y[j];
                              else
 #pragma GCC ivdep
@@ -93,7 +94,8 @@ extern const TransformKernels transform_kernels;
 const TransformKernels transform_kernels = {
     {copy<uint8_t>, copy<uint16_t>, copy<uint32_t>, copy<uint64_t>},
     {transpose<uint8_t>, transpose<uint16_t>, transpose<uint32_t>, transpose<uint64_t>},
-    // in the order of DType: float32, float64, float16, bfloat16, int8, uint8
+    // Casts, then scaling: rows are the dtype of x, columns that of y, in the order of DType: float32, float64,
+    // float16, bfloat16, int8, uint8.
     {{copy<float>, nullptr, cast<float, float16>, cast<float, bfloat16>},
      {},
      {cast<float16, float>, nullptr, copy<float16>, cast<float16, bfloat16>},

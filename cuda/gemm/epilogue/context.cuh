@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all ways to store sums (GemmStore) share: the output as one warp sees it, and arithmetic on the warp's
 // accumulators.
-// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2 (lane
-// % 4) + i % 2.
+// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2
+// (lane % 4) + i % 2.
 #pragma once
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -80,8 +80,8 @@ struct GemmEpilogueContext {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  // `left` is the number of columns of y from this lane's first column on. If GemmStore is lines or summed, it is a
-  // multiple of eight for the first lane of a row.
+  // `left` is the number of columns of y from this lane's first column on. If GemmStore is lines or summed, n_limit is
+  // a multiple of eight: either all of eight columns exist, or none does.
   template <int kCount>
   __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll

@@ -9,7 +9,7 @@ namespace minidnn {
 // number of columns is a multiple of four. A quad is four columns of a row.
 struct SplitKPartitions {
   const float* sums = nullptr;   // [partitions, batch, m, columns]
-  int64_t partition_stride = 0;  // distance of two partitions in quads
+  int64_t partition_stride = 0;  // distance between neighbouring partitions, in quads
   int64_t count = 0;
   uint32_t quads = 0;  // number of quads in a partition
   FastDivmod columns;  // divisor: number of quads in a row

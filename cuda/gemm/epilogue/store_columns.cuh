@@ -92,10 +92,10 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
   }
 }
 
-// GemmStore::transposed: for 16-bit y, such as NCHW, whose neighbouring rows are contiguous in memory (at least four by
-// four) and whose columns have one stride. 64 rows of a column are 128 bytes. The sums of a warpgroup pass through the
-// shared memory of its four warps. Each warp then stores a quarter of the columns, two at a time; each lane stores four
-// rows. The first `rows` of the 64 rows exist.
+// GemmStore::transposed: for 16-bit y, such as NCHW, whose neighbouring rows are contiguous in memory
+// (at least four by four) and whose columns have one stride. 64 rows of a column are 128 bytes. The sums of a warpgroup
+// pass through the shared memory of its four warps. Each warp then stores a quarter of the columns, two at a time; each
+// lane stores four rows. The first `rows` of the 64 rows exist.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
                                                       uint32_t n) {

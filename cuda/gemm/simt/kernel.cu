@@ -194,8 +194,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Out& out = *reinterpret_cast<Out*>(&shared);
   write_offsets<Tile>(p, of, block, out);
   const bool along_m = p.flags & kSimtAlongM;
-  // The sums are multiplied by alpha in the epilogue; if it were done in place, it would constrain the compiler's
-  // choice of registers.
+  // The sums are multiplied by alpha while they are written to shared memory; the products need not be in the registers
+  // of the sums.
   const float alpha = p.args.alpha;
   char* y = static_cast<char*>(p.args.y) + block.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;

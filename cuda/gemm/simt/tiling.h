@@ -35,7 +35,7 @@ struct SimtTiling {
 };
 // Candidates, the fastest estimate first: each tile without a split of k, with its best number of splits through the
 // workspace, and with its best cluster. k is not split if it is short, or if there are several phases (backward_data).
-std::vector<SimtTiling> simt_tilings(const GemmTask&, const Device&);  // best first
+std::vector<SimtTiling> simt_tilings(const GemmTask&, const Device&);  // the shortest estimated time first
 // The tiling that the text `config` describes.
 SimtConfig simt_config(const Config&);
 

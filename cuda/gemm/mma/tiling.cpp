@@ -16,8 +16,8 @@ constexpr MmaTileShape kWideTiles[] = {
 constexpr MmaTileShape kWideTilesOfThree[] = {{128, 64, 2, 2, 3, 2}, {64, 64, 2, 2, 4, 3}};
 constexpr MmaTileShape kNarrowTiles[] = {{128, 64, 4, 2, 3, 2}, {64, 64, 4, 2, 3, 2}};
 
-// The cost of a block in clocks, fitted to measurements on an H100 (docs/notes/gemm.md): for each slice of k, and for
-// the end of the block. `alone`: if the SM has no other block.
+// The cost of a block in clocks, as measured on an H100 (docs/notes/gemm.md): for each slice of k, and for the end of
+// the block. `alone`: if the SM has no other block.
 struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 

@@ -33,7 +33,7 @@ template <class Tile> struct Operands {
   // Adds the products of all elements of a and b to `sums`. Odd columns of sums are traversed backwards; two
   // consecutive multiply-adds then always share an operand. Each multiply-add reads two more registers, as many as the
   // two register banks of a scheduler deliver in a clock. A slice takes 1121 clocks; it took 1225 if all columns were
-  // traversed in one direction (H100, CUDA 13.0).
+  // traversed in one direction (CUDA 13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)

@@ -15,7 +15,7 @@ KernelSpec spec(DType t, DType y, int64_t tile_m) {
   return {"cuda/matmul/tiled.cu",
           cat("minidnn::matmul_tiled<", cuda_name(t), ", ", cuda_name(y), ", ", tile_m, ", ", kTileN, ">")};
 }
-// float64 tiles of 128 rows would need more than 48 KB of shared memory.
+// Tiles of 128 rows are not built for float64, because they need more than 48 KB of shared memory.
 std::vector<int64_t> tiles_of(DType t) {
   return t == DType::float64 ? std::vector<int64_t>{64} : std::vector<int64_t>{128, 64};
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // What all ways to store sums (GemmStore) share: the output as one warp sees it, and arithmetic on the warp's
 // accumulators.
-// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2
-// (lane % 4) + i % 2.
+// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column
+// 8 j + 2 (lane % 4) + i % 2.
 #pragma once
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The epilogue of a warp: y = activation(alpha * sum + beta * c + bias).
-// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column 8 j + 2
-// (lane % 4) + i % 2. y, c and bias may have any strides. If the rows of y are contiguous, or its columns are and have
-// 16-bit elements, the warp writes whole lines of 128 bytes. The sums then pass through a small buffer in shared
-// memory.
+// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column
+// 8 j + 2 (lane % 4) + i % 2. y, c and bias may have any strides. If the rows of y are contiguous, or its columns are
+// and have 16-bit elements, the warp writes whole lines of 128 bytes. The sums then pass through a small buffer in
+// shared memory.
 // The number of instructions matters here: the two warpgroups of sm90/kernel.cu spend as many on the epilogue of a tile
 // as on a dozen blocks of k.
 // T is the dtype of the bias, Y the dtype of y and c. The files store_*.cuh contain the ways to store (GemmStore).

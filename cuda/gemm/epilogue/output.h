@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the output of a view to the form that the epilogues read (output_params.h), and chooses the way to store it
-// (GemmStore). Host only.
+// Converts the output of a GemmView to the form that the epilogues read (output_params.h), and chooses the way to store
+// it (GemmStore). Host only.
 #pragma once
 #include <string>
 
@@ -10,8 +10,8 @@
 
 namespace minidnn {
 
-// The output of a view as the epilogue reads it. `alignment` is the alignment of y and c in bytes. `n_limit` is 0, or
-// the last digit of n before it was rounded up.
+// The output of a GemmView as the epilogue reads it. `alignment` is the alignment of y and c in bytes. `n_limit` is the
+// size of the last digit (dimension) of index n before it was rounded up; 0 if it was not.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
 // Fills in the divisors of the indices m, n and batch. Callers that change m or n afterwards call it again.

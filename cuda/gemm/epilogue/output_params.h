@@ -6,8 +6,9 @@
 
 namespace minidnn {
 
-// The bounds of the output of one view: `y_offset` is its offset in y, in elements. `limit` are the sizes of the digits
-// of m (GemmStore::phases: of n). A digit in GemmIndex may be rounded up; its limit is not.
+// The bounds of the output of one GemmView: `y_offset` is its offset in y, in elements. `limit` are the sizes of the
+// digits (dimensions) of index m; for GemmStore::phases, those of index n. The digits of a GemmIndex may be rounded up,
+// but limits are not.
 struct GemmOutputBounds {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};
@@ -24,12 +25,12 @@ enum class GemmStore : int64_t { lines, transposed, any, columns, phases, summed
 // bytes of shared memory for each warp that uses GemmStore::lines, transposed or summed
 constexpr int kLinesBytes = 16 * 128;
 
-// The layout of y, c and the bias. Its digits of m and n may differ from those of the GemmView: neighbouring digits are
-// joined if each of y, c and bias has one stride over the joined digit.
+// The layout of y, c and the bias. Indices m, n and batch consist of digits (dimensions). They may have fewer digits
+// than in the GemmView: neighbouring digits are joined if each of y, c and bias has one stride over the joined digit.
 struct GemmOutput {
   GemmIndex m, n, batch;
   FastDivmod m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
-  int64_t n_limit = 0;  // the size of the last digit of n; the digit in `n` may be rounded up
+  int64_t n_limit = 0;  // the size of the last digit (dimension) of index n; in `n`, this digit may be rounded up
   GemmOutputBounds bounds;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
   int64_t bias_by_row = 0;   // 1 if the bias has one element for each row (m), 0 if it has one for each column (n)

@@ -92,10 +92,10 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
   }
 }
 
-// GemmStore::transposed: for 16-bit y, such as NCHW, whose neighbouring rows are contiguous in memory
-// (at least four by four) and whose columns have one stride. 64 rows of a column are 128 bytes. The sums of a warpgroup
-// pass through the shared memory of its four warps. Each warp then stores a quarter of the columns, two at a time; each
-// lane stores four rows. The first `rows` of the 64 rows exist.
+// GemmStore::transposed: for 16-bit y, such as NCHW, whose neighbouring rows are contiguous in memory (at least four by
+// four) and whose columns have one stride. 64 rows of a column are 128 bytes. The sums of a warpgroup pass through the
+// shared memory of its four warps. Each warp then stores a quarter of the columns, two at a time; each lane stores four
+// rows. The first `rows` of the 64 rows exist.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
                                                       uint32_t n) {
@@ -111,8 +111,8 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
   Y* y = e.y + (four.y + (n + column) * step_of_y);
   const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
   const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
-  // In shared memory, a column has 64 rows, in chunks of eight rows (16 bytes). Chunk i of a column is stored at i ^
-  // column % 8, which avoids bank conflicts.
+  // In shared memory, a column has 64 rows, in chunks of eight rows (16 bytes). Chunk i of a column is stored at
+  // i ^ column % 8, which avoids bank conflicts.
   const uint32_t lines = e.buffer - warp * kLinesBytes;
   const uint32_t write_at = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
   const uint32_t read_at = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmStore::any: y has any strides, and each element is stored alone.
+// GemmStore::any: stores each element alone, for a y of any strides.
 #pragma once
 #include "cuda/gemm/epilogue/context.cuh"
 

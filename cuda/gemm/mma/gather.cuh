@@ -63,7 +63,7 @@ struct SliceIterator {
   uint32_t mask_a, mask_b;  // masks of the slice's k, as in GatherEntry
   uint32_t left;            // number of k from the first k of this slice to the end
   GemmCoordinates32 at;
-  uint32_t inner_left;  // number of slices until digit 2 of k changes, including this slice
+  uint32_t inner_left;  // number of slices, including this one, until digit 2 of the index k changes
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
@@ -212,8 +212,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 #pragma unroll
     for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[Layout::line(i)] : kept_[i < kKept ? i : 0];
     const int first =
-        // index of this thread's first k in the slice
-        kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);
+        kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);  // this thread's first k in the slice
     constexpr int kStep = kAlongK ? Layout::kAcross * (kWidth / int(sizeof(T))) : Layout::kDown;
     if (o.table) {
 #pragma unroll

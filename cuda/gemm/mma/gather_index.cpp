@@ -58,17 +58,17 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// An index (rows, k or batch), its strides in an operand, and for each digit whether it decides that an element is
-// outside the tensor.
+// An index (rows, k or batch) and its strides in an operand. `decides` tells for each digit (dimension of the index)
+// whether it decides that an element is outside the tensor.
 struct StridedIndex {
   const GemmIndex& index;
   const GemmStrides& strides;
   bool decides[kDigits];
 };
 
-// The width in bytes of the widest vectors along index `w`. A vector must not cross a digit that is not contiguous. Nor
-// must it cross a digit that decides whether an element is outside the tensor. The address of a vector is a multiple of
-// its width.
+// The width in bytes of the widest vectors along index `w`. A vector must not cross a digit (dimension of the index)
+// that is not contiguous. Nor must it cross a digit that decides whether an element is outside the tensor. The address
+// of a vector is a multiple of its width.
 uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
                      int64_t element, int64_t alignment) {
   int64_t span = 1;  // number of elements that are contiguous in memory
@@ -91,8 +91,8 @@ uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const Str
   return uint32_t(element);
 }
 
-// The one stride that all digits of the index have in common, or nullopt if there is none. It is 0 if the index has a
-// single element.
+// The one stride that all digits (dimensions) of an index have in common, or nullopt if there is none. It is 0 if the
+// index has a single element.
 std::optional<int64_t> even_step(const StridedIndex& w) {
   std::optional<int64_t> step;
   int64_t next = 0;

@@ -98,7 +98,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   }
 }
 
-// The template parameters of mma_gather, and the constants and types that follow from them.
+// The template parameters of the kernel mma_gather, and constants and types computed from them.
 template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide>
 struct MmaTraits {
   using T = Element;

@@ -14,7 +14,7 @@ namespace minidnn {
 // machine code.
 struct GatherIndex {
   uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // divisors: the sizes of digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // divisors: the sizes of digits (dimensions) 1, 2 and 3 of the index
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const {
     GemmCoordinates32 d;
@@ -33,8 +33,8 @@ struct GatherIndex {
 // have a negative step, start and both steps are mirrored, so that tap_step is positive.
 struct GatherWindow {
   uint32_t on = 0;  // 0 if no element can be outside the tensor, else 1
-  // 1 if digits 0 to 2 of k are taps, and digits 1 to 3 of a row are positions. 0 if digits 0 to 2 of a row are taps,
-  // and digits 1 to 3 of k are positions.
+  // 1 if digits 0 to 2 of index k are taps, and digits 1 to 3 of a row index are positions. 0 if digits 0 to 2 of a row
+  // index are taps, and digits 1 to 3 of index k are positions.
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{};
   int32_t size[3]{}, start[3]{}, position_step[3]{};
@@ -42,13 +42,14 @@ struct GatherWindow {
 };
 
 struct GatherOperand {
-  int64_t offset = 0;  // offset and strides are in elements
+  int64_t offset = 0;  // offset and strides of the operand are in elements
   GemmStrides row, k, batch;
   GatherWindow window;
   uint32_t along_k = 0;  // 1 if vectors are contiguous along k, 0 if they are contiguous along rows
   uint32_t width = 0;    // bytes of a vector (16, 8, 4 or 2), at least the size of one element
   // 0 if the kernel needs no table of the entries of k. Consecutive k of a slice are then k_step bytes apart and have
-  // the same mask. The next slice is advance[j] bytes further, where j is the outermost digit of k that changes.
+  // the same mask. The next slice is advance[j] bytes further, where j is the outermost digit (dimension) of index k
+  // that changes.
   // 1 if the kernel computes an entry for each k.
   uint32_t table = 0;
   int64_t k_step = 0, advance[kDigits]{};
@@ -117,15 +118,15 @@ struct MmaParams {
   uint32_t groups = 0;   // number of groups of tiles before the last group
   uint32_t y_is_float32 = 0;
   uint32_t slices_per_split = 0;  // number of slices of k in each split
-  // number of slices until digit 2 of k changes; kNoCarry if that digit never changes, or if there are tables
+  // number of slices until digit 2 of index k changes; kNoCarry if that digit never changes, or if there are tables
   uint32_t inner_slices = 0;
-  // Used if an operand has a table of the entries of k. The entries are computed for group_slices slices at a time
-  // (a power of two), one entry a thread. Thread 0 computes the first entry of a, thread first_b the first entry of b.
-  // A slice has one entry for each k. If all vectors have 16 bytes, an operand with vectors along k has one entry for
+  // Used if an operand has a table of the entries of k. The entries are computed for group_slices slices at a time (a
+  // power of two), one entry a thread. Thread 0 computes the first entry of a, thread first_b the first entry of b. A
+  // slice has one entry for each k. If all vectors have 16 bytes, an operand with vectors along k has one entry for
   // each vector instead.
   uint32_t group_slices = 0, first_b = 0;
 };
-constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit 2 of k never changes
+constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit 2 of index k never changes
 // Number of tiles along m in a group. Blocks of a group share operands in the L2.
 constexpr uint32_t kTilesOfGroup = 16;
 

@@ -22,9 +22,9 @@ struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 
   BlockClocks(const MmaTileShape& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
-    // The clocks of an SM for a slice are the largest of four costs: tensor cores, shared memory, L2
-    // (46 bytes a clock), and the threads that fetch narrow vectors. A tenth of the costs of shared memory and L2 is
-    // added, because nothing overlaps entirely.
+    // The clocks of an SM for a slice are the largest of four costs: tensor cores, shared memory, L2 (46 bytes a
+    // clock), and the threads that fetch narrow vectors. A tenth of the costs of shared memory and L2 is added, because
+    // nothing overlaps entirely.
     // mma.sync could multiply 64 bytes of k in m n / 32 clocks. It is slower here, because its operands are loaded from
     // shared memory. float32 operands are loaded by single words, and narrow vectors (not `wide`) are slow to arrive
     // there.

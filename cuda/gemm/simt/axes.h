@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmViews as the host side of simt/kernel.cu arranges them. Each index becomes an Axis: a list of digits, sorted and
-// joined for memory access. Host only.
+// GemmViews as the host side of simt/kernel.cu arranges them. Each index becomes an Axis: a list of digits (dimensions
+// of the index), sorted and joined for memory access. Host only.
 #pragma once
 #include <array>
 #include <vector>
@@ -13,9 +13,9 @@ namespace minidnn::simt {
 constexpr int64_t kItem = sizeof(float);
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // limit of sizes and coordinates, which the kernel keeps in 32 bits
 
-// A digit of an index. `stride` are its strides, in elements, in each tensor that uses the index; the enums below
-// number these tensors. `position` is what one step of the digit adds to the coordinates of a window, `tap` what it
-// adds to the tap numbers.
+// A digit (dimension) of an index. `stride` are its strides, in elements, in each tensor that uses the index; the enums
+// below number these tensors. `position` is what one step of the digit adds to the coordinates of a window, `tap` what
+// it adds to the tap numbers.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;
@@ -24,17 +24,17 @@ struct Digit {
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
-using Axis = std::vector<Digit>;                          // the last digit is fastest
+using Axis = std::vector<Digit>;                          // the digits of an index; the last digit changes fastest
 enum { kOperand, kY, kC, kBias };                         // the tensors of a Digit of rows (m) and columns (n)
 enum { kA, kB };                                          // the tensors of a Digit of k
 enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // the tensors of a Digit of the batch
 
 int64_t size_of(const Axis&);
-// A score of how well eight threads read along an axis: the number of threads that read neighbours in memory
-// (at most 8), divided by the distance of these neighbours in elements.
+// A score of how well eight threads read along an axis: the number of threads that read neighbours in memory (at most
+// 8), divided by the distance of these neighbours in elements.
 double neighbourhood(Axis, int tensor);
-// Whether a tensor can be accessed by vectors of four elements (16 aligned bytes) along the last digit of the axis.
-// `others` are the other axes of the tensor.
+// Whether a tensor can be accessed by vectors of four elements (16 aligned bytes) along the last digit (dimension) of
+// an index. `others` are the other indices of the tensor.
 bool in_vectors(const Axis&, int tensor, bool through_window, int64_t alignment, int64_t offset,
                 std::initializer_list<std::pair<const Axis*, int>> others);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of operands to shared memory in simt/kernel.cu.
+// SimtCopies: copies slices of the operands from global to shared memory in simt/kernel.cu.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -29,9 +29,7 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
   uint32_t from_row, from_k,
-      // from_row and from_k: the addresses of the entries of this thread's first copy. to: the offset of that copy in a
-      // slice.
-      to;
+      to;  // to: offset of this thread's first copy in a slice; from_*: addresses of the entries of that copy
   SimtEntry fixed, varying[kPerStep];
 
   __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {

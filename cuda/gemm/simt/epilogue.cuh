@@ -132,7 +132,7 @@ __device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Til
     }
 }
 
-// Writes the offsets of the rows and columns of a tile in y, c and bias to shared memory.
+// Writes the offsets of a tile's rows and columns in y, c and bias to shared memory.
 template <class Tile>
 __device__ void write_offsets(const SimtParams& p, const SimtPhase& of, const SimtBlock& block,
                               SimtSharedOut<Tile::kM, Tile::kN>& out) {

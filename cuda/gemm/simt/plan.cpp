@@ -16,7 +16,7 @@ GemmIndex32 index_of(const Axis& axis) {
   GemmIndex32 index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    // the size is 0 if k is empty
+    // digits of k have size 0 if k is empty
     index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));
   return index;
 }
@@ -59,7 +59,7 @@ bool uses_workspace(const GemmTask& t, const SimtConfig& c) {
   return (c.splits > 1 && !c.cluster) || !is_simple(t.activation);
 }
 
-// Whether neighbouring rows of y are closer in memory than neighbouring columns.
+// Whether neighbouring rows of y (m) are closer in memory than neighbouring columns (n).
 bool y_along_m(const Product& p) { return neighbourhood(p.m, kY) >= neighbourhood(p.n, kY); }
 
 // The layouts of y, c and bias as SplitKReduce reads them. Its columns are the axis along which y has the closer

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters and the index arithmetic of simt/kernel.cu. plan.cpp makes them from GemmViews (view.h).
-// plan.cpp joins digits of indices and sorts them for memory access. A digit therefore has no fixed meaning here; each
-// digit has strides, in bytes, and steps of the window. An operand that is read through a window is always a.
+// An index consists of digits (dimensions), which plan.cpp joins and sorts for memory access. A digit therefore has no
+// fixed meaning here; each digit has strides, in bytes, and steps of the window. An operand that is read through a
+// window is always a.
 // Std-free: plan.cpp uses the same definitions on the host.
 #pragma once
 #include "cpp/core/fast_divmod.h"
@@ -68,7 +69,8 @@ template <int kTileM, int kTileN> struct SimtShared {
 // The shared memory of a block after the main loop. `block` keeps its place. The rest holds the sums that are stored
 // next, in the order of y, and the offsets of rows and columns in y, c and bias.
 template <int kTileM, int kTileN> struct SimtSharedOut {
-  static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;  // columns stored in one pass
+  // kColumns: number of columns that are stored in one pass
+  static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;
   static constexpr int kPad = SimtTile<kTileM, kTileN>::kPad;
   static constexpr int kAlongM = kColumns * (kTileM + kPad), kAlongN = kTileM * (kColumns + kPad);
   SimtBlock block;
@@ -121,7 +123,7 @@ struct SimtPhase {
   GemmIndex32 m, n, k;
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
-  SimtWindow window;  // the window of a
+  SimtWindow window;  // the window through which a is read
   FastDivmod fast;    // divisor: number of tiles along the dimension of y that blocks traverse first
   uint32_t tiles = 0;
 };
@@ -134,7 +136,7 @@ enum SimtFlag : uint32_t {
   kSimtAlongM = 8,    // y is stored along its rows (m), whose neighbours are closer in memory than those of its columns
   kSimtVectors = 16,  // y is stored by vectors of four elements (16 aligned bytes)
   kSimtRelu = 32,
-  kSimtOneDigitK = 64,  // k has one digit and no window; the offset of a k is then k times a stride
+  kSimtOneDigitK = 64,  // index k has one digit (dimension) and no window; the offset of a k is then k times a stride
   kSimtCluster = 128    // a cluster splits k, and its blocks add up their sums
 };
 

@@ -70,7 +70,7 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   // again, find() may try clusters, but they are never the first choice.
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    // the sums of the splits are written and read, mostly in the L2
+    // a second kernel reads the sums of the splits, which are written and read mostly in the L2
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }

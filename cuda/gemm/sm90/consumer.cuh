@@ -66,11 +66,10 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
   const Sm90Pipeline<Traits>& ring;
-  const uint32_t offset_a;  // offset of this warpgroup's rows of a in a stage, in bytes
-  const uint32_t first_b;   // the address of b in stage 0
-  uint32_t address_a;       // used if kTransposeA: the address in stage 0 of the rows of a that this lane reads
-  // used if kTransposeA: the values of a that this lane has read from a stage
-  uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
+  const uint32_t offset_a;  // byte offset of this warpgroup's rows of a in a stage
+  const uint32_t first_b;   // shared-memory address of b in stage 0
+  uint32_t address_a;       // if kTransposeA: shared-memory address of this lane's rows of a in stage 0
+  uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];  // if kTransposeA: this lane's values of a from one stage
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
       : ring(pipeline),

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer warpgroup of sm90/kernel.cu: one thread loads operands by TMA, and the other warps transpose b.
+// The producer warpgroup of sm90/kernel.cu: one thread loads operands by TMA, and three other warps transpose b if
+// kTransposeB.
 #pragma once
 #include "cuda/gemm/sm90/pipeline.cuh"
 #include "cuda/gemm/sm90/tf32_transpose.cuh"

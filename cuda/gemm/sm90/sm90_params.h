@@ -24,8 +24,8 @@ struct Sm90Operand {
   int32_t batch_step = 0;
   // pixels: number of channels in a group, which is an element of the batch; 0 if the batch has one element
   int32_t channels_of_batch = 0;
-  // tile: the step of a coordinate for each digit of the tap. Digit 2 is dimension 1 of the map, digits 0 and 1 are its
-  // dimension 2.
+  // tile: the step of a coordinate for each digit (dimension) of the tap. Digit 2 is dimension 1 of the map, digits 0
+  // and 1 are its dimension 2.
   int32_t tap_step[3]{};
   // pixels: coordinate of position 0, and its step from one position to the next
   int32_t corner[3]{}, position_step[3]{};

@@ -9,7 +9,7 @@
 namespace minidnn {
 namespace {
 
-// The one stride that all digits of an index have in common, or nullopt if there is none.
+// The one stride that all digits (dimensions) of an index have in common, or nullopt if there is none.
 std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   join(index, {&strides});
   if (index.first < kDigits - 1) return std::nullopt;
@@ -258,7 +258,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  // digits of the positions are not joined, because each phase has its own limits for them
+  // digits (dimensions) of the positions are not joined, because each phase has its own limits for them
   if (low.phases.size() > 1) {
     if (low.exchanged) {
       y.n = low.view.n;

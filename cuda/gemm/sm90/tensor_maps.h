@@ -25,10 +25,10 @@ struct TmaOperand {
 struct TmaView {
   std::string why;         // empty, or the reason why the task is not supported
   bool exchanged = false;  // whether a and b are exchanged
-  // The first view, with digits large enough for the positions of all views. If n has taps, the last digit of n is
-  // rounded up.
+  // The first view of the task, with digits (dimensions of its indices) large enough for the positions of all views. If
+  // index n has taps, its last digit is rounded up.
   GemmView view;
-  int64_t n_limit = 0;  // the last digit of n before it was rounded up; 0 if n has no taps
+  int64_t n_limit = 0;  // the last digit of index n before it was rounded up; 0 if n has no taps
   TmaOperand a, b;
   int spatial = 2;
   int64_t k_blocks = 0;  // number of blocks of k in each tap

@@ -65,16 +65,15 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double load =
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
-  // If sums are promoted, a warpgroup waits for the end of each wgmma sum. With tiles of 192 columns, the other
-  // warpgroup multiplies during this time.
+  // If the sums of wgmma are added to float32 sums (`promote`), a warpgroup waits for the end of each wgmma sum. With
+  // tiles of 192 columns, the other warpgroup multiplies during this time.
   if (task.promote && t.n < 192) block += 110;
   // Clocks for shared memory, which delivers 128 bytes a clock. Both operands are written once. a is read once, and b
   // is read once for each 64 rows of a. Transposing b reads and writes it once more.
   if (s.transposes_a || s.transposes_b)
     block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.transposes_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.chunks))) * block +
-                      // clocks to start a tile; longer in a cluster, whose blocks wait for each other
-                      (t.cluster > 1 ? 605 : 250);
+                      (t.cluster > 1 ? 605 : 250);  // clocks to start a tile; blocks of a cluster wait longer
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
   // Clocks to add up sums in a cluster: two barriers, stores of sums to other blocks, and loads from shared memory.
   if (split.in_cluster) end += 2230 + elements * 0.29;

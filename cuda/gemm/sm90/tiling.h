@@ -46,9 +46,10 @@ struct Sm90TileUse {
 // Whether a problem can use a tile. There are two limits.
 // In a cluster, each block loads a part of b. If b is contiguous along rows, this part must be a multiple of 64 rows.
 // These problems need more registers than others, so the number of sums of a thread is limited: TF32 operands that are
-// contiguous along rows (a is read into registers; b is transposed through registers), column sums, and `promote`,
-// which needs as many registers again as the sums. Of the two tiles of 128 x 192, TF32 along rows and `promote` can use
-// only the one whose warpgroups have 64 rows each. All other problems use the one with 128 rows.
+// contiguous along rows (a is read into registers; b is transposed through registers), column sums, and `promote`
+// (adding the sums of wgmma to float32 sums), which needs as many registers again as the sums. Of the two tiles of 128
+// x 192, TF32 along rows and `promote` can use only the one whose warpgroups have 64 rows each. All other problems use
+// the one with 128 rows.
 bool fits(const Sm90TileShape&, const Sm90TileUse&);
 
 // All tilings that a plan can have, the shortest estimated time first.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host and the kernels of matrix products share: indices of up to four digits, strides, and the arguments of a
-// call. Std-free: kernels include it.
+// What the host and the kernels of matrix products share: indices of up to four digits (dimensions), strides, and the
+// arguments of a call. Std-free: kernels include it.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 
@@ -8,8 +8,8 @@ namespace minidnn {
 
 constexpr int kDigits = 4;
 
-// An index of up to four digits, the last one fastest. `size` is the product of the digits' sizes (`digit`). If an
-// index needs fewer digits, the leading digits have size 1.
+// An index of up to four digits (dimensions), the last one fastest. `size` is the product of the digits' sizes
+// (`digit`). If an index needs fewer digits, the leading digits have size 1.
 struct GemmIndex {
   int64_t size = 1;
   int64_t digit[kDigits]{1, 1, 1, 1};
@@ -74,7 +74,7 @@ struct GemmIndex32 {
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const { return coordinates_of(by, i); }
 };
 
-// The pointers and scalars of one call.
+// The pointers and scalars of one call of a product.
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;

@@ -45,8 +45,8 @@ GemmTaps all_taps(const ConvGeometry& g) {
   return t;
 }
 
-// Operand x of a convolution, read through windows at all positions. Its rows are (image, position), and its k is
-// (tap, channel). backward_filter exchanges the two.
+// Operand x of a convolution, read through windows at all positions. Its rows are (image, position), and its k is (tap,
+// channel). backward_filter exchanges the two.
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);

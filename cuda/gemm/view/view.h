@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // GemmView: a matrix product, or a convolution in any direction, as every tiled engine reads it:
 //   y[b][m, n] = epilogue(sum over k of a[b][m, k] * b[b][n, k])
-// An index is a number of up to four digits, the last one fastest. An operand has a stride for each digit of its
-// indices. "Rows" are m for a, and n for b. A convolution reads x (backward_data: dy) through a window. Each element of
-// that operand then has a coordinate in each spatial dimension: a sum over the digits of its row and of its k. The
-// element is zero if one of its coordinates is outside the tensor.
+// An index is a number of up to four digits (dimensions), the last one fastest. An operand has a stride for each digit
+// of its indices. "Rows" are m for a, and n for b. A convolution reads x (backward_data: dy) through a window. Each
+// element of that operand then has a coordinate in each spatial dimension: a sum over the digits of its row and of its
+// k. The element is zero if one of its coordinates is outside the tensor.
 //
 //                    m                  n                  k
 //   forward          image, position    filter             tap, channel       a = x (windowed), b = w
@@ -38,7 +38,8 @@ struct GemmOperand {
 };
 
 // The taps of a window that a view uses: in each dimension, `count` taps, from tap `first` on, with step `step`.
-// `window` is the size of the window. The taps are the leading digits of k or, in backward_filter, of n.
+// `window` is the size of the window. The taps are the leading digits (dimensions) of index k or, in backward_filter,
+// of index n.
 struct GemmTaps {
   int64_t window[3]{1, 1, 1}, first[3]{}, step[3]{1, 1, 1}, count[3]{1, 1, 1};
 };
@@ -63,8 +64,8 @@ inline bool inside(const GemmWindow& w, const GemmCoordinates& row, const GemmCo
   return in;
 }
 
-// Simplifies an index and its strides in several tensors. Removes digits of size 1, and joins neighbouring digits if
-// each tensor has one stride over the joined digit.
+// Simplifies an index and its strides in several tensors. Removes digits (dimensions) of size 1, and joins neighbouring
+// digits if each tensor has one stride over the joined digit.
 void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 
 // The same product with a and b exchanged: the rows of y become its columns.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides: y =
-// epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
+//   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // Grid: one block for each tile of y, each split of k and each matrix of the batch. MmaParams gives their order.
 // Block: the warps divide the tile; each warp holds its sums in registers. All threads copy slices of both operands to
 // shared memory with cp.async (gather.cuh). A slice has 64 bytes along k of each row.

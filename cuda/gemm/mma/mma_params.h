@@ -117,7 +117,7 @@ struct MmaParams {
   FastDivmod last_rows;  // divisor: number of tiles along m in the last group
   uint32_t groups = 0;   // number of groups of tiles before the last group
   uint32_t y_is_float32 = 0;
-  uint32_t slices_per_split = 0;  // number of slices of k in each split
+  uint32_t slices_per_split = 0;  // number of slices of k in each split; the largest uint32_t if k is not split
   // number of slices until digit 2 of index k changes; kNoCarry if that digit never changes, or if there are tables
   uint32_t inner_slices = 0;
   // Used if an operand has a table of the entries of k. The entries are computed for group_slices slices at a time (a

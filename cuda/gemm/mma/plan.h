@@ -12,7 +12,7 @@ namespace minidnn {
 std::string mma_why_not_ieee(MmaProducts);
 std::string mma_why_not(const GemmTask&, const Device&, MmaProducts);
 double mma_estimate_us(const GemmTask&, const Device&, MmaProducts);
-// configs in the order of their estimated time, the shortest first
+// all configs; the preferred config is the first
 std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);
 size_t mma_workspace_bytes(const GemmTask&, MmaProducts, const std::string& config);
 // What a plan launches: one grid for each phase. Each grid after the first may start before the previous grid has

@@ -40,9 +40,9 @@ struct MmaTiling {
 
   std::string config() const;  // this tiling as text
 };
-// Candidates, the one to try first in front. The first candidate splits k into the same number of parts as for the
-// product with a and b exchanged; an element then has the same sum in a product and in the transposed product. Each
-// tile with its own best number of splits follows, sorted by estimated time.
+// The candidates; the preferred one is the first. It splits k into the same number of parts as for the product with a
+// and b exchanged; an element then has the same sum in a product and in the transposed product. Each tile with its own
+// best number of splits follows, sorted by estimated time.
 std::vector<MmaTiling> mma_tilings(const GemmTask&, const Device&, MmaProducts);
 // The tiling that the text `config` describes.
 MmaTiling mma_tiling(const MmaViews&, MmaProducts, const std::string& config);

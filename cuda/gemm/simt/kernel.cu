@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products of float32 without tensor cores, for matmul and all convolutions. They round like float32 and add in the
-// order of k: y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// order of k:
+//   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // A block computes one tile of y; each thread has 8 x 8 or 8 x 16 sums. Slices of 8 k pass through five buffers in
 // shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address;
 // the latter transposes an operand at no cost. Elements outside a window, or beyond the last row or k, become zeros.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products and convolutions with TMA and wgmma (sm_90a): y = epilogue(sum over k of a[m, k] b[n, k]), see
-// view.h.
+// Matrix products and convolutions with TMA and wgmma (sm_90a):
+//   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // Grid: persistent blocks. Sm90TileScheduler lists the tiles that a block computes.
 // Block: a producer warpgroup (producer.cuh) and two or three consumer warpgroups (consumer.cuh). One thread of the
 // producer loads tiles of both operands by TMA into a ring of stages in shared memory (pipeline.cuh). The consumers

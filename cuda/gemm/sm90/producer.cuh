@@ -42,8 +42,8 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
   }
 }
 
-// Transposes b in all stages. Warps 1, 2 and 3 call this. Each of them transposes every third chunk (128 bytes of rows)
-// of the ring. These are the same chunks in each pass over the ring.
+// Transposes b in all stages. Warps 1, 2 and 3 call this. Each of them transposes every third chunk (32 lines of 128
+// bytes) of the ring. These are the same chunks in each pass over the ring.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                      Sm90TileScheduler scheduler) {

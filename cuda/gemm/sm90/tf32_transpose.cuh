@@ -37,7 +37,7 @@ template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offse
   const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
   return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
 }
-// Loads eight k of the lane's rows of a as the register operand of wgmma. `address` is a number, because the compiler
+// Loads eight k of the lane's rows of a as the register operand of wgmma. `address` is an integer, because the compiler
 // computes pointers again for each access.
 template <int kBlocks>
 __device__ __forceinline__ void sm90_load_transposed(uint32_t address, int step, uint32_t (&a)[kBlocks][4]) {

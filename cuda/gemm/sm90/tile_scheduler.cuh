@@ -38,9 +38,9 @@ __device__ __forceinline__ Sm90WorkTile sm90_work_tile(const Sm90Problem& p, int
   return t;
 }
 
-// Iterates over the tiles of cluster `first` of `clusters` clusters. Their indices are first, 2 clusters - 1 - first, 2
-// clusters + first, 4 clusters - 1 - first and so on. Tiles of backward_data are sorted by decreasing time. Because the
-// direction alternates, no cluster always gets the longer tiles.
+// Iterates over the tiles of cluster `first` of `clusters` clusters. Their indices are first, 2 c - 1 - first, 2 c +
+// first, 4 c - 1 - first and so on, where c = clusters. Tiles of backward_data are sorted by decreasing time. Because
+// the direction alternates, no cluster always gets the longer tiles.
 struct Sm90TileScheduler {
   int index, step, clusters;
 

@@ -112,9 +112,9 @@ GemmView backward_filter(const ConvGeometry& g) {
   return v;
 }
 
-// One phase of backward_data: the positions h = phase + i * stride of dx, in each dimension. They use the taps r for
-// which h + pad - r * dilation is divisible by the stride. Tap r reads dy at position (h + pad - r * dilation) /
-// stride.
+// The view of one phase of backward_data: the positions h = phase + i * stride of dx, in each dimension. They use the
+// taps r for which h + pad - r * dilation is divisible by the stride. Tap r reads dy at position (h + pad - r *
+// dilation) / stride.
 GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
   GemmView v;
   GemmTaps& taps = v.taps = all_taps(g);

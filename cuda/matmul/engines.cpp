@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of matmul.
+// Lists the CUDA engines of matmul.
 #include "cpp/engine/engine_list.h"
 #include "cpp/matmul/matmul.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of any strides: each thread computes one element of y at a time. T is the dtype of a and b, Y of y
-// and c.
+// Matrix products of any strides: each thread computes one element of y at a time. T is the dtype of a and b, Y the
+// dtype of y and c.
 #include "cpp/matmul/matmul_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.mma: the tensor-core main loop of sm_80 and later (cuda/gemm/mma/kernel.cu), any strides.
+// cuda.matmul.mma: matrix products of any strides on tensor cores, from sm_80 on (main loop: cuda/gemm/mma/kernel.cu).
 #include "cuda/matmul/mma.h"
 
 namespace minidnn {

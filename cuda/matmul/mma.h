@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What mma and mma_3xtf32 share: all but the number of TF32 products. Host only.
+// The base of the engines cuda.matmul.mma and cuda.matmul.mma_3xtf32, which differ only in the number of TF32 products.
+// Host only.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/mma/plan.h"

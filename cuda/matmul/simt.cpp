@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.simt: true float32 without tensor cores (cuda/gemm/simt/kernel.cu).
+// cuda.matmul.simt: float32 products without tensor cores, with float32 multiply-adds (cuda/gemm/simt/kernel.cu).
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/simt/plan.h"
 

@@ -1,27 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products without tensor cores: y = activation(alpha * a @ b + beta * c + bias), any strides and sizes. T is
-// the dtype of a and b, Y of y and c.
+// Matrix products without tensor cores, of any strides and sizes: y = activation(alpha * a @ b + beta * c + bias). T is
+// the dtype of a and b, Y the dtype of y and c.
 // Block: 256 threads compute a tile of kTileM x kTileN elements of y. A thread computes 1/16 of the rows by 1/16 of the
-// columns, with sums in registers. Blocks loop over tiles.
-// Shared memory: two buffers for slices of 16 along K; while one is multiplied, the next slice is loaded to registers.
-// The sums then pass through the same memory; c and y are therefore accessed along their smaller stride. 33 KB for 128
-// x 64.
+// columns, with sums in registers. Each block computes several tiles, one after another.
+// Shared memory: two buffers for slices of 16 k. While one slice is multiplied, the next is loaded to registers. At the
+// end, the sums pass through the same memory, so that neighbouring threads access c and y along the smaller stride. A
+// tile of 128 x 64 takes 33 KB.
 #include "cpp/matmul/matmul_math.h"
 
 namespace minidnn {
 
 constexpr int kThreads = 256, kTileK = 16;
-// elements of padding: fewer bank conflicts for threads that store down a slice; vectors of 16 bytes stay aligned
+// Padding of each line in elements. It reduces bank conflicts of threads that store the same line at several k, and
+// keeps vectors of 16 bytes aligned.
 constexpr int kPad = 4;
 
-// Loads slices of a matrix, lines x K, to shared memory as [kTileK][kLines + kPad], with zeros beyond the edges.
-// Neighbouring threads read along the smaller stride.
+// Loads slices of an operand (lines x k) to shared memory in the layout [kTileK][kLines + kPad]. A line is a row of a
+// or a column of b. Elements beyond the edges of the matrix become zeros. Neighbouring threads read along the smaller
+// stride.
 template <class T, int kLines>
 class SliceLoader {
  public:
   static constexpr int kPitch = kLines + kPad;
 
-  // `from` is the first line of the tile at k = 0; `lines` lines exist from there on.
+  // `from` is the first line of the tile at k = 0. `lines` is the number of lines from there to the edge of the matrix.
   __device__ SliceLoader(const T* from, int64_t line_stride, int64_t k_stride, int64_t lines, int64_t k)
       : k_left_(k), slice_step_(kTileK * k_stride) {
     int64_t along_line = line_stride < 0 ? -line_stride : line_stride, along_k = k_stride < 0 ? -k_stride : k_stride;
@@ -59,7 +61,7 @@ class SliceLoader {
   T values_[kCount];
 };
 
-// Loads n elements from shared memory in 16-byte loads.
+// Loads n elements from shared memory by vectors of 16 bytes.
 template <int n, class T>
 __device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
   struct alignas(16) Chunk {
@@ -119,7 +121,8 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
 #pragma unroll
           for (int j = 0; j < kPerN; ++j) sums[i][j] += from_a[i] * from_b[j];
       }
-      if (more) {  // the other buffer was last read before the barrier below
+      // All threads finished reading the other buffer before they passed the barrier of the previous iteration.
+      if (more) {
         load_a.store(slice_a + (buffer ^ 1) * kSliceA);
         load_b.store(slice_b + (buffer ^ 1) * kSliceB);
       }
@@ -135,13 +138,13 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
     int64_t down = epilogue.y.row < 0 ? -epilogue.y.row : epilogue.y.row;
     int64_t across = epilogue.y.column < 0 ? -epilogue.y.column : epilogue.y.column;
     bool along_rows = across <= down;
-#pragma unroll 1  // not unrolled: the code of thirteen activations is long
+#pragma unroll 1  // not unrolled, because the code of the thirteen activations is long
     for (int e = threadIdx.x; e < kTileM * kTileN; e += kThreads) {
       int i = along_rows ? e / kTileN : e % kTileM, j = along_rows ? e % kTileN : e / kTileM;
       if (row + i < s.m && column + j < s.n)
         epilogue.store(p.activation, shared[i * kSumPitch + j], row + i, column + j);
     }
-    __syncthreads();  // all threads have read the sums; the next tile's slices overwrite them
+    __syncthreads();  // all threads have read the sums, which the slices of the next tile overwrite
   }
 }
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the ways to store sums (GemmStore) have in common: the output of a warp, and arithmetic on its accumulators.
+// What all ways to store sums (GemmStore) share: the output as one warp sees it, and arithmetic on the warp's
+// accumulators.
 // Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column
 // 8 j + 2 (lane % 4) + i % 2.
 #pragma once
@@ -13,8 +14,8 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// args.bias is read only with kBias, args.c only with kC. With kC, args.c may still be null. T is the dtype of the
-// bias, Y of y and c.
+// args.bias is read only if kBias, args.c only if kC. args.c may be null even if kC. T is the dtype of the bias, Y the
+// dtype of y and c.
 template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
 struct GemmEpilogueContext {
   using T = BiasType;
@@ -32,8 +33,8 @@ struct GemmEpilogueContext {
   const Y* c;
   const T* bias;
 
-  // `output_bounds` replaces o.bounds. `warp_buffer`: the address of kLinesBytes of shared memory for this warp, a
-  // multiple of 128. The buffers of the warps of a warpgroup are contiguous, in order.
+  // `output_bounds` replaces o.bounds. `warp_buffer` is the address of kLinesBytes of shared memory for this warp, a
+  // multiple of 128. The buffers of the four warps of a warpgroup are contiguous, in the order of the warps.
   __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
                                  uint32_t batch, uint32_t warp_buffer)
       : output(o),
@@ -51,7 +52,7 @@ struct GemmEpilogueContext {
 
   struct Row {
     bool exists;
-    int64_t y, c, bias;  // offsets; bias is 0 if the bias belongs to columns
+    int64_t y, c, bias;  // offsets of the row in elements; `bias` is 0 if the bias has one element for each column
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
     if (int(output.m.first) == kDigits - 1)
@@ -68,17 +69,19 @@ struct GemmEpilogueContext {
   __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }
 
   template <int kCount> __device__ __forceinline__ void scale(float (&acc)[kCount]) const {
-    asm volatile("");  // keeps this a branch; otherwise it becomes a select for each sum
+    // keeps the caller's test for alpha != 1 a branch; otherwise the compiler emits a select instruction for each sum
+    asm volatile("");
 #pragma unroll
     for (int i = 0; i < kCount; ++i) acc[i] *= alpha;
   }
 
-  // Sixteen columns, from block `block` of eight on.
+  // The accumulators of sixteen columns: blocks `block` and `block` + 1 of eight columns each.
   template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  // `left`: columns that exist, from this lane's first one on. For lines, columns exist in eights.
+  // `left` is the number of columns of y from this lane's first column on. If GemmStore is lines or summed, n_limit is
+  // a multiple of eight: either all of eight columns exist, or none does.
   template <int kCount>
   __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll

@@ -47,8 +47,9 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   std::ranges::copy(o.m.digit, o.bounds.limit);
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
-  // Whether `count` neighbours along n (or m), from a multiple of `count` on, are contiguous for all values of the
-  // other digits.
+  // Whether each `count` neighbours along an index (n or m) are contiguous in memory and begin at a multiple of `count`
+  // elements. `along` are the strides of that index; `across` and `b` are the strides of the other index and of the
+  // batch.
   auto neighbours = [&](int64_t count, const GemmIndex& index, int64_t limit, const GemmStrides& along,
                         const GemmStrides& across, const GemmStrides& b, int64_t offset) {
     const int64_t last = kDigits - 1;

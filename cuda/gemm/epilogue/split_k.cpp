@@ -11,7 +11,8 @@ KernelSpec spec(DType type, DType y, Activation activation, int threads) {
                                                ", minidnn::Activation::", name(activation), ", ", threads, ">")};
 }
 
-// The number of threads that add up the partitions of one quad: several if there are too few quads to fill the device.
+// The number of threads that add up the partitions of one quad (four columns of a row). It is 8 if there are at least
+// 16 partitions and too few quads to occupy the device with one thread each, else 1.
 int threads_of_quad(const SplitKPartitions& s, const Device& d) {
   return s.count >= 16 && s.partition_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }

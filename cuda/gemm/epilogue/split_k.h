@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products whose k is split: each split writes float32 sums to the workspace, [splits, batch, m, columns]. A second
-// kernel adds them in the order of the splits and applies the epilogue (split_k.cu). Host only.
+// Products whose k is split. Each split writes its float32 sums to the workspace, whose layout is [splits, batch, m,
+// columns]. A second kernel (split_k.cu) adds them in the order of the splits and applies the epilogue. Host only.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/epilogue/split_k_params.h"
@@ -9,8 +9,10 @@
 
 namespace minidnn {
 
-// The layout of the sums of all splits in the workspace. The sums of two splits are `partition_stride` elements apart.
-// `by_columns`: the layout is [splits, batch, n, columns], for a y whose rows (m) are neighbours in memory.
+// The layout of the sums of all splits in the workspace. The sums of one split begin `partition_stride` elements after
+// those of the split before it. `columns` is n, rounded up to a multiple of eight.
+// If `by_columns`, the layout is [splits, batch, n, columns], where `columns` is m, rounded up. This is for a y whose
+// columns are contiguous.
 struct SplitKWorkspace {
   GemmOutput output;
   int64_t columns = 0, partition_stride = 0;
@@ -21,7 +23,8 @@ struct SplitKWorkspace {
 class SplitKReduce {
  public:
   SplitKReduce(const GemmTask&, const GemmView&, int64_t splits, const Device&);
-  // `whole`: the result, with as many rows as a partition. `columns`: those of a partition, a multiple of four.
+  // `whole` is the output y; it has as many rows as a partition (the sums of one split). `columns` is the number of
+  // columns of a partition, a multiple of four.
   SplitKReduce(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;
 

@@ -5,14 +5,15 @@
 
 namespace minidnn {
 
-// The sums of a product whose k was split. A partition is the result of one split: [batch, m, 4 * columns].
+// The sums of a product whose k is split. A partition holds the sums of one split: [batch, m, columns], where the
+// number of columns is a multiple of four. A quad is four columns of a row.
 struct SplitKPartitions {
-  const float* sums = nullptr;   // [count, batch, m, 4 * columns]
-  int64_t partition_stride = 0;  // in groups of four elements
+  const float* sums = nullptr;   // [partitions, batch, m, columns]
+  int64_t partition_stride = 0;  // distance between neighbouring partitions, in quads
   int64_t count = 0;
-  uint32_t quads = 0;  // groups of four columns in a partition
-  FastDivmod columns;  // groups of four columns in a row
-  FastDivmod rows;     // m
+  uint32_t quads = 0;  // number of quads in a partition
+  FastDivmod columns;  // divisor: number of quads in a row
+  FastDivmod rows;     // divisor: number of rows in a matrix
 };
 
 }  // namespace minidnn

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmStore::any: y has any strides, and each element is stored alone.
+// GemmStore::any: stores each element alone, for a y of any strides.
 #pragma once
 #include "cuda/gemm/epilogue/context.cuh"
 
 namespace minidnn {
 
-// Columns have one stride, as in NCHW, where eight rows are neighbours.
+// Stores one element at a time to a y whose columns have one stride. In NCHW, neighbouring lanes then store eight
+// neighbouring rows.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_even(const Context& e, float (&acc)[kCount],
                                                 const typename Context::Row (&rows)[2], uint32_t n) {
@@ -34,8 +35,8 @@ __device__ __forceinline__ void gemm_store_even(const Context& e, float (&acc)[k
   }
 }
 
-// Any strides, one element at a time. The loop is not unrolled, to keep the code small: each iteration stores the
-// first eight columns of `acc` and shifts the others down.
+// Stores one element at a time to a y of any strides. The loop is not unrolled, to keep the code small: each iteration
+// stores the first eight columns of `acc`, then moves the columns after them to the front.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_elements(const Context& e, float (&acc)[kCount],
                                                     const typename Context::Row (&rows)[2], uint32_t n) {

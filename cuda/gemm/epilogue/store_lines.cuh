@@ -7,14 +7,14 @@
 
 namespace minidnn {
 
-// Accumulate column sums of what a lane stores in gemm_store_lines(): chunks of 16 bytes of some rows, in the same
-// columns for a given step.
+// ColumnSums adds up, for each column, what a lane stores in gemm_store_lines(). At step i of that function, a lane
+// stores 16 bytes of several rows, always in the same columns. NoColumnSums does nothing.
 struct NoColumnSums {
   __device__ __forceinline__ void add(int, const uint4&) {}
 };
 template <class Y, int kSteps> struct ColumnSums {
   static constexpr int kChunk = 16 / int(sizeof(Y));
-  float of[2][kSteps][kChunk]{};  // of[0]: sums of values; of[1]: sums of squares
+  float of[2][kSteps][kChunk]{};  // of[0]: sums of values; of[1]: sums of squared values
 
   __device__ __forceinline__ void add(int step, const uint4& words) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
@@ -34,19 +34,22 @@ template <class Y, int kSteps> struct ColumnSums {
   }
 };
 
-// Rows of y are contiguous in memory; 128 bytes of a row are written together. Sixteen rows at a time pass through
-// shared memory; each lane then has a chunk of 16 bytes of every fourth row. c is read the same way, one step ahead.
+// GemmStore::lines: rows of y are contiguous in memory, and a warp stores 128 bytes of a row together. Sixteen rows at
+// a time pass through shared memory; each lane then stores 16 bytes of every fourth row. c is read in the same way; its
+// next 128 bytes of each row are loaded one iteration early.
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
                                                  uint32_t second, uint32_t n, Sums& sums) {
   using T = typename Context::T;
   using Y = typename Context::Y;
-  constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));  // counted in columns
+  // the number of columns in 128 bytes and in 16 bytes
+  constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
   constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
   static_assert(kCount % 8 == 0);
   const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
-  // Slot i of the sixteen rows belongs to lane i % 8 * 4; it is that lane's first row for i < 8, else its second. A
-  // lane computes one slot and shares it by shuffles.
+  // Each slot of shared memory holds 128 bytes of one of the sixteen rows. Slot i has row `first` of lane 4 i if i < 8,
+  // else row `second` of lane 4 (i - 8). Each lane computes the offsets of one slot; the other lanes get them by
+  // shuffles.
   const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
   const typename Context::Row mine = e.row(lane & 8 ? seconds : firsts);
   const uint32_t exist = __ballot_sync(~0u, mine.exists);
@@ -63,8 +66,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
     if (Context::kC) c[i] = e.c + (__shfl_sync(~0u, mine.c, 4 * i + of_four) + column);
     there[i] = exist >> (4 * i + of_four) & 1;
   }
-  // The chunks of a row are permuted: chunk ^ (row % 4 * 2 | row / 4 % 2). Access to one chunk of eight rows
-  // (stmatrix), two chunks of four rows (float2) or eight chunks of one row then has no bank conflicts.
+  // Chunk i (16 bytes) of a slot is stored at i ^ (slot % 4 * 2 | slot / 4 % 2). Then none of these accesses has bank
+  // conflicts: one chunk of eight slots (stmatrix), two chunks of four slots (float2), eight chunks of one slot.
   auto chunk_address = [&](uint32_t slot, uint32_t chunk) {
     return e.buffer + slot * 128 + (chunk ^ (slot % 4 * 2 | slot / 4 % 2)) * 16;
   };
@@ -86,7 +89,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
 #pragma unroll
-      for (int i = 0; i < 4; ++i) line(i) = c_line[i];  // to the slots from which this lane has read y
+      // c goes to the slots from which this lane has read y one iteration earlier
+      for (int i = 0; i < 4; ++i) line(i) = c_line[i];
       __syncwarp();
       if (step + 1 < kSteps) load_c(step + 1);
 #pragma unroll
@@ -138,7 +142,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   }
 }
 
-// Reduce-scatter over two lanes, kLanes apart: adds up their 2 * kHalf values; each lane receives half of the sums.
+// Reduce-scatter over two lanes whose numbers differ by kLanes: adds up their 2 * kHalf values. Each of the two lanes
+// receives half of the sums.
 template <int kLanes, int kHalf>
 __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 #pragma unroll
@@ -148,10 +153,10 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
   }
 }
 
-// GemmStore::summed: stores lines and adds up the columns of what is stored. `m` is the lane's first row in kBlocks
-// blocks of 64 rows. typename Context::Row `slot` of args.sums receives the sums over a warpgroup's rows of the values
-// as they are rounded in y: over the rows of a lane, then over the four lanes with the same columns, then over the four
-// warps.
+// GemmStore::summed: stores like gemm_store_lines(), and computes the sums of each column over the rows of a warpgroup.
+// It adds the values as they are rounded in y, first over the rows of a lane, then over the four lanes with the same
+// columns, then over the four warps. Row `slot` of args.sums receives the sums. `m` is the lane's first row; kBlocks is
+// the number of blocks of 64 rows.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n, uint32_t slot) {
@@ -165,12 +170,13 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
 
   constexpr int kChunk = sums.kChunk;
   const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;
-  __syncwarp();  // all lanes have read their lines
+  __syncwarp();  // all lanes have read their part of the buffer; it is reused for column sums
 #pragma unroll
   for (int which = 0; which < 2; ++which)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // Reduce-scatter: lanes 16 apart each keep half of a chunk's columns, then lanes 8 apart half of that.
+      // Reduce-scatter over four lanes: lanes whose numbers differ by 16 each keep half of the columns of a chunk, then
+      // lanes whose numbers differ by 8 each keep half of these.
       float(&v)[kChunk] = sums.of[which][step];
       add_halves<16, kChunk / 2>(v, second);
       add_halves<8, kChunk / 4>(v, odd);
@@ -194,7 +200,7 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
     }
     *reinterpret_cast<float4*>(e.column_sums + (slot * int64_t(2) + which) * e.output.n_limit + n + column) = sum;
   }
-  e.wait_for_warpgroup();  // before the next lines are written there
+  e.wait_for_warpgroup();  // all threads have read the column sums; the next tile overwrites the buffer
 }
 
 }  // namespace minidnn

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Slices of operands in shared memory, and the copies that fill them, for mma/kernel.cu. Index arithmetic is in
-// mma_params.h.
+// Slices of operands in shared memory, and the copies that fill them, for mma/kernel.cu. mma_params.h has the index
+// arithmetic.
 //
-// A slice has 64 bytes along k for each row of a tile. In shared memory it has lines of vectors in the order of global
-// memory: 64 bytes of k for each row, or all rows for each k. Chunks of 16 bytes are permuted within a line
-// (byte_offset()); neither cp.async nor the loads of fragments then have bank conflicts.
+// A slice of an operand holds 64 bytes along k for each row of a tile. In shared memory, it consists of lines in the
+// order of global memory: either a line has 64 bytes of k of one row, or it has all rows for one k. Chunks of 16 bytes
+// are permuted within a line (byte_offset()). Neither cp.async nor the loads of mma.sync fragments then have bank
+// conflicts.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -13,29 +14,32 @@
 
 namespace minidnn {
 
-// A slice of kRows rows of an operand in shared memory.
+// A slice of an operand in shared memory: 64 bytes along k of kRows rows. If kAlongK, a line holds one row, else it
+// holds one k.
 template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // The offset of byte `at` of a line; eight lines later it is 8 kLineBytes more. ldmatrix_x4 reads one chunk of eight
-  // lines; 32-bit loads read two neighbouring chunks of four lines.
+  // The offset of byte `at` of a line in the slice. The permutation of chunks (16 bytes) repeats every eight lines.
+  // ldmatrix_x4 reads one chunk of eight lines; 32-bit loads read two neighbouring chunks of four lines. Neither has
+  // bank conflicts.
   static __device__ __forceinline__ uint32_t byte_offset(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
   }
 
-  // This lane's offset in a slice for the first fragment: the first 16 rows of a warp, the first 32 bytes of k.
+  // The offset in a slice that this lane passes to load() for all fragments: that of the first fragment, which is the
+  // first 16 rows of the warp and the first 32 bytes of k.
   static __device__ __forceinline__ uint32_t lane_offset(int first_row, bool as_b) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    // of the matrix (8 rows x 16 bytes) whose addresses this lane passes
+    // row and byte of k of the 8 x 16-byte matrix that this lane addresses for ldmatrix
     const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
     if constexpr (kAlongK) return byte_offset(first_row + row + lane % 8, k * 16);
     else if constexpr (sizeof(T) == 2) return byte_offset(k * 8 + lane % 8, (first_row + row) * 2);
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
-  // Loads fragment `block` of the warp's rows at step `step` along k. The XOR works because the bits that it sets are 0
-  // in the unpermuted offset.
+  // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes of k from 32 * step on. XOR can
+  // replace addition because the bits that it sets are 0 in the offset before chunks are permuted.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -52,13 +56,14 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// The state of the slice that is fetched next: the offsets that its first k adds in both operands, and its tap.
+// The state of the slice that is fetched next: the byte offsets of its first k in both operands (a and b), the masks of
+// its tap, and the coordinates of its first k (at).
 struct SliceIterator {
   int64_t a, b;
-  uint32_t mask_a, mask_b;  // those of k
-  uint32_t left;            // k left from this slice on
+  uint32_t mask_a, mask_b;  // masks of the slice's k, as in GatherEntry
+  uint32_t left;            // number of k from the first k of this slice to the end
   GemmCoordinates32 at;
-  uint32_t inner_left;  // slices until digit 2 changes, including this one
+  uint32_t inner_left;  // number of slices, including this one, until digit 2 of the index k changes
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
@@ -102,24 +107,25 @@ struct SliceIterator {
   }
 };
 
-// The k side of a slice of one operand. With a table: its entries. Without: the offset of its first k, the mask of all
-// its k, and the number of k from here on.
+// What a copy needs to know about the k of one slice of an operand. With a table: the entries of its k. Without a
+// table: the offset of its first k in bytes, the mask of all its k, and the number of k from its first k to the end.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
   uint32_t mask, left;
 };
 
-// Copies an operand's slices to shared memory; each thread copies some vectors. A vector has 16 bytes if kWide, else
-// o.width bytes. Vectors of 2 bytes pass through registers: start() loads them, finish() stores them one iteration
-// later.
+// Copies the slices of an operand from global to shared memory. Each thread copies some vectors. A vector has 16 bytes
+// if kWide, else o.width bytes. cp.async can not copy vectors of 2 bytes: start() loads them to registers, and finish()
+// stores them one iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // Entries that the threads of a block share: those of rows, and those of k for one slice if there is a table.
+  // Numbers of entries in shared memory: of rows, and of k for one slice if there is a table.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
-  // prepare() is called before a barrier, begin() after it. If kWide, `rows` is not used after begin().
+  // Computes the entries of rows. All threads then pass a barrier and call begin(). If kWide, the memory of `rows` is
+  // free after begin().
   __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
                                           GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
@@ -168,7 +174,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // This thread's vectors: kVectorsOfLine along a line, in kLinesOfThread lines.
+  // The vectors of this thread: kVectorsOfLine in each of kLinesOfThread lines.
   template <int kWidth> struct Vectors {
     static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
     static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
@@ -178,12 +184,13 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      if constexpr (kDown % 8 == 0)  // the permutation is the same in all lines
+      if constexpr (kDown % 8 == 0)  // byte_offset() permutes chunks in the same way in all lines of this thread
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);
     }
   };
-  // Entries kept in registers: those of rows if kAlongK, else those of vectors of rows.
+  // The number of entries in registers. If kAlongK, they are the entries of this thread's rows, else the entries of its
+  // vectors along rows.
   static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kLinesOfThread : 1) : kWide ? 1 : 4;
 
   template <int kWidth>
@@ -193,8 +200,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for this thread's vectors. All entries are read before the first call; otherwise the
-  // memory accesses of f() would separate the reads.
+  // Calls f(u, r, from, exists) for vector u of line r of this thread. All entries are read before the first call;
+  // otherwise the memory accesses of f() would separate these reads.
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using Layout = Vectors<kWidth>;
@@ -205,7 +212,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 #pragma unroll
     for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[Layout::line(i)] : kept_[i < kKept ? i : 0];
     const int first =
-        kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);  // first k, counted in the slice
+        kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);  // this thread's first k in the slice
     constexpr int kStep = kAlongK ? Layout::kAcross * (kWidth / int(sizeof(T))) : Layout::kDown;
     if (o.table) {
 #pragma unroll

@@ -8,7 +8,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMost = int64_t(1) << 30;  // limit of a size and of a coordinate
+constexpr int64_t kMost = int64_t(1) << 30;  // sizes and window coordinates must be smaller
 
 GatherIndex gather_index(const GemmIndex& from) {
   GatherIndex index;
@@ -17,7 +17,8 @@ GatherIndex gather_index(const GemmIndex& from) {
   return index;
 }
 
-// An operand's window by taps and positions, whichever of rows and k has them.
+// The window of an operand by taps and positions. Either k counts taps and rows count positions, or rows count taps and
+// k counts positions.
 struct Sides {
   const GemmIndex &taps, &positions;
   const int64_t (&tap_step)[3], (&position_step)[3];
@@ -27,7 +28,7 @@ Sides sides(const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   return {rows, k, w.row_step, w.k_step};
 }
 
-// Fills in `to`. Returns an empty string, or why masks can not represent the window.
+// Fills in `to`. Returns an empty string, or the reason why the bit masks of GatherEntry can not represent the window.
 std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   if (!w.on || rows.size == 0 || k.size == 0) return "";
   const Sides s = sides(w, rows, k);
@@ -57,19 +58,20 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// An index of rows, k or the batch, its strides in an operand, and the digits that decide whether an element is outside
-// the tensor.
+// An index (rows, k or batch) and its strides in an operand. `decides` tells for each digit (dimension of the index)
+// whether it decides that an element is outside the tensor.
 struct StridedIndex {
   const GemmIndex& index;
   const GemmStrides& strides;
   bool decides[kDigits];
 };
 
-// The width in bytes of the widest vectors along `w`. A vector must not cross a digit that is not contiguous, or one
-// that decides what is outside. Vectors start at multiples of their width.
+// The width in bytes of the widest vectors along index `w`. A vector must not cross a digit (dimension of the index)
+// that is not contiguous. Nor must it cross a digit that decides whether an element is outside the tensor. The address
+// of a vector is a multiple of its width.
 uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
                      int64_t element, int64_t alignment) {
-  int64_t span = 1;  // elements that are contiguous in memory
+  int64_t span = 1;  // number of elements that are contiguous in memory
   int j = kDigits - 1;
   for (; j >= 0; --j) {
     if (w.index.digit[j] == 1) continue;
@@ -89,7 +91,8 @@ uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const Str
   return uint32_t(element);
 }
 
-// The common stride of all digits, if there is one; 0 for a single element.
+// The one stride that all digits (dimensions) of an index have in common, or nullopt if there is none. It is 0 if the
+// index has a single element.
 std::optional<int64_t> even_step(const StridedIndex& w) {
   std::optional<int64_t> step;
   int64_t next = 0;
@@ -111,7 +114,7 @@ int64_t smallest_step(const StridedIndex& w) {
 
 struct Widths {
   uint32_t along_k = 16, along_rows = 16;
-  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k, and that along rows
+  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k and along rows, in elements
 };
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,
@@ -134,18 +137,18 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how a slice follows the one before.
+// Sets how the kernel advances from a slice of k to the next: by steps of the offset, or by a table of entries.
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;  // the k of a slice differ in the last digit only
+  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;  // all k of a slice then differ in the last digit only
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;
   if (even && !positions_in_k(p.a) && !positions_in_k(p.b)) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      int64_t back = 0;  // from the first k of the last slice back to that of the first slice
+      int64_t back = 0;  // offset from the first slice to the last one, over the digits after j
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
         o->advance[j] = (step - back) * element;
@@ -184,7 +187,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // if k is empty, nothing is read
+    Widths none;  // receives the widths of a phase with empty k, which reads no operand
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepares views for the index arithmetic of mma_params.h: 32-bit indices, the bits of windows, and the widths of
+// Prepares GemmViews for the index arithmetic of mma_params.h: 32-bit indices, bit masks for windows, and the widths of
 // vectors. Host only.
 #pragma once
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace minidnn {
 
-// A task's views, prepared for the kernel: a and b are exchanged if neighbouring rows of y are neighbours in memory,
-// and the way to read each operand is the same in all phases. The caller fills in blocks and outputs. `why` is empty,
-// or says what the kernel does not support.
+// The views of a task, prepared for mma/kernel.cu. `exchanged`: a and b are exchanged if neighbouring rows of y are
+// contiguous in memory. Each operand is read in the same way in all phases. The caller sets the order of blocks and the
+// outputs. `why` is empty, or says what the kernel does not support.
 struct MmaViews {
   std::vector<GemmView> views;
   std::vector<MmaParams> phases;
   bool exchanged = false, wide = false, a_along_k = false, b_along_k = false;
-  int64_t element = 4;  // bytes
+  int64_t element = 4;  // size of an element of a and b in bytes
   std::string why;
   explicit MmaViews(const GemmTask&);
 };

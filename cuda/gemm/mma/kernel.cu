@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
-// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// Grid: a block for each tile of y, each split of k and each matrix of the batch; see MmaParams for their order.
-// Block: the warps divide the tile; each holds its sums in registers. All threads copy slices of both operands with
-// cp.async (gather.cuh): the elements that a GemmView describes, 64 bytes along k at a time.
-// Shared memory: a ring of slices, then the offsets of rows of y and the entries of rows and k (MmaSharedMemory).
+//   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// Grid: one block for each tile of y, each split of k and each matrix of the batch. MmaParams gives their order.
+// Block: the warps divide the tile; each warp holds its sums in registers. All threads copy slices of both operands to
+// shared memory with cp.async (gather.cuh). A slice has 64 bytes along k of each row.
+// Shared memory: a ring of slices, the offsets of rows of y, and the entries of rows and k (MmaSharedMemory). An entry
+// is an offset and a mask (mma_params.h).
 // Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
 // Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
-// vectors are contiguous along k or along its rows.
+// vectors are contiguous along k or along rows.
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/staged.cuh"
@@ -15,15 +16,15 @@
 
 namespace minidnn {
 
-// The tile of a block, and how warps divide it. kMinBlocks: blocks that an SM should hold, which limits the registers
-// of a thread.
+// The tile of a block, and how the warps divide it. kMinBlocks is the number of blocks that an SM should hold at a
+// time; it limits the registers of a thread.
 template <int kTileM, int kTileN, int kWarpsAlongM, int kWarpsAlongN, int kSlices, int kMinBlocks> struct MmaTile {
   static constexpr int kM = kTileM, kN = kTileN, kWarpsN = kWarpsAlongN, kStages = kSlices, kBlocks = kMinBlocks;
   static constexpr int kThreads = 32 * kWarpsAlongM * kWarpsAlongN;
   static constexpr int kWarpM = kTileM / kWarpsAlongM, kWarpN = kTileN / kWarpsAlongN;
 };
 
-// The tile, split and batch that a block computes; m and n count tiles.
+// The tile, the split of k and the index in the batch that a block computes. m and n are indices of tiles.
 struct MmaBlock {
   uint32_t batch, split, m, n;
 };
@@ -36,10 +37,10 @@ __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
   return {matrix - split * p.batches.divisor, split, group * kTilesOfGroup + in_group - n * rows, n};
 }
 
-// A fragment as input to mma.sync: 16-bit words unchanged, float32 rounded to TF32, or (kProducts == 3) float32 as the
-// sum high + low of two TF32 numbers. low is 0 for Inf and NaN. Known limit: Inf times a number is NaN if the number's
-// low part is 0 or has the opposite sign of the number. Excluding Inf from these products would take more registers
-// than there are.
+// A fragment as mma.sync reads it: 16-bit words unchanged, or float32 rounded to TF32. If kProducts == 3, each float32
+// number is the sum high + low of two TF32 numbers. low is 0 for Inf and NaN.
+// Known limit: the product of Inf and a number is NaN if the low part of the number is 0 or has the opposite sign of
+// the number. Code that excludes Inf would take more registers than there are.
 template <class T, int kProducts> struct Factor {
   uint32_t high[4], low[kProducts == 3 ? 4 : 1];
 
@@ -59,7 +60,8 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// The fragments that a warp reads from a slice: those of one step along k, and those of the next.
+// The fragments of a slice that a warp holds in registers: those of the current step along k, and those of the next
+// step.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
   uint32_t a[2][kBlocksM][4], b[2][kBlocksN][4];
@@ -72,7 +74,7 @@ template <class Tile, class SliceA, class SliceB> struct Fragments {
   }
 };
 
-// sums += a b for one step along k.
+// Adds the products of one step along k to `sums`.
 template <class T, int kProducts, class Sums, class F>
 __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   Factor<T, kProducts> a[F::kBlocksM];
@@ -96,7 +98,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   }
 }
 
-// The template parameters of mma_gather, and the constants and types that follow from them.
+// The template parameters of the kernel mma_gather, and constants and types computed from them.
 template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide>
 struct MmaTraits {
   using T = Element;
@@ -114,8 +116,9 @@ struct MmaTraits {
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
 };
 
-// The shared memory of a block: the ring of slices; the rows of y; the entries of rows; the entries of k for two groups
-// of slices. With wide vectors, the entries of rows are read only before the main loop and are stored in the ring.
+// The shared memory of a block: the ring of slices, the offsets of the rows of y, the entries of rows, and the entries
+// of k for two groups of slices. An entry is an offset and a mask (GatherEntry). With wide vectors, the entries of rows
+// are read only before the main loop; they then use the memory of the ring.
 template <class Traits> struct MmaSharedMemory {
   char* const ring;
   OutRow* const out_rows;
@@ -131,10 +134,11 @@ template <class Traits> struct MmaSharedMemory {
   }
 };
 
-// Multiplies the slice in stage `from`. The fragments of its first step are loaded already.
+// Multiplies the slice in stage `from`. The fragments of its first step are in registers already.
 //
-// Tensor cores truncate their additions instead of rounding them. The error is biased and grows with k, too much for
-// the three products of float32. These are therefore summed over one slice and then added to the sums with rounding.
+// Tensor cores truncate their sums instead of rounding them. The error is biased and grows with k; it is too large for
+// a float32 product that is computed as three TF32 products. In that case, tensor cores add up one slice at a time, and
+// float32 additions, which round, add the result to `sums`.
 template <class Traits, class Fragments, class Sums>
 __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, uint32_t lane_b, Fragments& fragments,
                                                Sums& sums) {
@@ -148,7 +152,8 @@ __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, u
   if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
 }
 
-// Looks up the entries of k of the group of slices that begins with `slice`. Slices count from first_slice on.
+// Computes the entries of k (offsets and masks) for the group of slices that begins with `slice`. `slice` is relative
+// to first_slice.
 template <class Traits>
 __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
   constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
@@ -199,16 +204,17 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const uint32_t lane_a = SliceA::lane_offset(warp_m, false), lane_b = SliceB::lane_offset(warp_n, true);
   typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  uint32_t from = ring, to = ring, before = ring;  // stages: multiplied, fetched, fetched one iteration earlier
+  // addresses of the stages of the ring that are multiplied, fetched now, and fetched one iteration earlier
+  uint32_t from = ring, to = ring, before = ring;
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice is fetched kStages - 1 iterations before it is multiplied. The entries of a group are looked up when those
-  // of the previous group are first read.
+  // A slice is fetched kStages - 1 iterations before it is multiplied. When the first entries of a group of slices are
+  // read, the entries of the next group are computed.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    __syncthreads();  // this slice and its entries are visible to all threads; all have finished the previous slice
+    __syncthreads();  // all threads can read this slice and its entries, and have finished the previous slice
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
     if (next > 0 && next <= slices) {
@@ -235,7 +241,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 
   cp_async_wait_group<0>();
-  __syncthreads();  // the ring is free
+  __syncthreads();  // all warps have read the last slice; the epilogue reuses the memory of the ring
   void* y = args.y;
   if (p.split_stride) y = static_cast<float*>(y) + block.split * p.split_stride;
   const StagedTile tile{block.batch, block.m * Tile::kM + warp_m, block.n * Tile::kN + warp_n,

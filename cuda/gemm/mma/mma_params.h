@@ -1,18 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Index arithmetic for gathering operands by elements or by vectors of up to 16 bytes, from any strides and windows.
-// Rows and k have 32 bits, offsets are bytes in 64 bits. The address of an element is the sum of an offset of its row
-// and an offset of its k. Both sides also have a mask; the element exists if the two masks have no bit in common. In
-// each dimension of a window, a tap sets its own bit, and a position sets the bits of the taps that fall outside.
+// Index arithmetic for gathering operands of any strides and windows, by elements or by vectors of up to 16 bytes.
+// Indices of rows and k have 32 bits. Offsets are in bytes and have 64 bits. The address of an element is the sum of an
+// offset of its row and an offset of its k. The row and the k also have a mask each; the element exists if the two
+// masks have no bit in common. In each dimension of a window, a tap sets its own bit, and a position sets the bits of
+// the taps that are outside the tensor there.
 // Std-free: gather_index.cpp checks and prepares the parameters, mma/kernel.cu uses them.
 #pragma once
 #include "cuda/gemm/epilogue/output_params.h"
 
 namespace minidnn {
 
-// GemmIndex32 whose coordinates are computed by quotient() instead of divmod(): the machine code differs.
+// Like GemmIndex32, but computes coordinates by quotient() instead of divmod(), which gives the kernel different
+// machine code.
 struct GatherIndex {
   uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // the sizes of digits 1, 2 and 3
+  FastDivmod by[kDigits - 1];  // divisors: the sizes of digits (dimensions) 1, 2 and 3 of the index
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const {
     GemmCoordinates32 d;
@@ -26,12 +28,13 @@ struct GatherIndex {
   }
 };
 
-// The dimensions of a window. A dimension where no element is ever outside has taps = 0. The coordinate of tap t at
-// position p is start + p position_step + t tap_step. Coordinates are mirrored if taps would have a negative step.
+// The window of an operand, for the dimensions in which an element can be outside the tensor; other dimensions have
+// taps = 0. In each dimension, the coordinate of tap t at position p is start + p position_step + t tap_step. If taps
+// have a negative step, start and both steps are mirrored, so that tap_step is positive.
 struct GatherWindow {
-  uint32_t on = 0;  // 0: no element is ever outside
-  // 1: digits 0-2 of k are taps and digits 1-3 of a row are positions. 0: digits 0-2 of a row are taps and digits 1-3
-  // of k are positions.
+  uint32_t on = 0;  // 0 if no element can be outside the tensor, else 1
+  // 1 if digits 0 to 2 of index k are taps, and digits 1 to 3 of a row index are positions. 0 if digits 0 to 2 of a row
+  // index are taps, and digits 1 to 3 of index k are positions.
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{};
   int32_t size[3]{}, start[3]{}, position_step[3]{};
@@ -39,22 +42,23 @@ struct GatherWindow {
 };
 
 struct GatherOperand {
-  int64_t offset = 0;  // offset and strides are in elements
+  int64_t offset = 0;  // offset and strides of the operand are in elements
   GemmStrides row, k, batch;
   GatherWindow window;
-  uint32_t along_k = 0;  // 1: vectors are contiguous along k, 0: along rows
-  uint32_t width = 0;    // bytes of a vector: 16, 8, 4 or 2, at least one element
-  // table == 0: within a slice, consecutive k are k_step bytes apart and have the same mask. The next slice is
-  // advance[j] bytes further, where j is the first digit in which its k differs. table == 1: this does not hold, and
-  // each k has an entry.
+  uint32_t along_k = 0;  // 1 if vectors are contiguous along k, 0 if they are contiguous along rows
+  uint32_t width = 0;    // bytes of a vector (16, 8, 4 or 2), at least the size of one element
+  // 0 if the kernel needs no table of the entries of k. Consecutive k of a slice are then k_step bytes apart and have
+  // the same mask. The next slice is advance[j] bytes further, where j is the outermost digit (dimension) of index k
+  // that changes.
+  // 1 if the kernel computes an entry for each k.
   uint32_t table = 0;
   int64_t k_step = 0, advance[kDigits]{};
 };
 
 constexpr uint32_t kMaxTapBits = 30;
-constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;  // kNothing overlaps both
+constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;  // kNothing has bits in common with both
 
-// The functions below have no branches: a few warps call them in the main loop while the other warps wait.
+// The functions below have no branches, because a few warps call them in the main loop while the other warps wait.
 MINIDNN_HD uint32_t tap_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) bits |= uint32_t(w.taps[j] != 0) << ((w.first_bit[j] + d.at[j]) & 31);
@@ -64,7 +68,7 @@ MINIDNN_HD uint32_t bits_below(int32_t n) { return (1u << n) - 1; }
 MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
-    // Taps before `first` are below the tensor, those from `end` on are past it.
+    // Taps before `first` are below the tensor; tap `end` and the taps after it are above the tensor.
     const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].divisor);
     const int32_t taps = int32_t(w.taps[j]);
     const int32_t first = int32_t(w.tap_step[j].quotient(uint32_t(max_of(step - 1 - at, 0))));
@@ -75,7 +79,8 @@ MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const GemmCoordinates32&
   return bits;
 }
 
-// The row or the k side of an element: its offset in bytes, and its mask.
+// What the row or the k contributes to an element: an offset in bytes, and a mask. The element exists if the masks of
+// its row and of its k have no bit in common.
 struct alignas(16) GatherEntry {
   int64_t offset;
   uint32_t mask;
@@ -95,31 +100,34 @@ MINIDNN_HD GatherEntry k_entry(const GatherIndex& k, const GatherOperand& o, uin
   return gather_entry(k, o.k, o.window, o.window.taps_in_k, kKExists, element, i);
 }
 
-// A slice of an operand in shared memory: 64 bytes along k of each row.
+// bytes along k in a slice, for each row of an operand
 constexpr int kSliceBytes = 64;
 
-// The parameters of mma_gather: a prepared view and the order of blocks. A block index counts tiles (fastest), batches
-// and splits.
+// The parameters of the kernel mma_gather: a prepared view and the order of blocks. A block index counts tiles
+// (fastest), batches and splits (slowest).
 struct MmaParams {
   GatherIndex m, n, k, batch;
   GatherOperand a, b;
   GemmOutput y;
-  int64_t split_stride = 0;  // elements from the y of one split to that of the next
+  int64_t split_stride = 0;  // number of elements between the outputs of neighbouring splits
   Activation activation{};
-  FastDivmod tiles, batches;  // tiles of m x n; batches
-  FastDivmod per_group;       // tiles in a group: kTilesOfGroup tiles of m (fewer in the last group) by all tiles of n
-  FastDivmod last_rows;       // tiles of m in the last group
-  uint32_t groups = 0;        // the number of groups before the last one
+  FastDivmod tiles, batches;  // divisors: number of tiles in a matrix, number of matrices in the batch
+  // divisor: number of tiles in a group, which is kTilesOfGroup tiles along m by all tiles along n
+  FastDivmod per_group;
+  FastDivmod last_rows;  // divisor: number of tiles along m in the last group
+  uint32_t groups = 0;   // number of groups of tiles before the last group
   uint32_t y_is_float32 = 0;
-  uint32_t slices_per_split = 0;  // slices of k
-  uint32_t inner_slices = 0;  // slices until digit 2 of k changes; kNoCarry if it never does, or if there are tables
-  // Tables: the entries of k are looked up for a group of slices at a time, one entry a thread. group_slices is a power
-  // of two. Thread first_b looks up the first entry of b. A slice has one entry for each k. If all vectors have 16
-  // bytes and those of the operand are along k, it has one for each 16 bytes of k.
+  uint32_t slices_per_split = 0;  // number of slices of k in each split; the largest uint32_t if k is not split
+  // number of slices until digit 2 of index k changes; kNoCarry if that digit never changes, or if there are tables
+  uint32_t inner_slices = 0;
+  // Used if an operand has a table of the entries of k. The entries are computed for group_slices slices at a time (a
+  // power of two), one entry a thread. Thread 0 computes the first entry of a, thread first_b the first entry of b. A
+  // slice has one entry for each k. If all vectors have 16 bytes, an operand with vectors along k has one entry for
+  // each vector instead.
   uint32_t group_slices = 0, first_b = 0;
 };
-constexpr uint32_t kNoCarry = 1u << 31;  // value of inner_slices: digit 2 never changes
-// tiles of m that are traversed together over all tiles of n: they share operands in the L2
+constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit 2 of index k never changes
+// Number of tiles along m in a group. Blocks of a group share operands in the L2.
 constexpr uint32_t kTilesOfGroup = 16;
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side of the engines cuda.matmul.mma, cuda.conv.mma and their 3xTF32 variants, all but their problems: from
-// views to vectors, tiles and launches of the main loop in mma/kernel.cu.
+// The host side that the engines cuda.matmul.mma, cuda.conv.mma and their variants with three TF32 products share. It
+// makes the launches of mma/kernel.cu from a GemmTask: it chooses the widths of vectors and the tiles.
 #pragma once
 #include <vector>
 
@@ -12,18 +12,20 @@ namespace minidnn {
 std::string mma_why_not_ieee(MmaProducts);
 std::string mma_why_not(const GemmTask&, const Device&, MmaProducts);
 double mma_estimate_us(const GemmTask&, const Device&, MmaProducts);
-std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);  // best first
+// all configs; the preferred config is the first
+std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);
 size_t mma_workspace_bytes(const GemmTask&, MmaProducts, const std::string& config);
-// What a plan launches: a grid for each phase. Each grid after the first may start before the previous one has ended.
+// What a plan launches: one grid for each phase. Each grid after the first may start before the previous grid has
+// ended.
 struct MmaLaunch {
   cuda::LaunchConfig config;
   MmaParams params;
 };
 struct MmaLaunches {
   KernelSpec kernel;
-  bool exchanged = false;  // whether a and b are
-  GemmView view;           // that of the first phase
-  int64_t splits = 1;      // if more than 1: the launch writes one y for each split, and a second kernel adds them
+  bool exchanged = false;  // whether a and b are exchanged
+  GemmView view;           // the view of the first phase, after a and b are exchanged
+  int64_t splits = 1;  // if more than 1, the launch writes sums for each split of k, and a second kernel adds them up
   std::vector<MmaLaunch> all;
 };
 MmaLaunches mma_launches(const GemmTask&, MmaProducts, const std::string& config);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The copies of operands to shared memory in simt/kernel.cu.
+// SimtCopies: copies slices of the operands from global to shared memory in simt/kernel.cu.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -20,16 +20,16 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// The copies of one thread in a slice of an operand: 16 bytes along rows at several k (kVector == 4), or single
-// elements at one k in several rows (kVector == 1). For single elements, neighbouring threads read along k or, in
-// groups, along rows. The groups of a warp write to different banks.
+// The copies of one thread from a slice of an operand to shared memory. If kVector == 4, the thread copies 16 bytes
+// along rows for each of several k. If kVector == 1, it copies single elements of several rows for one k. Neighbouring
+// threads then read along k or, in groups, along rows. The groups of a warp write to different banks.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
   uint32_t from_row, from_k,
-      to;  // the addresses of the entries of this thread's first copy, and the offset of that copy in a slice
+      to;  // to: offset of this thread's first copy in a slice; from_*: addresses of the entries of that copy
   SimtEntry fixed, varying[kPerStep];
 
   __device__ __forceinline__ SimtCopies(uint32_t rows, uint32_t ks, bool along_k) {
@@ -43,7 +43,7 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
     from_k = ks + k * kEntry;
     to = (k * kPitch + row * kVector) * 4;
   }
-  // Reads the entries for copy(step) ahead of it. `k` is the offset of the entries of the slice, in bytes.
+  // Reads the entries that copy(step) needs later. `k` is the offset of the slice's first entry of k, in bytes.
   __device__ __forceinline__ void read(int step, uint32_t k) {
     if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
 #pragma unroll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The epilogue of simt/kernel.cu: the sums of a tile pass through shared memory, and blocks of a cluster that have
-// split k add up theirs.
+// The epilogue of simt/kernel.cu. The sums of a tile pass through shared memory. If a cluster has split k, its blocks
+// add up the sums that they have there.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/ptx/cluster.cuh"
@@ -8,13 +8,14 @@
 
 namespace minidnn {
 
-// The rows or the columns of a tile: their offsets in y, c and bias, and how many of them exist.
+// The rows or the columns of a tile: their offsets in y, c and bias in bytes, and the number of them that exist from
+// the first one on (`left`).
 struct SimtOutSide {
   const int64_t *y, *c, *bias;
   int left;
 };
 
-// The blocks that share a tile, each with its slice of k: a cluster, or one block.
+// The blocks that compute the same tile, each over its part of k: the blocks of a cluster, or a single block.
 struct SimtSplitBlocks {
   uint32_t count = 1, rank = 0;
 
@@ -26,8 +27,8 @@ struct SimtSplitBlocks {
     }
 #endif
   }
-  // Barriers of these blocks: written() follows writes that other blocks read; read() precedes writes to memory that
-  // other blocks have read.
+  // Barriers of the blocks that compute the same tile. written() comes after writes to shared memory that other blocks
+  // will read. read() comes before writes to shared memory that other blocks may still be reading.
   __device__ __forceinline__ void written() const {
 #if __CUDA_ARCH__ >= 900
     if (count > 1) return cluster_sync();
@@ -62,16 +63,17 @@ struct SimtSplitBlocks {
   }
 };
 
-// Stores sums, which are already multiplied by alpha, to y; adds beta * c and bias, and applies ReLU. A thread stores
-// kVector neighbours in memory at a time; neighbouring threads store neighbouring vectors. `sums` is [across][along +
-// pad]. The blocks that share the tile store different rows or columns of it.
+// Adds beta * c and bias to the sums, applies ReLU, and stores the results to y. The sums are already multiplied by
+// alpha. A thread stores vectors of kVector neighbours in memory; neighbouring threads store neighbouring vectors. The
+// layout of `sums` is [across][along + padding]. If several blocks compute the tile, each stores a part of it.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,
                                       const SimtSplitBlocks& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
-  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {  // needs a fifth of the instructions of the loop below
+  // this loop takes a fifth of the instructions of the loop below
+  if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {
     const int along = threadIdx.x % kRuns * kVector;
     const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
     char* to = y + at_along.y[along];
@@ -89,7 +91,8 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    if (extras)  // one branch: if each extra had its own, they would be three quarters of the loop
+    // one branch for c, bias and ReLU together; separate branches would be three quarters of the loop's instructions
+    if (extras)
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
         if (c) v.v[i] += p.args.beta * *reinterpret_cast<const float*>(c + at_along.c[along + i] + at_across.c[across]);
@@ -102,8 +105,8 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
   }
 }
 
-// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y: from row at_m and column
-// `column` on.
+// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y. The first sum is that of row
+// at_m and column `column`.
 template <class Tile>
 __device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
                                            int at_m, int column, float* to) {
@@ -129,7 +132,7 @@ __device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Til
     }
 }
 
-// Writes the offsets of the rows and columns of a tile in y, c and bias to shared memory.
+// Writes the offsets of a tile's rows and columns in y, c and bias to shared memory.
 template <class Tile>
 __device__ void write_offsets(const SimtParams& p, const SimtPhase& of, const SimtBlock& block,
                               SimtSharedOut<Tile::kM, Tile::kN>& out) {

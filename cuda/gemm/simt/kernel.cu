@@ -1,26 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// float32 products without tensor cores, for matmul and every convolution: true float32, summed in the order of k.
-// y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// A block computes one tile of y with 8 x 8 or 8 x 16 sums a thread. Slices of 8 k pass through five buffers in shared
-// memory, [k][row]. cp.async fills them by 16 bytes along rows, or by single elements from any address, which
-// transposes an operand at no cost. Elements outside a window or beyond an edge arrive as zeros. An address is the sum
-// of two entries of tables in shared memory: those of rows are computed once, those of k for two slices at a time. The
-// main loop therefore has no divisions.
-// Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread runs 1144 instructions for a slice, of which
-// 1024 are multiply-adds; 1188 if one operand is copied by elements. All code of the main loop but the computation of
-// entries is one straight line, with copies between multiply-adds. With two warps a scheduler, a wait in a separate
-// section would not be hidden. The code must also be short: with slices of 16 k it took 37 KB and missed the
-// instruction cache.
+// Products of float32 without tensor cores, for matmul and all convolutions. They round like float32 and add in the
+// order of k:
+//   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
+// A block computes one tile of y; each thread has 8 x 8 or 8 x 16 sums. Slices of 8 k pass through five buffers in
+// shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address;
+// the latter transposes an operand at no cost. Elements outside a window, or beyond the last row or k, become zeros.
+// The address of an element is the sum of an entry of its row and an entry of its k, from tables in shared memory. The
+// entries of rows are computed once, those of k for two slices at a time. The main loop therefore has no divisions.
+// Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions for a slice, of
+// which 1024 are multiply-adds. It executes 1188 if one operand is copied by single elements. The main loop is
+// straight-line code, except for the computation of entries. Its copies are between multiply-adds: an SM scheduler has
+// only two warps, so it could not hide a separate section that waits. The code must be short, too: with slices of 16 k,
+// it took 37 KB and missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
 
 namespace minidnn {
 
-// The operands of a thread for one k.
+// The elements of a and b that a thread multiplies for one k.
 template <class Tile> struct Operands {
   Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
-  // `from_a` and `from_b` are the addresses of the thread's first row and first column in a slice.
+  // `from_a` and `from_b` are the addresses in a slice of the thread's first row of a and first row of b.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kGroupsM; ++g)
@@ -30,9 +31,10 @@ template <class Tile> struct Operands {
       b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
-  // sums += a b. Every second column is traversed backwards. Two consecutive multiply-adds then share an operand, also
-  // at the change of columns, and each of them reads two more registers, as many as the scheduler's two banks deliver
-  // in a clock. A slice takes 1121 clocks; without the change of direction it takes 1225 (CUDA 13.0).
+  // Adds the products of all elements of a and b to `sums`. Odd columns of sums are traversed backwards; two
+  // consecutive multiply-adds then always share an operand. Each multiply-add reads two more registers, as many as the
+  // two register banks of a scheduler deliver in a clock. A slice takes 1121 clocks; it took 1225 if all columns were
+  // traversed in one direction (CUDA 13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
@@ -44,7 +46,8 @@ template <class Tile> struct Operands {
   }
 };
 
-// Writes the entries of the rows of both operands: absolute addresses, without the offset of k.
+// Writes the entries of the rows of both operands to shared memory. Their offsets are absolute addresses, to which the
+// kernel adds the offset of k.
 template <class Tile>
 __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
                                   uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
@@ -76,14 +79,15 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
-  // blockIdx.x counts phases (fastest), splits, tiles and batches. Phases are fastest because neighbouring elements of
-  // dx belong to different phases.
+  // blockIdx.x counts phases (fastest), splits, tiles and batches (slowest). Phases are fastest because they write
+  // neighbouring elements of dx.
   const uint32_t among_phases = p.phases.quotient(blockIdx.x),
                  phase_index = blockIdx.x - among_phases * p.phases.divisor;
   const SimtPhase& phase = p.phase[phase_index];
   const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
   const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
-  if (tile >= phase.tiles) return;  // never in a cluster: a split k has one phase
+  // a block of a cluster never returns here: clusters split k, and then there is only one phase
+  if (tile >= phase.tiles) return;
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
   const uint32_t first_n = (p.flags & kSimtFastM ? slow : fast) * kTileN;
@@ -102,7 +106,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
-  auto make_entries = [&](int pair) {  // entries beyond the last slice are kSimtNothing
+  auto make_entries = [&](int pair) {  // the entries of k beyond the last slice get the mask kSimtNothing
     const bool for_a = lane < kSimtEntriesK;
     const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
@@ -135,8 +139,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                                                   p.flags & kSimtBAlongK);
   uint32_t to = slices_at, from = slices_at, to_k = 0;
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
-  // A slice of both operands is copied in four steps. Slices beyond the last one are copied as zeros, which costs less
-  // than a branch.
+  // A slice of both operands is copied in four steps. The main loop also copies slices after the last one, as zeros,
+  // because that costs less than a branch.
   auto read = [&](int step) {
     copies_a.read(step, to_k);
     copies_b.read(step, to_k);
@@ -164,7 +168,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // These entries are for the slice that is fetched two iterations from here.
+    // One warp computes the entries of k for the slices slice + 6 and slice + 7; the first of them is fetched two
+    // iterations later.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
@@ -190,7 +195,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Out& out = *reinterpret_cast<Out*>(&shared);
   write_offsets<Tile>(p, of, block, out);
   const bool along_m = p.flags & kSimtAlongM;
-  // alpha is applied here: the products need not be in the same registers as the sums
+  // The sums are multiplied by alpha while they are written to shared memory; the products need not be in the registers
+  // of the sums.
   const float alpha = p.args.alpha;
   char* y = static_cast<char*>(p.args.y) + block.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
@@ -213,7 +219,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
     else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
   }
-  if (sharers.count > 1) sharers.read();  // other blocks may still read this block's sums
+  // other blocks of the cluster may still read the sums in this block's shared memory
+  if (sharers.count > 1) sharers.read();
 }
 
 }  // namespace minidnn

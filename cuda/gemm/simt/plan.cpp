@@ -16,7 +16,8 @@ GemmIndex32 index_of(const Axis& axis) {
   GemmIndex32 index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));  // k may be empty
+    // digits of k have size 0 if k is empty
+    index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));
   return index;
 }
 GemmStrides bytes_of(const Axis& axis, int tensor) {
@@ -26,8 +27,7 @@ GemmStrides bytes_of(const Axis& axis, int tensor) {
   return s;
 }
 
-// Sets the strides of y to those of the layout [slow, columns] with `fast` contiguous, the layout of the
-// workspace.
+// Sets the strides of y to those of the workspace, whose layout is [slow, columns]. The axis `fast` is contiguous.
 void lay_out(Axis& slow, Axis& fast, int64_t columns) {
   int64_t step = 1;
   for (size_t j = fast.size(); j-- > 0; step *= fast[j].size) fast[j].stride[kY] = step;
@@ -44,8 +44,7 @@ void fill(const Axis& axis, GemmIndex& index, std::initializer_list<std::pair<in
   }
 }
 
-// The view of the kernel that adds the sums of a split k: y, c and bias. Columns are the axis whose neighbours are
-// contiguous in y, if there is one.
+// The view that the kernel SplitKReduce reads: the layouts of y, c and bias, without operands.
 GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   GemmView v;
   fill(rows, v.m, {{kY, &v.y_m}, {kC, &v.c_m}, {kBias, &v.bias_m}});
@@ -55,18 +54,19 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   return v;
 }
 
-// Whether sums go to the workspace, where a second kernel applies the epilogue.
+// Whether the sums go to the workspace. A second kernel then applies the epilogue.
 bool uses_workspace(const GemmTask& t, const SimtConfig& c) {
   return (c.splits > 1 && !c.cluster) || !is_simple(t.activation);
 }
 
-// Whether neighbouring rows of y are closer in memory than neighbouring columns.
+// Whether neighbouring rows of y (m) are closer in memory than neighbouring columns (n).
 bool y_along_m(const Product& p) { return neighbourhood(p.m, kY) >= neighbourhood(p.n, kY); }
 
-// y, c and bias as SplitKReduce reads them.
+// The layouts of y, c and bias as SplitKReduce reads them. Its columns are the axis along which y has the closer
+// neighbours in memory.
 GemmView reduced_view(const Product& p) { return y_along_m(p) ? view_of_y(p, p.n, p.m) : view_of_y(p, p.m, p.n); }
 
-// A product without its tiles.
+// The parameters of one product, except for those that depend on the tile.
 SimtPhase phase_of(const Product& p) {
   SimtPhase phase;
   phase.m = index_of(p.m);
@@ -92,7 +92,7 @@ SimtPhase phase_of(const Product& p) {
   return phase;
 }
 
-// What all phases of a launch have in common.
+// Sets the parameters that all phases of a launch share.
 void set_strides(SimtParams& params, const Product& p) {
   params.batch = index_of(p.batch);
   params.a_batch = bytes_of(p.batch, kBatchA);
@@ -180,11 +180,12 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   int64_t split_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
-  // Phases differ in sizes and in windows, but all phases of a launch read and write in the same way.
+  // Phases differ in their sizes and windows. The ways to read operands and to write y are the same in all phases.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
   all.vectors_a = !a_along_k;
-  all.vectors_b = !b_along_k && tile_n >= 64;  // there are no kernels for narrow tiles with vectors of b
+  // no kernel is built that reads b by vectors with a tile of fewer than 64 columns
+  all.vectors_b = !b_along_k && tile_n >= 64;
   if (all.to_workspace) {
     Product& p = products.front();
     const bool along_m = y_along_m(p);
@@ -225,7 +226,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
       most_m = std::max(most_m, tiles_m);
       most_n = std::max(most_n, tiles_n);
     }
-    // Concurrent blocks should share as much data as they can: they traverse the shorter side first.
+    // Blocks traverse the tiles along the shorter side of y first. Blocks that run at the same time then share as much
+    // of the operands as possible.
     const bool fast_m = most_m <= most_n;
     for (size_t j = i; j < end; ++j) {
       SimtPhase& phase = params.phase[j - i];

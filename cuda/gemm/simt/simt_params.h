@@ -1,50 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters and index arithmetic of cuda/gemm/simt/kernel.cu: views (view.h), prepared by plan.cpp. plan.cpp
-// merges digits and sorts them for memory access, so a digit has no fixed meaning here; there are strides and window
-// steps for each. Strides are in bytes. If an operand is windowed, it is a. Std-free: plan.cpp uses the same
-// definitions on the host.
+// The parameters and the index arithmetic of simt/kernel.cu. plan.cpp makes them from GemmViews (view.h).
+// An index consists of digits (dimensions), which plan.cpp joins and sorts for memory access. A digit therefore has no
+// fixed meaning here; each digit has strides, in bytes, and steps of the window. An operand that is read through a
+// window is always a.
+// Std-free: plan.cpp uses the same definitions on the host.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cuda/gemm/view/gemm_params.h"
 
 namespace minidnn {
 
-constexpr int kSimtTileK = 8, kSimtStages = 5;  // k of a slice; number of slices in shared memory
-constexpr int kSimtEntriesK = 16;               // entries of k are computed for two slices at a time
-// Entries of k are kept for eight slices, four pairs: three pairs may be read while one is written.
+constexpr int kSimtTileK = 8, kSimtStages = 5;  // number of k in a slice; number of slices in shared memory
+constexpr int kSimtEntriesK = 16;               // number of k (two slices) whose entries are computed at a time
+// Number of k whose entries are in shared memory: eight slices, which are four pairs. While the entries of one pair are
+// written, those of the other three may be read.
 constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
 static_assert(kSimtStages - 1 == kSimtEntriesK / kSimtTileK * 2);
 
-// The tile of a block: 8 x 8 sums a thread, or 8 x 16 in the largest tile, which read a quarter less shared memory. In
-// each dimension, a thread has groups of four sums, kGroupM or kGroupN apart; the lanes of a warp then read
-// neighbouring vectors of 16 bytes.
+// The tile of a block. A thread has 8 x 8 sums, or 8 x 16 in the largest tile, which reads a quarter less from shared
+// memory. In each dimension, the sums of a thread are groups of four neighbours. The groups are kGroupM rows or kGroupN
+// columns apart; the lanes of a warp then read neighbouring vectors of 16 bytes.
 template <int kTileM, int kTileN> struct SimtTile {
   static constexpr int kM = kTileM, kN = kTileN;
   static constexpr int kGroupsM = 2, kGroupsN = kTileM * kTileN == 128 * 128 ? 4 : 2;
   static constexpr int kSumsM = 4 * kGroupsM, kSumsN = 4 * kGroupsN;
   static constexpr int kThreads = kTileM * kTileN / (kSumsM * kSumsN);
-  static constexpr int kLanesN = kTileN >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;  // lanes of a warp
+  // the lanes of a warp are kLanesM x kLanesN
+  static constexpr int kLanesN = kTileN >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
   static constexpr int kWarpsM = kTileM / (kGroupsM * kGroupM);
-  static constexpr int kPad = 4;  // floats of padding: four lines of each of eight k are then in 32 different banks
-  static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;  // a thread may use 168 registers, or 255
+  // padding in floats: four neighbouring rows of each of eight k are then in 32 different banks
+  static constexpr int kPad = 4;
+  // a thread may then use 255 registers (8 x 16 sums) or 168 (8 x 8 sums)
+  static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;
 };
 
 constexpr int kSimtTapBits = 30;
 constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
-                   kSimtNothing = ~0u;  // masks; kSimtNothing overlaps each other mask
+                   kSimtNothing = ~0u;  // masks of entries; kSimtNothing has bits in common with every other mask
 
-// The row or the k side of an element. The offsets of a row entry and of a k entry add up to the element's address. The
-// element exists if the two masks have no bit in common. In each dimension of a window, a tap sets its own bit, and a
-// position sets the bits of the taps that are outside.
+// What the row or the k contributes to an element: the address of the element is the sum of the offsets of its row
+// entry and its k entry. The element exists if the two masks have no bit in common. In each dimension of a window, a
+// tap sets its own bit, and a position sets the bits of the taps that are outside the tensor there.
 struct alignas(16) SimtEntry {
   int64_t offset;
   uint32_t mask;
   uint32_t unused;
 };
 
-// The tile of a block, and the offsets of y, c and bias for its batch, in bytes. It is in shared memory during the main
-// loop, which has no registers to spare.
+// The tile that a block computes, and the offsets of its matrix in y, c and bias, in bytes. They are in shared memory
+// during the main loop, because registers are scarce.
 struct SimtBlock {
   uint32_t phase, first_m, first_n;
   int64_t y, c, bias;
@@ -58,13 +63,14 @@ template <int kTileM, int kTileN> struct SimtShared {
   };
   Slice slice[kSimtStages];
   SimtEntry a_row[kTileM], b_row[kTileN];
-  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of entries
+  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of the entries of k
 };
 
-// After the main loop, the same memory holds (behind `block`) the sums that are to be stored, contiguous in the order
-// of y, and the offsets of rows and columns in y, c and bias.
+// The shared memory of a block after the main loop. `block` keeps its place. The rest holds the sums that are stored
+// next, in the order of y, and the offsets of rows and columns in y, c and bias.
 template <int kTileM, int kTileN> struct SimtSharedOut {
-  static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;  // as many columns as fit
+  // kColumns: number of columns that are stored in one pass
+  static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;
   static constexpr int kPad = SimtTile<kTileM, kTileN>::kPad;
   static constexpr int kAlongM = kColumns * (kTileM + kPad), kAlongN = kTileM * (kColumns + kPad);
   SimtBlock block;
@@ -78,8 +84,9 @@ constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof
                                          ? sizeof(SimtShared<kTileM, kTileN>)
                                          : sizeof(SimtSharedOut<kTileM, kTileN>));
 
-// The dimensions of a window in which an element may be outside; a dimension where none can be has taps = 0. The number
-// of a tap and the coordinate of a position are sums over the digits of k and of the row, or of the row and of k.
+// The window of a, for the dimensions in which an element can be outside the tensor; other dimensions have taps = 0.
+// If taps_in_k, k counts taps and rows count positions, else rows count taps and k counts positions. The number of a
+// tap is the sum over its digits of digit * tap_of; the coordinate of a position is the sum of digit * position_of.
 struct SimtWindow {
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{}, size[3]{};
@@ -104,7 +111,7 @@ MINIDNN_HD uint32_t outside_bits(const SimtWindow& w, const GemmCoordinates32& d
     if (!w.taps[j]) continue;
     int32_t at = w.start[j] + sum_of(w.position_of[j], d);
 #ifdef __CUDACC__
-#pragma unroll 1  // not unrolled: this function is inlined in many places
+#pragma unroll 1  // not unrolled, because this function is inlined in many places
 #endif
     for (uint32_t t = 0; t < w.taps[j]; ++t, at += w.tap_step[j])
       bits |= uint32_t(uint32_t(at) >= w.size[j]) << (w.first_bit[j] + t);
@@ -116,31 +123,31 @@ struct SimtPhase {
   GemmIndex32 m, n, k;
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
-  SimtWindow window;  // the window of a
-  FastDivmod fast;    // tiles along the dimension of y that blocks traverse first
+  SimtWindow window;  // the window through which a is read
+  FastDivmod fast;    // divisor: number of tiles along the dimension of y that blocks traverse first
   uint32_t tiles = 0;
 };
 
 // Bits of SimtParams::flags.
 enum SimtFlag : uint32_t {
-  kSimtAAlongK = 1,  // neighbouring threads read a along k, else along rows
+  kSimtAAlongK = 1,  // neighbouring threads read a along k; without this flag, along rows
   kSimtBAlongK = 2,
-  kSimtFastM = 4,     // blocks traverse the rows of y first
-  kSimtAlongM = 8,    // neighbouring rows of y are closer in memory than neighbouring columns
-  kSimtVectors = 16,  // four neighbours in that direction are 16 aligned bytes
+  kSimtFastM = 4,     // blocks traverse tiles along the rows of y first; without this flag, along its columns
+  kSimtAlongM = 8,    // y is stored along its rows (m), whose neighbours are closer in memory than those of its columns
+  kSimtVectors = 16,  // y is stored by vectors of four elements (16 aligned bytes)
   kSimtRelu = 32,
-  kSimtOneDigitK = 64,  // k has one digit and no window: the offset of an entry is a product
-  kSimtCluster = 128    // the splits of k are a cluster, whose blocks add up their sums
+  kSimtOneDigitK = 64,  // index k has one digit (dimension) and no window; the offset of a k is then k times a stride
+  kSimtCluster = 128    // a cluster splits k, and its blocks add up their sums
 };
 
 constexpr int kSimtPhases = 4;
 struct SimtParams {
-  SimtPhase phase[kSimtPhases];  // the number of phases of backward_data; 1 for other problems
+  SimtPhase phase[kSimtPhases];  // one for each phase of backward_data; other problems have one phase
   GemmIndex32 batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
-  int64_t y_split = 0;  // bytes from the sums of one split of k to those of the next
+  int64_t y_split = 0;  // distance between the sums of neighbouring splits of k, in bytes
   FastDivmod phases, tiles, splits;
-  uint32_t k_per_split = 0;  // a multiple of kSimtTileK
+  uint32_t k_per_split = 0;  // number of k that each split adds up, a multiple of kSimtTileK
   uint32_t flags = 0;
   GemmArgs args;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of tiles for simt/kernel.cu, and of the number of chunks that k is split into. Pure functions of the
-// problem and the device: they build nothing. Host only.
+// The choice of tiles for simt/kernel.cu, and of the number of splits of k. These are pure functions of the problem and
+// the device: they build nothing. Host only.
 #pragma once
 #include <span>
 
@@ -13,27 +13,30 @@ struct SimtTileSize {
 };
 struct SimtConfig {
   SimtTileSize tile;
-  int splits;    // number of slices of k
-  bool cluster;  // the splits are a cluster and add their sums through shared memory; else through the workspace
+  int splits;  // number of parts that k is split into
+  // true if the splits are the blocks of a cluster, which add up sums through shared memory; false if the workspace is
+  // used
+  bool cluster;
 };
 std::span<const SimtTileSize> simt_tile_sizes();
 
-// The number of elements of y. At most kMaxWorkspaceElements of them can pass through the
-// workspace, where offsets have 31 bits.
+// The number of elements of y. A product may use the workspace only if it has fewer than kMaxWorkspaceElements, because
+// offsets in the workspace have 31 bits.
 constexpr double kMaxWorkspaceElements = double(simt::kMost) / 2;
 double elements_of(const GemmTask&);
 
-// Whether kernel.cu applies this activation. Others go through the workspace, even if k is not split.
+// Whether kernel.cu applies this activation. For other activations, a second kernel reads the sums from the workspace,
+// even if k is not split.
 bool is_simple(Activation);
 
 struct SimtTiling {
   SimtConfig config;
-  double us = 0;  // estimate
+  double us = 0;  // estimated time in microseconds
 };
-// Each tile without a split, and with its best numbers of splits. No splits if k is too short, or if there are phases
-// (backward_data).
-std::vector<SimtTiling> simt_tilings(const GemmTask&, const Device&);  // best first
-// The tiling that a config names.
+// Candidates, the fastest estimate first: each tile without a split of k, with its best number of splits through the
+// workspace, and with its best cluster. k is not split if it is short, or if there are several phases (backward_data).
+std::vector<SimtTiling> simt_tilings(const GemmTask&, const Device&);  // the shortest estimated time first
+// The tiling that the text `config` describes.
 SimtConfig simt_config(const Config&);
 
 }  // namespace minidnn

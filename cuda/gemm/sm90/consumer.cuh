@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer warpgroup of sm90/kernel.cu: the main loop over k with wgmma, and the reduction of sums over a cluster.
+// A consumer warpgroup of sm90/kernel.cu: the main loop over k with wgmma, and the reduction of sums over the blocks of
+// a cluster.
 #pragma once
 #include "cuda/device/ptx/wgmma.cuh"
 #include "cuda/gemm/sm90/pipeline.cuh"
@@ -8,11 +9,12 @@
 
 namespace minidnn {
 
-// Blocks of k in one wgmma sum with kPromote. Truncation stays small: 2^-25 of the sum at each step of eight k.
+// If kPromote: the number of blocks of k (128 bytes each) after which the sums of wgmma are added to float32 sums. The
+// truncation error of tensor cores is at most 2^-25 of the sum at each step of eight k.
 constexpr int kSm90PromoteBlocks = 8;
 
-// The descriptor of a matrix in a stage, from `address` on. If along_rows, a line of 128 bytes holds 64 rows; the next
-// 64 rows follow after k_lines lines.
+// The wgmma descriptor of a matrix in a stage, from `address` on. If along_rows, a line of 128 bytes holds 64 rows for
+// one k; the next 64 rows follow after k_lines lines.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
   return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
@@ -21,7 +23,7 @@ __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_row
 template <class Traits> struct Sm90Accumulators {
   static constexpr int kBlocksM = Traits::kBlocksM, kCount = Traits::kTileN / 2;
   float sums[kBlocksM][kCount];
-  // With kPromote: the float32 sums of all earlier wgmma sums of the tile.
+  // If kPromote: float32 sums, to which `sums` are added every few blocks of k.
   float promoted[Traits::kPromote ? kBlocksM : 1][Traits::kPromote ? kCount : 1];
 
   __device__ __forceinline__ void fence() {
@@ -50,7 +52,7 @@ template <class Traits> struct Sm90Accumulators {
   }
 };
 
-// Multiplies the stages of tiles.
+// The main loop of a consumer warpgroup: multiplies the stages of a tile.
 template <class Traits> struct Sm90MainLoop {
   using T = typename Traits::T;
   using LoaderA = typename Traits::LoaderA;
@@ -58,26 +60,28 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kBlocksM = Traits::kBlocksM;
   static constexpr bool kTransposeA = Traits::kTransposeA;
   static constexpr bool kAAlongRows = LoaderA::kAlongRows, kBAlongRows = LoaderB::kAlongRows && !Traits::kTransposeB;
-  // A step of 32 bytes along k is 32 bytes of a row, or kK / 4 lines of 128 bytes. Descriptors count 16 bytes.
+  // The distance of two wgmma steps (32 bytes of k) in a stage, in units of 16 bytes. It is 32 bytes of a line if the
+  // operand is contiguous along k, and kK / 4 lines of 128 bytes if it is contiguous along rows.
   static constexpr int kStepA = kAAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
   const Sm90Pipeline<Traits>& ring;
-  const uint32_t offset_a;                              // the byte offset of this warpgroup's rows in a
-  const uint32_t first_b;                               // the address of b in stage 0
-  uint32_t address_a;                                   // kTransposeA: the address of this lane's rows in stage 0
-  uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];  // kTransposeA: operand a of a stage
+  const uint32_t offset_a;  // byte offset of this warpgroup's rows of a in a stage
+  const uint32_t first_b;   // shared-memory address of b in stage 0
+  uint32_t address_a;       // if kTransposeA: shared-memory address of this lane's rows of a in stage 0
+  uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];  // if kTransposeA: this lane's values of a from one stage
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
       : ring(pipeline),
         offset_a(Traits::kPingPong ? 0 : warpgroup * Traits::kRows * 128),
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
-    asm volatile("" : "+r"(address_a));  // keeps it in a register; not computed again for each stage
+    // makes the compiler keep address_a in a register instead of computing it again for each stage
+    asm volatile("" : "+r"(address_a));
   }
 
-  // Sums up a tile over k. The stages of the tile begin at `next`. Afterwards, `next` is the stage behind them, and all
-  // but the last stage are released. Returns the last stage, for finish().
+  // Adds up the products of a tile over k. `next` is the first stage of the tile; afterwards, it is the stage after the
+  // tile. All stages of the tile but the last one are released. Returns the last stage, for finish().
   __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,
                                           Sm90Accumulators<Traits>& acc) {
     int previous = 0, sum_begin = t.k_begin;
@@ -99,7 +103,7 @@ template <class Traits> struct Sm90MainLoop {
     return previous;
   }
 
-  // Waits for the products of the last stage. The sums of the tile are then in acc.sums.
+  // Waits until the last stage of a tile is multiplied, and releases it. The sums of the tile are then in acc.sums.
   __device__ __forceinline__ void finish(int last_stage, Sm90Accumulators<Traits>& acc) const {
     wgmma_wait_group<0>();
     ring.release(last_stage);
@@ -108,14 +112,14 @@ template <class Traits> struct Sm90MainLoop {
   }
 
  private:
-  // Issues the products of a stage. With `pending`, those of the previous stage are still running; that stage is
-  // released when they are done. `accumulate`: adds to the sums instead of replacing them.
+  // Starts the wgmma instructions of a stage. `pending`: the instructions of the stage `previous` may still be running;
+  // it is released when they are done. `accumulate`: adds to the sums instead of replacing them.
   __device__ __forceinline__ void multiply_stage(int stage, int previous, bool pending, bool accumulate,
                                                  Sm90Accumulators<Traits>& acc) {
     const uint32_t at_a = stage * Traits::kStageBytes + offset_a;
     const uint64_t a = sm90_matrix(ring.data_address + at_a, kAAlongRows, Traits::kK);
     const uint64_t b = sm90_matrix(first_b + stage * Traits::kStageBytes, kBAlongRows, Traits::kK);
-    // If a is in registers, one half is read while the other half is multiplied.
+    // If a is read into registers, one half of the stage is read while the other half is multiplied.
     constexpr int kHalves = kTransposeA ? 2 : 1, kSteps = 4 / kHalves;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -142,15 +146,15 @@ template <class Traits> struct Sm90MainLoop {
   }
 };
 
-// Reduce-scatter over the cluster: adds the sums of kSplit blocks, kThreads threads each, in the order of the blocks.
-// Each block adds up its slice of the columns and leaves the result in the first elements of `sums`. `memory` is free
-// by now and can hold the sums of one block.
+// Reduce-scatter over the kSplit blocks of a cluster, with kThreads threads each. Each block adds up its share of the
+// columns, in the order of the blocks, and leaves the result in the first elements of `sums`. `memory` is the ring of
+// stages, which is no longer in use; it can hold the sums of one block.
 template <int kSplit, int kThreads, int kBlocksM, int kCount>
 __device__ __forceinline__ void sm90_reduce_over_cluster(float (&sums)[kBlocksM][kCount], char* memory) {
-  // float4s that a thread receives from each block
+  // kQuads: number of float4 that a thread receives from each block
   constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;
   const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
-  cluster_sync();  // all blocks have finished reading their stages
+  cluster_sync();  // all blocks have finished reading the stages in their shared memory
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
     const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));

@@ -16,7 +16,7 @@ const char* source_text(Sm90Source s) {
   return names[int(s)];
 }
 
-// What a kernel is instantiated for.
+// The template arguments of an instance of the kernel gemm_sm90.
 struct Sm90Instance {
   DType type, y;
   Sm90TileShape tile;
@@ -37,12 +37,12 @@ struct Sm90Instance {
   }
 };
 
-// evict_first makes the lines of this operand leave the L2 before lines that others need. If several blocks read a line
-// and it leaves before the last of them, it is loaded from memory again. evict_first is therefore used only for data
-// that fits, and for whole lines that are read once. `tiles`: tiles of the other operand, each of which reads all of
-// this one (docs/notes/memory.md).
+// The L2 eviction policy of an operand. With evict_first, lines of the operand leave the L2 before lines that are
+// needed again. A line that several blocks read may then be loaded from memory twice. evict_first is therefore used
+// only if all data fits in the L2, or if each line is read once and as a whole. `tiles` is the number of tiles of the
+// other operand along m or n; each of them reads this whole operand (docs/notes/memory.md).
 CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
-  int64_t again = 0;  // times that one tile of the other operand reads an element
+  int64_t again = 0;  // number of times that one tile of the other operand reads each element
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
   else
@@ -52,7 +52,7 @@ CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand
   return once || fits ? CachePolicy::evict_first : CachePolicy::normal;
 }
 
-// The parameters of the kernel, one for each launch, without the tensor maps.
+// The kernel parameters of each launch, except for the tensor maps.
 std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, const Sm90Tiling& tiling,
                                      const Device& d) {
   const auto& [tile, split, us] = tiling;
@@ -106,9 +106,9 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // one for each launch; run() adds the tensor maps
+  std::vector<Sm90Problem> problems;  // kernel parameters of each launch; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<SplitKReduce> split_k_reduce;  // if k is split and not added in a cluster
+  std::optional<SplitKReduce> split_k_reduce;  // used if k is split and its sums pass through the workspace
   cuda::LaunchConfig config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
@@ -205,7 +205,8 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
                                  : output_of(task, low);
     plan->split_k_reduce.emplace(task, y, SplitKWorkspace(low.view, columns).columns, passes, d);
   }
-  EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};  // if partial sums are written
+  // the way to store the sums of a split to the workspace
+  EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};
   if (passes == 1) epilogue = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(Sm90Instance{task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                 task.promote, low.a.source, low.b.source, low.spatial, epilogue}
@@ -216,7 +217,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   plan->blocks_of_tile = tile.cluster * split.cluster();
   plan->config.cluster = {unsigned(plan->blocks_of_tile)};
   plan->config.smem_bytes = tile.smem_bytes();
-  // Blocks that add in a cluster compute one tile and exit.
+  // If a cluster splits k, its blocks compute one tile and exit. Otherwise blocks are persistent.
   plan->config.grid = {split.in_cluster ? unsigned(plan->problems.back().tiles * plan->blocks_of_tile)
                                         : unsigned(d.sm_count / tile.cluster * tile.cluster)};
   return plan;

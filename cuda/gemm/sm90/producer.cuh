@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer warpgroup of sm90/kernel.cu: one thread loads operands by TMA, and the other warps transpose b.
+// The producer warpgroup of sm90/kernel.cu: one thread loads operands by TMA, and three other warps transpose b if
+// kTransposeB.
 #pragma once
 #include "cuda/gemm/sm90/pipeline.cuh"
 #include "cuda/gemm/sm90/tf32_transpose.cuh"
@@ -7,7 +8,7 @@
 
 namespace minidnn {
 
-// Loads the stages of all tiles of this block. One thread calls this.
+// Loads all stages of all tiles that this block computes. One thread calls this.
 template <class Traits>
 __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                 Sm90TileScheduler scheduler) {
@@ -18,7 +19,7 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
     const typename Traits::LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * Traits::kTileM, t.batch);
     const typename Traits::LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * Traits::kTileN, t.batch);
     Sm90StageK k;
-    // k is split only if there is one phase, and the taps of that phase are those of the window.
+    // k is split only if there is a single phase; it uses all taps of the window.
     const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
     k.block = t.k_begin - int(tap * p.k_blocks.divisor);
     int none;
@@ -41,8 +42,8 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
   }
 }
 
-// Transposes b in all stages. Warps 1, 2 and 3 call this. Each warp transposes every third chunk of the ring, the same
-// chunks in each pass over the ring.
+// Transposes b in all stages. Warps 1, 2 and 3 call this. Each of them transposes every third chunk (32 lines of 128
+// bytes) of the ring. These are the same chunks in each pass over the ring.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                      Sm90TileScheduler scheduler) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output tiles of a launch of sm90/kernel.cu, and the order in which a persistent block computes its tiles.
+// The output tiles of a launch of sm90/kernel.cu, and the order in which persistent blocks compute them.
 #pragma once
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/gemm/sm90/sm90_params.h"
 
 namespace minidnn {
 
-// An output tile, and the range of k to sum over. m and n count tiles. k_begin and k_end count blocks of k over all
-// taps.
+// An output tile, and the range of k that is added up for it. m and n are indices of tiles. k_begin and k_end are
+// indices of blocks of k, over all taps.
 struct Sm90WorkTile {
   int phase, batch, split, m, n;
   int k_begin, k_end;
@@ -38,9 +38,9 @@ __device__ __forceinline__ Sm90WorkTile sm90_work_tile(const Sm90Problem& p, int
   return t;
 }
 
-// The tile indices of cluster `first` of `clusters`: first, 2 clusters - 1 - first, 2 clusters + first, 4 clusters - 1
-// - first and so on. The phases of backward_data are sorted with their longest tiles first. In this order, no cluster
-// always gets the longer tiles.
+// Iterates over the tiles of cluster `first` of `clusters` clusters. Their indices are first, 2 c - 1 - first, 2 c +
+// first, 4 c - 1 - first and so on, where c = clusters. Tiles of backward_data are sorted by decreasing time. Because
+// the direction alternates, no cluster always gets the longer tiles.
 struct Sm90TileScheduler {
   int index, step, clusters;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of tiles for the main loop of sm_90a, and of the number of chunks that k is split into. Pure functions of
-// the problem and the device: they build nothing. Host only.
+// The choice of tiles for the main loop of sm_90a, and of the number of splits of k. These are pure functions of the
+// problem and the device: they build nothing. Host only.
 #pragma once
 #include <span>
 
@@ -18,38 +18,43 @@ struct Sm90TileShape {
 };
 std::span<const Sm90TileShape> sm90_tile_shapes();
 
-// How many chunks k is split into, and whether a cluster computes and adds them or a second kernel adds them. Clusters
-// have two blocks: an H100 holds too few clusters of four or eight to fill it, and those took up to twice the time.
+// The number of chunks that k is split into. If in_cluster, the blocks of a cluster compute the chunks and add up their
+// sums; otherwise a second kernel adds them up. A cluster has only two blocks: clusters of four or eight do not fill an
+// H100, and took up to twice the time.
 constexpr int kSm90InCluster = 2;
 struct Sm90Split {
   int chunks = 1;
   bool in_cluster = false;
   int cluster() const { return in_cluster ? chunks : 1; }
-  int passes() const { return in_cluster ? 1 : chunks; }  // chunks that are written to memory
+  // number of chunks whose sums are written to the workspace; 1 if there is no workspace
+  int passes() const { return in_cluster ? 1 : chunks; }
 };
 
 struct Sm90Tiling {
   Sm90TileShape tile;
   Sm90Split split;
-  double us = 0;  // estimate; 0 if it was read from a config
+  double us = 0;  // estimated time in microseconds; 0 if the tiling was read from a config
 
-  std::string config() const;  // as text
+  std::string config() const;  // this tiling as text
 };
 
-// The layouts that decide which tiles are possible.
+// The properties of a problem that decide which tiles are possible.
 struct Sm90TileUse {
   DType type;
   bool a_along_rows = false, b_along_rows = false, promote = false, sums = false;
 };
-// Each block of a cluster loads b along rows in units of 64 rows. TF32 along rows takes registers: for a, those of the
-// consumer warpgroups; for b, those of the warps that transpose it. Column sums take registers too, and so does
-// `promote`: as many again as the sums themselves. With TF32 along rows or `promote`, a tile of 192 columns is
-// therefore too large with 128 rows a warpgroup; only then is the one with 64 rows used.
+// Whether a problem can use a tile. There are two limits.
+// In a cluster, each block loads a part of b. If b is contiguous along rows, this part must be a multiple of 64 rows.
+// These problems need more registers than others, so the number of sums of a thread is limited: TF32 operands that are
+// contiguous along rows (a is read into registers; b is transposed through registers), column sums, and `promote`
+// (adding the sums of wgmma to float32 sums), which needs as many registers again as the sums. Of the two tiles of 128
+// x 192, TF32 along rows and `promote` can use only the one whose warpgroups have 64 rows each. All other problems use
+// the one with 128 rows.
 bool fits(const Sm90TileShape&, const Sm90TileUse&);
 
-// All tilings that a plan can have, best first.
+// All tilings that a plan can have, the shortest estimated time first.
 std::vector<Sm90Tiling> sm90_tilings(const GemmTask&, const Device&);
-// The tiling that a config names.
+// The tiling that the text `config` describes.
 Sm90Tiling sm90_tiling(const std::string& config);
 
 }  // namespace minidnn

@@ -17,7 +17,7 @@ GemmStrides strides_of(std::initializer_list<int64_t> strides) {
   return s;
 }
 
-// The digits (image, position) of one side of a convolution, and their strides.
+// The index (image, position) of x or y, and its strides.
 GemmIndex positions(int64_t images, const int64_t (&size)[3]) { return index_of({images, size[0], size[1], size[2]}); }
 GemmStrides position_strides(const ConvTensorView& s) {
   return strides_of({s.image, s.space[0], s.space[1], s.space[2]});
@@ -45,8 +45,8 @@ GemmTaps all_taps(const ConvGeometry& g) {
   return t;
 }
 
-// x as read by the windows of all positions: rows are (image, position) and k is (tap, channel), or the other way
-// round.
+// Operand x of a convolution, read through windows at all positions. Its rows are (image, position), and its k is (tap,
+// channel). backward_filter exchanges the two.
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);
@@ -112,8 +112,9 @@ GemmView backward_filter(const ConvGeometry& g) {
   return v;
 }
 
-// The phase `phase` of dx: its positions h = phase + i * stride. Position h uses the taps r for which (h + pad - r *
-// dilation) is divisible by the stride, in row p = (h + pad - r * dilation) / stride of dy.
+// The view of one phase of backward_data: the positions h = phase + i * stride of dx, in each dimension. They use the
+// taps r for which h + pad - r * dilation is divisible by the stride. Tap r reads dy at position (h + pad - r *
+// dilation) / stride.
 GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
   GemmView v;
   GemmTaps& taps = v.taps = all_taps(g);
@@ -194,7 +195,7 @@ std::vector<GemmView> gemm_views(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return {backward_filter(g)};
   std::vector<GemmView> views;
   int64_t phases[3];
-  // a phase beyond the size of x has no positions
+  // If x is smaller than the stride, the phases beyond its size have no positions.
   for (int j = 0; j < 3; ++j) phases[j] = min_of(g.stride[j], g.x.size[j]);
   for (int64_t a = 0; a < phases[0]; ++a)
     for (int64_t b = 0; b < phases[1]; ++b)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problems of the operation families as views (view.h). Host only.
+// Converts the problems of matmul and conv to GemmViews (view.h). Host only.
 #pragma once
 #include <vector>
 
@@ -10,7 +10,7 @@
 namespace minidnn {
 
 GemmView gemm_view(const MatmulProblem&);
-// One view, or one for each phase of backward_data. Not for backward_bias.
+// The view of a convolution; for backward_data, one view for each phase. backward_bias has no view.
 std::vector<GemmView> gemm_views(const ConvProblem&);
 
 GemmArgs gemm_args(const MatmulArgs&);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts that tensor maps support: contiguous along one dimension, with strides of multiples of 16 bytes in the
-// others. Host only.
+// Layouts that tensor maps support: one dimension is contiguous, and the strides of the others are multiples of 16
+// bytes. Host only.
 #pragma once
 #include <vector>
 
@@ -9,8 +9,8 @@
 
 namespace minidnn {
 
-// A dense layout whose innermost dimension is padded to a multiple of 16 bytes. `order`: dimensions from the outermost
-// to the contiguous one.
+// The dense layout with the shape and dtype of `d` whose innermost dimension is padded to a multiple of 16 bytes.
+// `order` lists the dimensions, from the outermost to the contiguous one.
 inline TensorDesc tma_layout(TensorDesc d, const std::vector<int>& order) {
   const int64_t line = 16 / int64_t(itemsize(d.dtype));
   int64_t step = 1;
@@ -22,7 +22,7 @@ inline TensorDesc tma_layout(TensorDesc d, const std::vector<int>& order) {
   return d;
 }
 
-// Whether a tensor map supports d, contiguous along `inner`.
+// Whether a tensor map supports the layout `d` with `inner` as its contiguous dimension.
 inline bool fits_tma(const TensorDesc& d, int inner) {
   const int64_t item = int64_t(itemsize(d.dtype));
   for (int i = 0; i < d.rank; ++i)

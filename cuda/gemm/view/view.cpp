@@ -6,7 +6,7 @@
 namespace minidnn {
 
 void join(GemmIndex& index, std::initializer_list<GemmStrides*> tensors) {
-  int64_t to = kDigits - 1;  // slot of the next digit, from the back
+  int64_t to = kDigits - 1;  // the digit (dimension) of `joined` that is filled now, from the last to the first
   bool any = false;
   GemmIndex joined;
   joined.size = index.size;

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // GemmView: a matrix product, or a convolution in any direction, as every tiled engine reads it:
 //   y[b][m, n] = epilogue(sum over k of a[b][m, k] * b[b][n, k])
-// An index is a number of up to four digits, the last one fastest. An operand has a stride for each digit of its
-// indices. A convolution reads x (backward_data: dy) through a window. An element then also has a coordinate in each
-// spatial dimension, the sum of contributions of the digits of its row and of its k. It is zero if a coordinate is out
-// of bounds. "Rows" are m for a and n for b.
+// An index is a number of up to four digits (dimensions), the last one fastest. An operand has a stride for each digit
+// of its indices. "Rows" are m for a, and n for b. A convolution reads x (backward_data: dy) through a window. Each
+// element of that operand then has a coordinate in each spatial dimension: a sum over the digits of its row and of its
+// k. The element is zero if one of its coordinates is outside the tensor.
 //
 //                    m                  n                  k
 //   forward          image, position    filter             tap, channel       a = x (windowed), b = w
 //   backward_data    image, position    channel            tap, filter        a = dy (windowed), b = w
 //   backward_filter  filter             tap, channel       image, position    a = dy, b = x (windowed)
 //
-// backward_data with a stride consists of phases: the positions of dx that use the same taps. Each phase is a view.
-// Host only.
+// If backward_data has a stride, it consists of phases. A phase is the set of positions of dx that use the same taps.
+// Each phase is a view. Host only.
 #pragma once
 #include <initializer_list>
 
@@ -20,37 +20,40 @@
 
 namespace minidnn {
 
-// The spatial coordinates of a windowed operand: start[j] + (digit of the row) * row_step[j] + (digit of k) *
-// k_step[j]. Dimension j uses row digit row_digit + j and k digit k_digit + j. The side that counts positions has
-// `image` as digit 0, so row_digit and k_digit are 1 and 0, or 0 and 1.
+// The window through which an operand is read. An element has a coordinate in each spatial dimension j: start[j] + r *
+// row_step[j] + q * k_step[j], where r is digit row_digit + j of its row, and q is digit k_digit + j of its k. If rows
+// are (image, position), row_digit is 1 and k_digit is 0. If k is (image, position), they are 0 and 1.
 struct GemmWindow {
   int64_t on = 0;
   int64_t row_digit = 0, k_digit = 0;
   int64_t start[3]{}, row_step[3]{}, k_step[3]{};
-  int64_t size[3]{1, 1, 1}, stride[3]{};  // sizes and strides of the tensor, in elements
+  // size and stride of each spatial dimension of the tensor; strides are in elements
+  int64_t size[3]{1, 1, 1}, stride[3]{};
 };
 
 struct GemmOperand {
-  int64_t offset = 0;  // of the first element, in elements; before the tensor if the window begins in the padding
+  int64_t offset = 0;  // offset of row 0 at k = 0 in elements; negative if the window begins in the padding
   GemmStrides row, k, batch;
   GemmWindow window;
 };
 
-// The taps of a window that a view uses. `count` are the leading digits of k, or of n.
+// The taps of a window that a view uses: in each dimension, `count` taps, from tap `first` on, with step `step`.
+// `window` is the size of the window. The taps are the leading digits (dimensions) of index k or, in backward_filter,
+// of index n.
 struct GemmTaps {
   int64_t window[3]{1, 1, 1}, first[3]{}, step[3]{1, 1, 1}, count[3]{1, 1, 1};
 };
 
 struct GemmView {
   GemmIndex m, n, k, batch;
-  GemmOperand a, b;  // rows are m for a, n for b
+  GemmOperand a, b;  // the rows of a are m, the rows of b are n
   GemmTaps taps;
   int64_t y_offset = 0;
-  GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch;  // c: what beta scales, a residual
-  GemmStrides bias_m, bias_n, bias_batch;            // one of m and n is all zeros
+  GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch;  // c is the tensor that beta scales, such as a residual
+  GemmStrides bias_m, bias_n, bias_batch;            // bias strides of m or n; those of the other are all zero
 };
 
-// Whether an element of a windowed operand is in bounds.
+// Whether an element of a windowed operand is inside the tensor. Elements outside are zero.
 inline bool inside(const GemmWindow& w, const GemmCoordinates& row, const GemmCoordinates& k) {
   if (!w.on) return true;
   bool in = true;
@@ -61,8 +64,8 @@ inline bool inside(const GemmWindow& w, const GemmCoordinates& row, const GemmCo
   return in;
 }
 
-// Simplifies an index and its strides in several tensors: removes digits of size 1 and joins neighbouring digits over
-// which every tensor has one stride.
+// Simplifies an index and its strides in several tensors. Removes digits (dimensions) of size 1, and joins neighbouring
+// digits if each tensor has one stride over the joined digit.
 void join(GemmIndex&, std::initializer_list<GemmStrides*>);
 
 // The same product with a and b exchanged: the rows of y become its columns.

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits float32 numbers into two TF32 numbers, the rounded value and the rounded rest; together they lose at most
-// 2^-22 of the number. Writes three terms, one of them the rest, as an operand of a product with three times the k
-// (three_tf32.h).
-// Block: 256 threads; each thread has one vector or one element. Bytes: reads once, writes three times.
+// Splits each float32 number into two TF32 numbers: the number rounded to TF32, and the rounding error rounded to TF32.
+// Their sum differs from the number by at most 2^-22 of it. Writes three terms as an operand of a product with three
+// times the k (three_tf32.h): one term is the rounding error, the other two are the rounded number.
+// Block: 256 threads; each thread splits one vector, or one element.
+// Bytes: reads each number once, and writes three.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/gemm/sm90/tf32x3/tf32_split_params.h"
@@ -27,7 +28,8 @@ __global__ void __launch_bounds__(256)
     y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
-  // Only term 0 contains Inf and NaN. In the other products, Inf would give Inf - Inf or Inf * 0.
+  // Only term 0 contains Inf and NaN; the other terms contain 0 instead. Otherwise, an Inf would give Inf - Inf or Inf
+  // * 0, which are NaN.
   Vector kept, finite, rest;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {

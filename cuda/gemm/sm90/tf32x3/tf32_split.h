@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host side of tf32_split.cu, which writes each operand of three TF32 products as three terms (three_tf32.h says
-// why). Host only.
+// The host side of tf32_split.cu, which writes an operand as three terms for a product of three times the k
+// (three_tf32.h). Host only.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -16,9 +16,9 @@ inline KernelSpec tf32_split_kernel(int width) {
   return {"cuda/gemm/sm90/tf32x3/tf32_split.cu", cat("minidnn::gemm_tf32_split<", width, ">")};
 }
 
-// How the three terms of one operand are written: one after the other along the dimension that is summed.
+// How the three terms of an operand are written: one after the other along the dimension that the product sums over.
 struct Tf32Split {
-  TensorDesc to;  // three times as long in the summed dimension
+  TensorDesc to;  // layout of the three terms; the summed dimension is three times as long as in the operand
   Tf32SplitParams params;
   int width = 1;
   std::string why_not;

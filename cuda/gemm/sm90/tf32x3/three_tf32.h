@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine that computes a float32 product as three TF32 products on the main loop of sm_90a. With a = a' + a" and b
-// = b' + b", all of them TF32, the sum a'b' + a"b' + a'b" is one product with three times the terms. tf32_split.cu
-// writes the operands in this form, in the layouts that the TF32 engine takes. Host only.
+// The base of the engines that compute a float32 product as three TF32 products on the main loop of sm_90a. a is the
+// sum a' + a" of two TF32 numbers, and b is b' + b". The three products a'b' + a"b' + a'b" are computed as one product
+// with three times the k. tf32_split.cu writes the operands in this form, in layouts that tensor maps support. Host
+// only.
 #pragma once
 #include <array>
 
@@ -11,7 +12,7 @@
 namespace minidnn {
 
 template <class P> struct ThreeTf32Engine : RelayoutEngine<P> {
-  // An operand, and the dimension of it that is summed.
+  // An operand: its layout, its data, and the dimension that the product sums over.
   struct Operand {
     TensorDesc P::* tensor;
     const void* ArgsOf<P>::* data;

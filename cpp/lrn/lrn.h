@@ -18,8 +18,7 @@ template <> struct Family<LrnProblem> {
 };
 
 // y = x s^-beta with s = k + alpha / n * (the sum of squares over a window of n elements). The window has `size`
-// elements
-// along each dimension.
+// elements along each dimension.
 struct LrnOptions {
   int64_t size;
   double alpha, beta, k;
@@ -45,8 +44,7 @@ double local_norm_flop(const LrnProblem&);
 // bytes.
 size_t local_norm_workspace(const LrnProblem&);
 // Returns "" if the layout is dense NCHW or NHWC (channels_in_order() or channels_innermost()), otherwise the reason
-// for
-// rejecting the problem.
+// for rejecting the problem.
 std::string why_not_cross_channel(const LrnProblem&);
 // Like why_not_cross_channel(), but for local contrast norm over one or two spatial dimensions.
 std::string why_not_spatial_window(const LrnProblem&);

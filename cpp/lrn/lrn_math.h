@@ -3,10 +3,8 @@
 // CUDA. Each element is divided by a power of a sum of squares:
 //   y_i = x_i s_i^-beta,  s_i = k + alpha / n sum (x_j - m_i)^2 over the window W(i)
 // n is the number of elements of an unclipped window; m_i is 0 in local response norm. The gradient of x_i needs the
-// weight
-// g_j = dy_j x_j s_j^(-beta - 1) of each j whose window contains i. A first pass stores these weights, because
-// computing
-// them in the second pass would take a loop over a window within a loop over a window.
+// weight g_j = dy_j x_j s_j^(-beta - 1) of each j whose window contains i. A first pass stores these weights, because
+// computing them in the second pass would take a loop over a window within a loop over a window.
 #pragma once
 #include "cpp/core/desc.h"
 #include "cpp/core/half.h"
@@ -20,12 +18,10 @@ struct LrnProblem {
   LocalNorm kind{};
   int64_t backward = 0;
   // `dy` is for backward only. `out` describes y (forward) or dx (backward). These tensors have the same dtype and
-  // shape, and
-  // any strides.
+  // shape, and any strides.
   TensorDesc x, dy, out;
   // `means` and `dmeans` are for local contrast norm, and have the shape and dtype of x. Rank 0 stands for an absent
-  // tensor:
-  // the means are then zero.
+  // tensor: the means are then zero.
   TensorDesc means, dmeans;
   // The elements of a window along each dimension: (size - 1) / 2 before its center, the center, and size / 2 after it.
   int64_t size = 1;
@@ -45,8 +41,7 @@ struct LrnArgs {
 template <class Acc> MINIDNN_HD Acc inverse_power(Acc s, Acc beta) { return maths::exp(-beta * maths::log(s)); }
 
 // Windows extend over `count` dimensions of x from dimension `first` on. Along each of them, a window has `behind`
-// elements
-// before its center and `ahead` elements after it.
+// elements before its center and `ahead` elements after it.
 struct LocalWindow {
   int64_t first, count, behind, ahead;
   MINIDNN_HD explicit LocalWindow(const LrnProblem& p)

@@ -13,8 +13,7 @@ KernelSpec spec(DType dtype, bool backward) {
   KernelSpec s{"cuda/activation/vectorized.cu",
                cat("minidnn::activation_vectorized<", cuda_name(dtype), ", ", backward, ">")};
   // --prec-div=false allows divisions an error of two ulp of float32, which is negligible in a 16-bit result. Divisions
-  // that
-  // round correctly take twice as long.
+  // that round correctly take twice as long.
   if (itemsize(dtype) == 2) s.options = {"--prec-div=false"};
   return s;
 }

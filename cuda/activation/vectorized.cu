@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Activations of dense tensors with equal strides. A thread loads all of its 16-byte vectors before it uses the first.
-// A
-// `switch` between the loads and the stores selects the activation, because a kernel per activation would make 104
+// A `switch` between the loads and the stores selects the activation, because a kernel per activation would make 104
 // kernels.
 // - Grid: a block for each tile (cuda/device/block_tile.cuh). Block: 256 threads. Shared memory: none.
 // - Bytes: x (backward: x and dy) is read once, the result is written once.
@@ -14,9 +13,8 @@
 namespace minidnn {
 
 // Selects the formulas of activation_math.h, or the shorter ones of fast_math.cuh if the result has 16 bits. In the
-// time of
-// a copy, an SM can issue about 38 instructions per element forward and 57 backward; erfc alone takes 40. The relative
-// error of the shorter formulas is at most 2^-19; the rounding error of float16 is 2^-11.
+// time of a copy, an SM can issue about 38 instructions per element forward and 57 backward; erfc alone takes 40. The
+// relative error of the shorter formulas is at most 2^-19; the rounding error of float16 is 2^-11.
 template <Activation kMode, bool kShortResult> struct ActivationMaths {
   template <class T> __device__ __forceinline__ static T value(T x, T alpha) { return activate<kMode>(x, alpha); }
   template <class T> __device__ __forceinline__ static T gradient(T x, T alpha) {

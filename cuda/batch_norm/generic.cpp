@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.batch_norm.generic: batch norm of tensors with any strides. The config "team=block" or "team=thread" selects
-// whether
-// a block or a single thread computes the sums of a channel.
+// whether a block or a single thread computes the sums of a channel.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
@@ -27,8 +26,7 @@ cuda::LaunchConfig block_launch(const NormSpaces& s) {
 
 // Whether one thread per group of elements reads memory faster than one block per group. A group shares a mean and a
 // variance. The estimated rate is the number of running threads. The rate is divided by eight if neighbouring threads
-// do
-// not read neighbouring elements: each thread then fetches a 32-byte sector of its own.
+// do not read neighbouring elements: each thread then fetches a 32-byte sector of its own.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));

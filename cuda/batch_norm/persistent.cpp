@@ -31,10 +31,8 @@ struct Candidate {
 bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
 
 // The tensor as planes (the contiguous elements of a channel of an image, NCHW) or as columns (the innermost index,
-// NHWC).
-// `group` neighbouring columns share a mean and a variance. channel_layout() sets the fields and returns "", or returns
-// the
-// reason for rejecting the problem.
+// NHWC). `group` neighbouring columns share a mean and a variance. channel_layout() sets the fields and returns "", or
+// returns the reason for rejecting the problem.
 struct ChannelLayout {
   ChannelTiling channels;
   // vector: its elements. items: the vectors of a channel (planes), or the rows (columns)
@@ -52,8 +50,7 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   c.parameters = c.channels;
   if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
   // If the elements of a plane (a channel of an image) do not fill whole vectors, or have fewer than 128 bytes, the
-  // tensor is
-  // processed as columns. Each image is then one row, and each element of a plane is a column.
+  // tensor is processed as columns. Each image is then one row, and each element of a plane is a column.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane;
     h.columns = true;
@@ -70,8 +67,7 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
 }
 
 // The widths of a tile of columns that are worth trying, in vectors. A tile has whole channels. It has at least 64
-// bytes of
-// each row, or the whole row if that is shorter.
+// bytes of each row, or the whole row if that is shorter.
 std::vector<int64_t> widths_of(const ChannelLayout& h) {
   if (!h.columns) return {0};
   const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
@@ -83,9 +79,8 @@ std::vector<int64_t> widths_of(const ChannelLayout& h) {
 }
 
 // The number of clusters that run at the same time. All blocks of a cluster run in one GPC, a group of about 16 SMs on
-// an
-// H100. SMs of a GPC that are too few for another cluster stay idle. Measured on an H100 with 8 blocks per cluster: 14
-// clusters run at the same time if an SM holds one block, and 30 if it holds two.
+// an H100. SMs of a GPC that are too few for another cluster stay idle. Measured on an H100 with 8 blocks per cluster:
+// 14 clusters run at the same time if an SM holds one block, and 30 if it holds two.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   const double slots = double(d.sm_count) * double(per_sm), gpcs = double(ceil_div<int64_t>(d.sm_count, 17));
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
@@ -135,12 +130,9 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
   // The numbers are guesses. The data rate is that of a copy, less a loss that is larger if an SM runs fewer threads.
-  // Four
-  // tenths of the GPU's clusters are enough for this rate. Therefore, a partial last wave takes at least 0.4 of the
-  // time of a
-  // full wave. A tile whose rows share 128-byte lines with other tiles takes a tenth longer. The start and the end of a
-  // wave
-  // take 2 us.
+  // Four tenths of the GPU's clusters are enough for this rate. Therefore, a partial last wave takes at least 0.4 of
+  // the time of a full wave. A tile whose rows share 128-byte lines with other tiles takes a tenth longer. The start
+  // and the end of a wave take 2 us.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Batch norm in one launch. The blocks of a cluster load all elements of a channel (or of a tile of neighbouring
-// channels)
-// to shared memory, exchange their sums, and compute the result from shared memory.
+// channels) to shared memory, exchange their sums, and compute the result from shared memory.
 // - Grid: one cluster per channel or tile. Before sm_90, a cluster is one block.
 // - Shared memory, in this order: a table with the sums of all blocks, the coefficients of each channel, scratch for
-//   adding
-//   up the sums of the block's threads, x, dy.
+//   adding up the sums of the block's threads, x, dy.
 // - Bytes: x (backward: x and dy) is read once.
 // - Copies: a thread starts all of its copies first, then waits for them one stage at a time. No other thread reads its
 //   vectors, so the copies need no barrier.
 // - Sums: computed as in cuda.batch_norm.two_pass (channel_sums.cuh), joined per warp, then per block. Each block sends
-//   its
-//   sums to all blocks of the cluster. Therefore, all blocks compute the same coefficients.
+//   its sums to all blocks of the cluster. Therefore, all blocks compute the same coefficients.
 #include "cuda/batch_norm/persistent_params.h"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
@@ -64,8 +61,7 @@ template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_sta
 }
 
 // Up to kVectorsAtOnce vectors of a thread, read from shared memory; `have` is their number. `other` has the elements
-// of a
-// third tensor, `others`, at the same offsets, if that pointer is not null.
+// of a third tensor, `others`, at the same offsets, if that pointer is not null.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -92,8 +88,7 @@ template <class T, int kVec> struct Batch {
 };
 
 // Joins the sums of a block's threads and sends the result to all blocks of the cluster, as one float4 per statistic.
-// This
-// overload is for NCHW tensors: all elements of a cluster belong to one channel. The next overload is for columns
+// This overload is for NCHW tensors: all elements of a cluster belong to one channel. The next overload is for columns
 // (NHWC).
 template <bool kBackward>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,

@@ -9,9 +9,8 @@ namespace cuda::batch_norm {
 namespace {
 
 // Handles planes (a channel of an image, NCHW) that are not a whole number of 16-byte vectors. If an image is a whole
-// number
-// of vectors, the image becomes one row, and each of its elements a column. The columns of a plane share a mean and a
-// variance. This takes 16 images or more, because each column adds 16 bytes of partial results to the traffic.
+// number of vectors, the image becomes one row, and each of its elements a column. The columns of a plane share a mean
+// and a variance. This takes 16 images or more, because each column adds 16 bytes of partial results to the traffic.
 void planes_as_columns(const BatchNormProblem& p, ChannelTiling& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   ChannelTiling columns = c;
@@ -51,8 +50,7 @@ struct TwoPass final : Engine<BatchNormProblem> {
     const double once = double(p.x.numel()) * double(itemsize(p.x.dtype));
     const double again = !sums ? 0 : once * double(1 + (p.direction == NormDirection::backward) * (1 + p.relu));
     // The numbers are guesses: 0.85 of the copy rate with vectors, 0.4 with single elements. The two launches for the
-    // sums take
-    // 4 us.
+    // sums take 4 us.
     return roofline_us(norm_flop(p), norm_bytes(p) + again, d, vector_of(p, c) > 1 ? 0.85 : 0.4) + (sums ? 4 : 0);
   }
   size_t workspace_bytes(const BatchNormProblem& p, const Device& d, const Config&) const override {

@@ -1,13 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementwise kernels that read and write each element once. A block holds one tile of a dense tensor in registers.
-// Each
-// thread holds several 16-byte vectors of the tile, and loads all of them before it uses any. The grid has one block
-// per
-// tile; in a grid-stride loop, a block would wait for its loads in each iteration. In the last tile, and if an address
-// is
-// not a multiple of 16, elements are loaded one by one: neighbouring threads load neighbouring elements. This has as
-// many
-// bytes in flight but takes more instructions. Offsets have 64 bits.
+// Each thread holds several 16-byte vectors of the tile, and loads all of them before it uses any. The grid has one
+// block per tile; in a grid-stride loop, a block would wait for its loads in each iteration. In the last tile, and if
+// an address is not a multiple of 16, elements are loaded one by one: neighbouring threads load neighbouring elements.
+// This has as many bytes in flight but takes more instructions. Offsets have 64 bits.
 #pragma once
 #include "cuda/device/block_tile_params.h"
 #include "cuda/device/vec.cuh"

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions that take a few instructions, for results that are rounded to 16 bits and for the terms of sums.
-// The
-// error bounds in this file are relative. Tests compile this file for the host, too.
+// The error bounds in this file are relative. Tests compile this file for the host, too.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"
@@ -77,8 +76,7 @@ MINIDNN_HD float sech2(float x) {
   return 4 * e * (r * r);
 }
 // Like elementary::normal() (cpp/core/elementary.h), but shorter and less exact: it omits the steps that correct the
-// last
-// bits of the result.
+// last bits of the result.
 MINIDNN_HD maths::Normal<float> normal(float x) {
   const float e = exp2(-0.5f * kLog2E * x * x), a = ::fabsf(x);
   const float u = reciprocal_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;

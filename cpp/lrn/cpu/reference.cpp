@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.lrn.reference: computes one element at a time with the functions of lrn_math.h. Backward first computes the
-// weight g
-// of every element.
+// weight g of every element.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/lrn.h"

@@ -19,8 +19,7 @@ char* bytes(void* p) { return static_cast<char*>(p); }
 }  // namespace
 
 // Backward has two passes over all elements. The first computes the weight g and the term dy s^-beta of each element.
-// The
-// second adds up the weights of each element's neighbours.
+// The second adds up the weights of each element's neighbours.
 struct SpatialWindow final : Engine<LrnProblem> {
   std::string name() const override { return "cpu.lrn.spatial_window"; }
   std::string why_not(const LrnProblem& p, const Device&) const override { return why_not_spatial_window(p); }
@@ -39,8 +38,7 @@ struct SpatialWindow final : Engine<LrnProblem> {
                   item = int64_t(itemsize(p.x.dtype));
     const double elements = window_elements(p);
     // Calls body(chunk, row) for each chunk of each row. `row` is the offset of the row's first element. Windows extend
-    // from
-    // `behind` positions before an element to `ahead` positions after it, in each dimension.
+    // from `behind` positions before an element to `ahead` positions after it, in each dimension.
     auto each = [=](const LrnArgs& a, int64_t behind, int64_t ahead, auto body) {
       cpu::parallel_for(rows * chunks, cpu::work_size(kGrain) / std::min(row, most) + 1,
                         [&](int64_t begin, int64_t end) {

@@ -18,11 +18,9 @@ struct Lanes {
   }
 };
 // Calls tap(i, from, lanes) for each position of the window and each vector of the chunk. `i` is the index of the
-// vector's
-// first element in the chunk. `from` is the offset of the neighbours of the vector's elements at that position of the
-// window. Neighbours outside the row are skipped. The last vector of a row overlaps the vector before it: `lanes`
-// excludes
-// the elements that were processed already.
+// vector's first element in the chunk. `from` is the offset of the neighbours of the vector's elements at that position
+// of the window. Neighbours outside the row are skipped. The last vector of a row overlaps the vector before it:
+// `lanes` excludes the elements that were processed already.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -52,9 +50,8 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
 }
 // Whether adjacent positions are contiguous and the window fits the margins of a Line. If so, each row of the window is
 // copied to a Line, with zeros around it, and each output vector loops over its neighbours in the Line. each_tap()
-// would
-// be slower: the vectors of two successive taps begin at different elements, so a load of sums would wait for the two
-// stores that it overlaps in part.
+// would be slower: the vectors of two successive taps begin at different elements, so a load of sums would wait for the
+// two stores that it overlaps in part.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

@@ -8,8 +8,7 @@ namespace minidnn {
 
 // Elements [begin, end) of one row of a tensor, and the extent of their windows. A row has `row` elements. Adjacent
 // positions of a row are `step` elements apart. A window has `above` rows before the row of its element, and `below`
-// rows
-// after it. Within each row, it has `behind` positions before the element and `ahead` positions after it.
+// rows after it. Within each row, it has `behind` positions before the element and `ahead` positions after it.
 constexpr int64_t kSpatialChunk = 512;  // the most elements of a chunk
 struct SpatialChunk {
   int64_t begin, end, row, step, above, below, behind, ahead;

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share: reads and writes of part of a
 // vector, s^-beta, and a copy of a row with zeros around it. The loops add up the squares of each window from scratch.
-// A
-// sliding sum would keep the rounding errors of large elements that have left the window.
+// A sliding sum would keep the rounding errors of large elements that have left the window.
 #pragma once
 #include "cpp/core/elementary.h"
 #include "cpp/simd/simd.h"

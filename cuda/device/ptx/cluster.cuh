@@ -44,8 +44,7 @@ __device__ __forceinline__ void st_cluster(uint32_t address, float a, float b, f
                : "memory");
 }
 // Stores four floats in another block, and completes 16 bytes at an mbarrier of that block. That block sees the floats
-// after
-// mbarrier_wait_parity(), which does not wait for other stores, unlike a release.
+// after mbarrier_wait_parity(), which does not wait for other stores, unlike a release.
 __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, float a, float b, float c,
                                                  float d) {
   asm volatile(
@@ -54,8 +53,7 @@ __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barr
       : "memory");
 }
 // Loads kCount floats (1 or 4) from the shared memory of another block. `address` is that of the variable in this
-// block; for
-// four floats it is a multiple of 16.
+// block; for four floats it is a multiple of 16.
 template <int kCount> __device__ __forceinline__ void ld_cluster(float* v, uint32_t address, uint32_t block) {
   address = mapa(address, block);
   if constexpr (kCount == 4)

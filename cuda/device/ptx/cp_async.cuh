@@ -7,9 +7,8 @@
 namespace minidnn {
 
 // Copies kBytes bytes (4, 8 or 16). Both addresses are multiples of kBytes. If `exists` is 0, zeros are written and
-// `from`
-// is not read. If `wanted` is 0, nothing is written. kPrefetch128 makes the L2 fetch the whole 128-byte line, for later
-// reads.
+// `from` is not read. If `wanted` is 0, nothing is written. kPrefetch128 makes the L2 fetch the whole 128-byte line,
+// for later reads.
 template <int kBytes, bool kPrefetch128 = false>
 __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
   if constexpr (kBytes == 16 && kPrefetch128)

@@ -34,7 +34,7 @@ struct LrnArgs {
   void* out = nullptr;
   const void* means = nullptr;  // null if all means are zero
   void* dmeans = nullptr;
-  double alpha = 0, beta = 0, k = 0;  // alpha: as in the formula above, not yet divided by n
+  double alpha = 0, beta = 0, k = 0;  // alpha is not yet divided by the number of elements of a window
 };
 
 // s^-beta. If s is 0, the result is infinite; if s is infinite, the result is 0.

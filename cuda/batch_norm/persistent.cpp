@@ -19,7 +19,7 @@ constexpr size_t kMaxConfigs = 12;  // the most configurations that find() tries
 // One way to divide a problem among clusters, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  // `blocks` of a cluster, `width` of a tile in vectors (0 for NCHW tensors), and `threads` of a block.
+  // `blocks` per cluster, `width` of a tile in vectors (0 for NCHW tensors), and `threads` per block.
   int64_t blocks = 1, width = 0, threads = 0;
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
@@ -35,7 +35,8 @@ bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirectio
 // returns the reason for rejecting the problem.
 struct ChannelLayout {
   ChannelTiling channels;
-  // vector: its elements. items: the vectors of a channel (planes), or the rows (columns)
+  // `vector` is the number of elements in 16 bytes. `items` is the number of vectors of a channel (planes) or of rows
+  // (columns).
   int64_t vector = 1, group = 1, items = 0;
   bool columns = false;
 };

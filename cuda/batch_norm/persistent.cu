@@ -176,8 +176,7 @@ __global__ void __launch_bounds__(persistent_threads(kBackward, kColumns))
   void* const scratch = lines + r.statistics;
   const ThreadSlice mine(r, tile, shared + r.sums_bytes / sizeof(uint4));
 
-  // index of the first mean and variance that this cluster computes
-  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;
+  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // the first channel of this cluster
   float about = 0;
   typename SumsOf<kBackward>::type total{};
   typename ColumnAddsOf<kVec, kBackward>::type adds{};

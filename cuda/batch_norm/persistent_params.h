@@ -9,7 +9,7 @@ namespace minidnn {
 // A chunk is what one block of a cluster holds: part of a channel (NCHW), or some rows of a tile of columns (NHWC).
 struct PersistentTiling {
   ChannelTiling channels;
-  uint32_t statistics = 1;     // means and variances that a cluster computes
+  uint32_t statistics = 1;     // channels that a cluster processes, each with its own mean and variance
   uint32_t block_vectors = 0;  // vectors of x that a block holds (backward, also the vectors of dy)
   uint32_t stage_vectors = 0;  // vectors that a thread copies per stage; it waits for one stage at a time
   uint32_t within_warps = 0;   // 1 if a warp first adds up its own rows of threads, otherwise 0

@@ -21,7 +21,7 @@ std::string refusal(const ReduceProblem& p) {
   return "";
 }
 CachePolicy policy_of(const ReduceProblem& p, const Device& d) { return policy_of_once(reduce_bytes(p), d.l2_bytes); }
-// The number of chunks (at most `most`) into which the work of each block is divided, if there would be `groups` blocks
+// The number of chunks (at most `most`) into which each output is divided. `groups` is the number of blocks of a grid
 // without chunks.
 int64_t chunks_for(int64_t groups, int64_t most, const Device& d) {
   const int64_t wanted = kBlocksPerSm * d.sm_count;

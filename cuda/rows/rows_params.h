@@ -15,13 +15,13 @@ struct Shape {
   int32_t cols = 0;
   // The threads that hold a chunk: 1, 2, 4 ... 64 (a block then holds several rows), or a whole block.
   int32_t threads = 32;
-  int32_t chunks = 1;  // the chunks of a row
+  int32_t chunks = 1;  // the number of chunks of a row
   int32_t clustered = 0;
 };
 
 // With kBlock threads and 64 registers per thread, four blocks fit on an SM. Some of them load while others compute.
-constexpr int kBlock = 256;            // the threads of a block, except for very long rows
-constexpr int kLargestBlock = 1024;    // the threads of a block if a cluster of smaller blocks cannot hold a row
+constexpr int kBlock = 256;            // the usual number of threads of a block
+constexpr int kLargestBlock = 1024;    // the most threads of a block; more than kBlock are for long rows only
 constexpr int kMaxCluster = 16;        // the most blocks of a cluster (see largest_cluster() in cuda/runtime/launch.h)
 constexpr int kPortableCluster = 8;    // the blocks of a cluster that every GPU with clusters allows
 constexpr int kMaxSharedThreads = 64;  // the most threads of a row that shares its block with other rows

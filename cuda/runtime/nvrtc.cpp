@@ -109,7 +109,7 @@ void open_builtins_beside(const fs::path& library) {
 // Loads a library and sets `found`. Returns "", or the reason why the library is not usable.
 std::string try_library(const std::string& path, Found& found) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return dlerror();  // the text of dlerror() begins with the path
+  if (!library) return dlerror();  // the text of this error begins with the path
   Nvrtc& n = found.table;
   bool complete = true;
   auto find = [&](auto& function, const char* name) {

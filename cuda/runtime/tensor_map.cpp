@@ -100,7 +100,7 @@ std::string why_not(const TiledMap& t) {
 
 std::string why_not(const Im2colMap& t) {
   if (std::string why = why_not_common(t, 3, t.channels, "channels"); !why.empty()) return why;
-  // The corners have 16, 8 or 5 bits per dimension, for one, two or three spatial dimensions.
+  // `lower` and `upper` have 16, 8 or 5 bits per dimension, for one, two or three spatial dimensions.
   const int lowest[] = {-32768, -128, -16};
   int limit = lowest[t.rank - 3];
   for (int i = 0; i < t.rank - 2; ++i) {

@@ -32,9 +32,9 @@ struct MaskRows {
 };
 
 struct SoftmaxRows {
-  // one_launch: whole rows stay in registers. Otherwise rows are divided into chunks, and there are two launches.
-  // `reduce` is the first: it stores the maximum and sum of each chunk. `finish` is the second: it joins those of a row
-  // and computes the results.
+  // one_launch: one launch processes whole rows in registers. Rows that are too long are divided into chunks, and take
+  // two launches. `reduce`, the first launch, stores a partial result of each chunk. `finish`, the second launch, joins
+  // the partial results of each row and computes the elements.
   enum Stage : int32_t { one_launch, reduce, finish } stage = one_launch;
   int32_t log = 0;
   rows::Shape shape;
@@ -48,7 +48,7 @@ struct SoftmaxColumns {
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;
   FastDivmod columns_of_outer;
 };
-// The vectors of `width` elements that a thread holds.
+// The number of vectors (of `width` elements each) that a thread holds.
 template <int width> constexpr int kSoftmaxColumnsForward = width == 8 ? 4 : width == 4 ? 8 : 16;
 template <int width> constexpr int kSoftmaxColumnsBackward = width == 1 ? 16 : 4;
 

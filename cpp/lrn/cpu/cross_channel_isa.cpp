@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops. NCHW: a vector holds neighbouring positions, and a loop adds up the channels of a window. NHWC:
-// a vector holds neighbouring channels of one position.
+// The vectorised loops of cpu.lrn.cross_channel. NCHW: a vector holds neighbouring positions, and a loop adds up the
+// channels of a window. NHWC: a vector holds neighbouring channels of one position.
 #include "cpp/lrn/cpu/cross_channel_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 

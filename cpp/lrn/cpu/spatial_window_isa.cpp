@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops: a vector holds neighbouring elements of a row, and a loop visits the positions of the window.
+// The vectorised loops of cpu.lrn.spatial_window: a vector holds neighbouring elements of a row, and a loop visits the
+// positions of the window.
 #include "cpp/lrn/cpu/spatial_window_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 
@@ -19,8 +20,8 @@ struct Lanes {
 };
 // Calls tap(i, from, lanes) for each position of the window and each vector of the chunk. `i` is the index of the
 // vector's first element in the chunk. `from` is the offset of the neighbours of the vector's elements at that position
-// of the window. Neighbours outside the row are skipped. The last vector of a row overlaps the vector before it:
-// `lanes` excludes the elements that were processed already.
+// of the window. Neighbours outside the row are skipped. The last vector overlaps the vector before it: `lanes`
+// excludes the elements that were processed already.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {

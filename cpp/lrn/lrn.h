@@ -40,8 +40,8 @@ LcnBackward lcn_backward(const Tensor& dy, const Tensor& x, const std::optional<
 // For engines.
 double local_norm_bytes(const LrnProblem&);
 double local_norm_flop(const LrnProblem&);
-// The bytes of a backward call's workspace: the weight g of each element, in the accumulator's type. Forward needs 0
-// bytes.
+// The bytes of the workspace. Backward stores the weight g (see lrn_math.h) of each element, in the accumulator's type.
+// Forward needs no workspace.
 size_t local_norm_workspace(const LrnProblem&);
 // Returns "" if the layout is dense NCHW or NHWC (channels_in_order() or channels_innermost()), otherwise the reason
 // for rejecting the problem.

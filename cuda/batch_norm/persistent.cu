@@ -16,7 +16,7 @@
 
 namespace minidnn {
 
-// Devices before sm_90 have no clusters: a cluster is then one block, and these functions do nothing.
+// Devices before sm_90 have no clusters. A cluster is then one block, and the functions that communicate do nothing.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool is_single_block(const ChannelTiling& s) { return s.chunks == 1; }
 __device__ __forceinline__ void wait_cluster_start() { cluster_sync_relaxed(); }
@@ -122,7 +122,7 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   if (r.within_warps) {
     total.join_lanes(s.width);
     rows = warps;
-    row = lane < s.width ? warp : warps;  // the first lanes of each warp now hold the sums of the whole warp
+    row = lane < s.width ? warp : warps;  // from here on, the first lanes of each warp hold the sums of the warp
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);

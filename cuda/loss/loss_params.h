@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the kernels of cuda.loss.persistent_rows and cuda.loss.strided_axis. Without the standard library.
+// The parameters of the kernels of cuda.loss.persistent_rows and cuda.loss.strided_axis. This file does not use the
+// standard library.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/loss/loss_math.h"

@@ -27,7 +27,8 @@ __global__ void __launch_bounds__(256, 4)
   constexpr int kWidth = kVecWidth<T>, kVectors = kLossVectors;
   rows::Shape shape = p.shape;
   shape.chunks = 1;
-  // `chunks` and `clustered` already have these values. As constants, they let the compiler remove the code for others.
+  // In this kernel, `chunks` is 1 and `clustered` is 0. As constants, they let the compiler remove code for other
+  // values.
   shape.clustered = 0;
   const rows::RowReduce team(shape);
   const int32_t reach = kVectors * team.threads;

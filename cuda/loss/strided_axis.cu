@@ -119,7 +119,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   float lse[kWidth], loss[kWidth];
 #pragma unroll
   for (int w = 0; w < kWidth; ++w) {
-    // the term in parentheses is 0, or NaN if the largest logit is infinite
+    // (largest - largest) is 0, or NaN if `largest` is infinite
     const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);
     lse[w] = largest[w] + log_sum;
     loss[w] =

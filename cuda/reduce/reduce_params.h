@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the kernels of reductions, and the sizes of their blocks. Without the standard library.
+// The parameters of the kernels of reductions, and the sizes of their blocks. This file does not use the standard
+// library.
 #pragma once
 #include "cpp/reduce/reduce_math.h"
 #include "cuda/device/cache.cuh"
@@ -19,7 +20,7 @@ struct ReduceRows {
   TensorDesc y, kept, spans;
   // items: the chunks of all outputs. slice and span: elements of a slice and of a span. count: elements per output.
   int64_t items, chunks, slices, slice, span, spans_per_chunk, count;
-  int64_t lanes;  // threads that process one chunk of an output
+  int64_t lanes;  // the number of threads that process one chunk of an output
 };
 
 // A reduction whose outputs are adjacent: x[outer][row][column] is reduced over the rows, which are `pitch` elements
@@ -29,7 +30,7 @@ struct ReduceColumns {
   CachePolicy policy;
   TensorDesc y, outer;
   int64_t columns, column_blocks, rows, pitch, chunks, rows_per_chunk, outputs;
-  int64_t lanes;  // threads of a block along a row; its other threads read other rows
+  int64_t lanes;  // the number of threads that read along one row; the block's other threads read other rows
   int64_t wide;   // 1 if the vectors of each row begin at multiples of 16 bytes, otherwise 0
   // In the first whole_rows rows, a thread can load two vectors at any column without reading past the end of x.
   int64_t whole_rows;

@@ -7,8 +7,7 @@
 namespace minidnn::cuda::reduce {
 namespace {
 
-constexpr int64_t kBlocksPerSm =
-    16;  // if outputs are divided into chunks: two or three waves of blocks, so that the last wave is short
+constexpr int64_t kBlocksPerSm = 16;  // for outputs in chunks: two or three waves of blocks, so the last wave is short
 // The most elements of x that one block reduces. Indices are int32_t, and a loop increments its index past the last
 // element.
 constexpr int64_t kMostElements = INT32_MAX - 2 * kThreads * kAhead * 8;

@@ -18,7 +18,7 @@ CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 CUstream queue(Stream s) { return static_cast<CUstream>(s); }
 
 struct Origin {
-  unsigned kind = 0;  // a CUmemorytype, or 0 if the driver does not know the memory (such as that of malloc)
+  unsigned kind = 0;  // a CUmemorytype, or 0 for memory that the driver does not know (such as that of malloc)
   unsigned managed = 0;
   int device = -1;
 };
@@ -192,7 +192,7 @@ class GpuMemory final : public Memory {
       drop(object);
     } else {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
-      // releases the last reference, which frees the memory
+      // releases the last reference, which calls drop(object)
       if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);
     }
     check(result, "assigning memory of cuda:", device_, " to a CUDA graph");
@@ -246,7 +246,7 @@ class GpuMemory final : public Memory {
   CUmemoryPool pool_ = nullptr;
   std::mutex mutex_, idle_mutex_;
   std::vector<CUevent> idle_events_;
-  CUstream idle_stream_ = nullptr;  // the stream of allocations that belong to no stream
+  CUstream idle_stream_ = nullptr;  // allocates for streams that are being captured
 };
 
 }  // namespace

@@ -41,8 +41,8 @@ struct SoftmaxRows {
   MaskRows mask;
 };
 
-// Tensors have the shape [outer, cols, inner]; softmax is along `cols`. A column here stands for `width` adjacent ones,
-// which form a vector. A block processes `lanes` of them; `lanes` is a power of two.
+// Tensors have the shape [outer, cols, inner]; softmax is along `cols`. A column in the names of fields stands for
+// `width` adjacent columns, which form a vector. A block processes `lanes` of these vectors; `lanes` is a power of two.
 struct SoftmaxColumns {
   int64_t inner = 0;  // elements after the axis
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;

@@ -65,7 +65,7 @@ struct StridedAxis final : Engine<SoftmaxProblem> {
     if (t.columns > INT32_MAX) return cat("supports at most 2^31 - 1 columns; got ", t.columns);
     return "";
   }
-  // The estimate is a guess: 0.85 of the copy rate with 16-byte vectors, and 0.6 with single elements. It is lower if
+  // The estimate is a guess: 0.85 of the copy rate with 16-byte vectors, 0.6 with single elements. It is lower if
   // several blocks read the same line of 128 bytes.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     const Tiling t = tiling_of(p);

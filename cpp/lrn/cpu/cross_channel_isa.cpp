@@ -9,7 +9,8 @@ namespace {
 
 static_assert(kChannelSpan % kFloats == 0 && kChannelChunk <= kLineChunk && kMaxChannelWindow <= kMargin);
 
-// What an element contributes to dx: `own` (dy s^-beta) to its own dx, and `g` (own x / s) to dx of its neighbours.
+// What an element contributes to dx. `own` (dy s^-beta) is for its own dx. `g` (own x / s) is for dx of its neighbours
+// in the window.
 struct Terms {
   Floats own, g;
 };

@@ -7,8 +7,8 @@
 namespace minidnn {
 
 constexpr int64_t kMaxChannelWindow = 32;  // the largest window, in channels
-// NCHW: the positions that are processed together in all channels. They are few, so that a cache holds all channels of
-// a window.
+// NCHW: the number of positions that are processed together, in all channels. It is small enough for a cache to hold
+// all channels of a window.
 constexpr int64_t kChannelSpan = 128;
 constexpr int64_t kChannelChunk = 512;  // NHWC: the channels of a position that are processed together
 

@@ -11,15 +11,15 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // a thread is woken for at least this number of elements
+constexpr int64_t kGrain = 8192;  // the least number of elements for which one more thread is woken
 
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }
 
 }  // namespace
 
-// Backward has two passes over all elements. The first computes the weight g and the term dy s^-beta of each element.
-// The second adds up the weights of each element's neighbours.
+// Backward has two passes over all elements. The first computes dy s^-beta and the weight g (see lrn_math.h) of each
+// element. The second adds up the weights of each element's neighbours.
 struct SpatialWindow final : Engine<LrnProblem> {
   std::string name() const override { return "cpu.lrn.spatial_window"; }
   std::string why_not(const LrnProblem& p, const Device&) const override { return why_not_spatial_window(p); }

@@ -19,7 +19,7 @@ struct SpatialWindowKernels {
   struct Typed {
     // Each pointer is the address of the row's first element. `means` may be null.
     void (*forward)(const SpatialChunk&, const void* x, const void* means, void* y);
-    // Writes the weight g and the term dy s^-beta of each element. If `means` is not null, also writes dmeans.
+    // Writes dy s^-beta and the weight g (see lrn_math.h) of each element. If `means` is not null, also writes dmeans.
     void (*weights)(const SpatialChunk&, const void* x, const void* means, const void* dy, float* g, float* own,
                     void* dmeans);
     void (*gradients)(const SpatialChunk&, const void* x, const void* means, const float* g, const float* own,

@@ -63,7 +63,7 @@ __device__ __forceinline__ uint4 ld_shared_v4_b32(uint32_t address) {
                : "memory");
   return v;
 }
-// The compiler may move this load across other accesses to shared memory, including those of wgmma.
+// The compiler may move these loads across other accesses to shared memory, including those of wgmma.
 __device__ __forceinline__ void ld_shared_unordered(uint32_t address, uint32_t& a, uint32_t& b) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address));
 }

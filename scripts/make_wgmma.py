@@ -23,29 +23,30 @@ HEAD = """\
 
 namespace minidnn {
 
-// wgmma_fence() is called before the first product that reads registers which other code has written.
+// Must be called before a wgmma that reads registers which other instructions have written.
 __device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 __device__ __forceinline__ void wgmma_commit_group() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 template <int kPending> __device__ __forceinline__ void wgmma_wait_group() {
   asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(kPending) : "memory");
 }
-// Keeps the compiler from moving accumulators around products in flight.
+// Prevents the compiler from moving accesses to accumulators across this point while a wgmma is in flight.
 template <int n> __device__ __forceinline__ void warpgroup_fence_operand(float (&d)[n]) {
 #pragma unroll
   for (int i = 0; i < n; ++i) asm volatile("" : "+f"(d[i])::"memory");
 }
 
-// The descriptor of a matrix in shared memory. Groups of eight rows (of k, if the matrix is contiguous along its rows)
-// are `groups` bytes apart, and neighbouring chunks `columns` bytes. A chunk has 16 bytes, or 128 in the 128-byte
-// swizzle, which depends on addresses alone, so that a matrix may begin at any of its rows.
+// The descriptor of a matrix operand in shared memory. `groups` is the distance in bytes between groups of eight rows
+// (or eight steps of k, if the matrix is contiguous along its rows). `columns` is the distance in bytes between
+// neighbouring chunks of a row. A chunk has 16 bytes, or 128 bytes with the 128-byte swizzle. The swizzle depends on
+// addresses alone, so a matrix may begin at any row.
 template <bool kSwizzled>
 __device__ __forceinline__ uint64_t make_smem_descriptor(uint32_t address, uint32_t columns, uint32_t groups) {
   return uint64_t((address & 0x3ffff) >> 4) | uint64_t(columns >> 4) << 16 | uint64_t(groups >> 4) << 32 |
          uint64_t(kSwizzled) << 62;
 }
 
-// Specialised by type and N. kAlongM: the operand is contiguous along its rows instead of along k (16-bit types only).
-// d = a b when `add` is 0.
+// wgmma for operands of type T and N columns of b. kAlongM and kAlongN: operand a or b is contiguous along m or n
+// instead of along k (16-bit types only). If `add` is 0, d = a b, otherwise d += a b.
 template <class T, int N> struct Wgmma;
 """
 

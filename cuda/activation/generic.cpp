@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.generic: any strides, with 64-bit divisions for each element.
+// cuda.activation.generic: takes any strides. It computes each element's offset by 64-bit divisions, which are slow.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations over any strides, one element per thread. A switch selects the mode, as in vectorized.cu.
+// Activations of tensors with any strides, one element per thread. A `switch` in the kernel selects the activation.
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/grid.cuh"
 
@@ -13,7 +13,8 @@ template <class T, bool kBackward> struct ActivateElement {
   }
 };
 
-// The offsets are computed outside the switch: thirteen copies of that code would take three times as long to compile.
+// The offsets are computed outside the `switch`. Inside, each of its thirteen cases would have a copy of that code, and
+// compilation would take three times as long.
 template <class T, bool kBackward>
 __global__ void __launch_bounds__(256)
     activation_generic(const __grid_constant__ ActivationProblem p, const __grid_constant__ ActivationArgs a) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.vectorized: dense tensors, processed in the order of memory by vectors of 16 bytes.
+// cuda.activation.vectorized: dense tensors, processed in the order of memory. Loads and stores have 16 bytes.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/device/block_tile_params.h"
@@ -12,7 +12,8 @@ namespace {
 KernelSpec spec(DType dtype, bool backward) {
   KernelSpec s{"cuda/activation/vectorized.cu",
                cat("minidnn::activation_vectorized<", cuda_name(dtype), ", ", backward, ">")};
-  // An error of two ulp of float32 is negligible in 16 bits, and a division without it takes twice as long.
+  // --prec-div=false allows divisions an error of two ulp of float32, which is negligible in a 16-bit result. Divisions
+  // that round correctly take twice as long.
   if (itemsize(dtype) == 2) s.options = {"--prec-div=false"};
   return s;
 }

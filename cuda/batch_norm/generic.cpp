@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.generic: batch norm over any strides. Config "team": a block or one thread computes the sums of a
-// group.
+// cuda.batch_norm.generic: batch norm of tensors with any strides. The config "team=block" or "team=thread" selects
+// whether a block or a single thread computes the sums of a channel.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-constexpr int64_t kBlockTeam = 1024;  // threads at most
+constexpr int64_t kBlockTeam = 1024;  // the most threads of a block
 
 KernelSpec spec(const char* kernel, DType dtype, NormDirection direction) {
   return {"cuda/batch_norm/generic.cu",
@@ -17,15 +17,16 @@ KernelSpec spec(const char* kernel, DType dtype, NormDirection direction) {
 }
 
 cuda::LaunchConfig block_launch(const NormSpaces& s) {
-  constexpr int64_t kMostBlocks = 1 << 20;  // a block loops over several groups if there are more
+  constexpr int64_t kMostBlocks = 1 << 20;  // if there are more groups, each block loops over several of them
   cuda::LaunchConfig config;
   config.block = {unsigned(min_of(ceil_div(max_of(s.members.size, int64_t(1)), int64_t(32)) * 32, kBlockTeam))};
   config.grid = {unsigned(min_of(s.groups.size, kMostBlocks))};
   return config;
 }
 
-// Whether a thread per group reads memory faster than a block per group. The rate is the number of threads that run at
-// the same time; an eighth of it where neighbouring threads read a separate 32-byte sector each instead of sharing one.
+// Whether one thread per group of elements reads memory faster than one block per group. A group shares a mean and a
+// variance. The estimated rate is the number of running threads. The rate is divided by eight if neighbouring threads
+// do not read neighbouring elements: each thread then fetches a 32-byte sector of its own.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));
@@ -41,7 +42,8 @@ struct Generic final : Engine<BatchNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const BatchNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const BatchNormProblem& p, const Device& d) const override {
-    return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);  // x is read two more times for the sums; 64-bit divisions
+    // The low rate is due to 64-bit divisions, and to two more reads of x for the sums.
+    return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);
   }
   std::vector<Config> configs(const BatchNormProblem& p, const Device& d) const override {
     if (p.direction == NormDirection::inference) return {""};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalization over any strides in two launches: the sums of each group, by a block or by one thread; then a map over
-// all elements. The first passes its sums to the second in results of the call: saved_mean and saved_inv_std, or dscale
-// and dbias. Inference has only the second launch.
+// Batch norm of tensors with any strides, in two launches. In the first launch, a block or a thread computes the sums
+// of each channel. The second launch computes all elements. The first launch passes its results to the second in the
+// output tensors saved_mean and saved_inv_std (forward) or dscale and dbias (backward). Inference needs only the second
+// launch.
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/reduce.cuh"

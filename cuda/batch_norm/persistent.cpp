@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.persistent: batch norm of channels that a cluster of blocks holds in shared memory; see
-// persistent.cu.
+// cuda.batch_norm.persistent: batch norm in one launch. A cluster of blocks holds whole channels in shared memory (see
+// persistent.cu).
 #include <algorithm>
 #include <numeric>
 
@@ -13,13 +13,14 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-constexpr int64_t kVector = 16;     // bytes
-constexpr size_t kMaxConfigs = 12;  // configurations that find() may try
+constexpr int64_t kVector = 16;     // the size of a vector, in bytes
+constexpr size_t kMaxConfigs = 12;  // the most configurations that find() tries
 
-// A division of a problem among clusters, and its estimated time.
+// One way to divide a problem among clusters, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  int64_t blocks = 1, width = 0, threads = 0;  // blocks of a cluster; vectors of a tile; threads of a block
+  // `blocks` per cluster, `width` of a tile in vectors (0 for NCHW tensors), and `threads` per block.
+  int64_t blocks = 1, width = 0, threads = 0;
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
   Config config() const {
@@ -29,11 +30,14 @@ struct Candidate {
 
 bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
 
-// The tensor as planes of channels, or as columns; `group` columns share a statistic. channel_layout() fills it in, or
-// returns why the engine does not take the problem.
+// The tensor as planes (the contiguous elements of a channel of an image, NCHW) or as columns (the innermost index,
+// NHWC). `group` neighbouring columns share a mean and a variance. channel_layout() sets the fields and returns "", or
+// returns the reason for rejecting the problem.
 struct ChannelLayout {
   ChannelTiling channels;
-  int64_t vector = 1, group = 1, items = 0;  // items: of a channel, or rows
+  // `vector` is the number of elements in 16 bytes. `items` is the number of vectors of a channel (planes) or of rows
+  // (columns).
+  int64_t vector = 1, group = 1, items = 0;
   bool columns = false;
 };
 std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
@@ -46,8 +50,8 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   h.columns = c.plane == 1;
   c.parameters = c.channels;
   if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
-  // Planes that are not whole vectors, or shorter than a line of 128 bytes, are taken as columns, with one row per
-  // image: a channel has as many columns as its plane has elements.
+  // If the elements of a plane (a channel of an image) do not fill whole vectors, or have fewer than 128 bytes, the
+  // tensor is processed as columns. Each image is then one row, and each element of a plane is a column.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane;
     h.columns = true;
@@ -63,8 +67,8 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   return "";
 }
 
-// The widths of a tile of columns to try, in vectors. A tile has whole channels, and at least 64 bytes of a row unless
-// it has the whole row.
+// The widths of a tile of columns that are worth trying, in vectors. A tile has whole channels. It has at least 64
+// bytes of each row, or the whole row if that is shorter.
 std::vector<int64_t> widths_of(const ChannelLayout& h) {
   if (!h.columns) return {0};
   const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
@@ -75,21 +79,21 @@ std::vector<int64_t> widths_of(const ChannelLayout& h) {
   return widths;
 }
 
-// The number of clusters that run at the same time. An H100 has groups of about 16 SMs (GPCs), and all blocks of a
-// cluster run in one group. SMs of a group that do not suffice for another cluster are idle. Measured on an H100, with
-// 8 blocks in a cluster: 14 clusters ran where a block took an SM, 30 where it took half of one.
+// The number of clusters that run at the same time. All blocks of a cluster run in one GPC, a group of about 16 SMs on
+// an H100. SMs of a GPC that are too few for another cluster stay idle. Measured on an H100 with 8 blocks per cluster:
+// 14 clusters run at the same time if an SM holds one block, and 30 if it holds two.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   const double slots = double(d.sm_count) * double(per_sm), gpcs = double(ceil_div<int64_t>(d.sm_count, 17));
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
-// Fills in the rest of a candidate, or leaves `us` 0 where it does not fit.
+// Computes the remaining fields of a candidate. If the candidate does not fit the device, `us` stays 0.
 void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
   ChannelTiling& c = w.tiling.channels;
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  if (ceil_div(h.items, chunk) != w.blocks) return;  // the last block would be empty
+  if (ceil_div(h.items, chunk) != w.blocks) return;  // otherwise the last block would be empty
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
     rows = w.threads / w.width;
@@ -121,14 +125,15 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   w.smem_bytes = w.tiling.sums_bytes + int64_t(w.tiling.block_vectors) * kVector * (backward ? 2 : 1);
   if (w.smem_bytes > d.max_smem_bytes) return;
 
-  // The driver reserves 1 KB of an SM's shared memory per block.
+  // The driver reserves 1 KB of shared memory for each block that runs on an SM.
   const int64_t per_sm =
       min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), persistent_threads(backward, h.columns) / w.threads);
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
-  // Guesses. The copy rate, less a loss that grows as an SM has fewer threads; four tenths of the GPU suffice for this
-  // rate, so a last wave takes at least 0.4 of the time of a full one. Tiles that share lines of memory with others
-  // cost a tenth more. The beginning and the end of a wave take 2 us.
+  // The numbers are guesses. The data rate is that of a copy, less a loss that is larger if an SM runs fewer threads.
+  // Four tenths of the GPU's clusters are enough for this rate. Therefore, a partial last wave takes at least 0.4 of
+  // the time of a full wave. A tile whose rows share 128-byte lines with other tiles takes a tenth longer. The start
+  // and the end of a wave take 2 us.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));
@@ -136,7 +141,7 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   w.us = 3 + (w.blocks > 1 ? 1 : 0) + bytes_us + 2 * std::ceil(waves) / double(per_sm);
 }
 
-// The candidates that fit, in the order of their estimated times.
+// The candidates that fit the device, fastest first by their estimated times.
 std::vector<Candidate> candidates_of(const BatchNormProblem& p, const ChannelLayout& h, const Device& d) {
   std::vector<Candidate> candidates;
   for (int64_t blocks = 1; blocks <= (d.arch >= 90 ? 8 : 1); blocks *= 2)

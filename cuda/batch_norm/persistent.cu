@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm in one launch. The blocks of a cluster hold all elements of a channel, or of a tile of neighbouring
-// channels, in shared memory, exchange their sums, and compute the result from there.
-// - Grid: one cluster (sm_90; before, one block) per channel or tile.
-// - Shared memory, in this order: the sums of all blocks (table), lines, scratch for the sums of the block's threads,
-//   x, dy.
-// - Bytes: x, and backward dy, are read once.
+// Batch norm in one launch. The blocks of a cluster load all elements of a channel (or of a tile of neighbouring
+// channels) to shared memory, exchange their sums, and compute the result from shared memory.
+// - Grid: one cluster per channel or tile. Before sm_90, a cluster is one block.
+// - Shared memory, in this order: a table with the sums of all blocks, the coefficients of each channel, scratch for
+//   adding up the sums of the block's threads, x, dy.
+// - Bytes: x (backward: x and dy) is read once.
 // - Copies: a thread starts all of its copies first, then waits for them one stage at a time. No other thread reads its
 //   vectors, so the copies need no barrier.
-// - Sums: those of cuda.batch_norm.two_pass (channel_sums.cuh), joined by warps, then by block. Each block sends its
-//   sums to all blocks of the cluster, and all compute equal lines from them.
+// - Sums: computed as in cuda.batch_norm.two_pass (channel_sums.cuh), joined per warp, then per block. Each block sends
+//   its sums to all blocks of the cluster. Therefore, all blocks compute the same coefficients.
 #include "cuda/batch_norm/persistent_params.h"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
@@ -16,11 +16,11 @@
 
 namespace minidnn {
 
-// Before sm_90 a cluster is one block, as there are no instructions for clusters.
+// Devices before sm_90 have no clusters. A cluster is then one block, and the functions that communicate do nothing.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool is_single_block(const ChannelTiling& s) { return s.chunks == 1; }
 __device__ __forceinline__ void wait_cluster_start() { cluster_sync_relaxed(); }
-// Stores v at the same shared memory offset in another block of the cluster.
+// Stores v in the shared memory of another block of the cluster, at the offset that `to` has in this block.
 __device__ __forceinline__ void store_in_cluster(float4* to, uint32_t block, const float4& v) {
   st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
 }
@@ -32,7 +32,8 @@ __device__ __forceinline__ void store_in_cluster(float4*, uint32_t, const float4
 __device__ __forceinline__ void sync_cluster() {}
 #endif
 
-// A thread's vectors: items from, from + by, ... below end. In shared memory they are `stride` vectors apart.
+// The vectors that one thread processes: those of items from, from + by, ... below `end`. In shared memory they are
+// `stride` vectors apart.
 struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
@@ -52,15 +53,15 @@ struct ThreadSlice {
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
 
-// Waits until all stages up to `stage` have arrived.
+// Waits until the thread's copies of stages 0 to `stage` are complete.
 template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
   if constexpr (kLast > 0)
     if (stage < kLast) return wait_stage<kLast - 1>(stage);
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// A thread's next kVectorsAtOnce vectors, from shared memory; `have` of them exist. `other`: the same elements of the
-// tensor `others`, if there is one.
+// Up to kVectorsAtOnce vectors of a thread, read from shared memory; `have` is their number. `other` has the elements
+// of a third tensor, `others`, at the same offsets, if that pointer is not null.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -86,8 +87,9 @@ template <class T, int kVec> struct Batch {
   }
 };
 
-// Joins the sums of a block's threads and sends them to all blocks of the cluster, one float4 per statistic. This
-// overload is for planes, which have one channel; the next one is for columns.
+// Joins the sums of a block's threads and sends the result to all blocks of the cluster, as one float4 per statistic.
+// This overload is for NCHW tensors: all elements of a cluster belong to one channel. The next overload is for columns
+// (NHWC).
 template <bool kBackward>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,
                                                 typename SumsOf<kBackward>::type total, float about) {
@@ -120,7 +122,7 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   if (r.within_warps) {
     total.join_lanes(s.width);
     rows = warps;
-    row = lane < s.width ? warp : warps;  // from here on, each warp has one row
+    row = lane < s.width ? warp : warps;  // from here on, the first lanes of each warp hold the sums of the warp
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);
@@ -174,7 +176,7 @@ __global__ void __launch_bounds__(persistent_threads(kBackward, kColumns))
   void* const scratch = lines + r.statistics;
   const ThreadSlice mine(r, tile, shared + r.sums_bytes / sizeof(uint4));
 
-  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // first statistic of the cluster
+  const int64_t first = int64_t(s.by_chunks.quotient(blockIdx.x)) * r.statistics;  // the first channel of this cluster
   float about = 0;
   typename SumsOf<kBackward>::type total{};
   typename ColumnAddsOf<kVec, kBackward>::type adds{};

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.two_pass: batch norm of dense tensors, channels first or last, in two passes. See
-// cuda/norm/channel_passes.cu.
+// cuda.batch_norm.two_pass: batch norm of dense tensors, NCHW or NHWC, in two passes. See cuda/norm/channel_passes.cu.
 #include "cpp/engine/engine_object.h"
 #include "cuda/norm/channel_passes.h"
 #include "cuda/runtime/plan.h"
@@ -9,9 +8,9 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-// Takes planes that are not whole vectors as columns, with one row per image, if the planes of all channels together
-// are whole vectors. A column is one element of an image; the columns of a plane share a statistic. Only from 16 images
-// on, as each column has 16 bytes of partial results.
+// Handles planes (a channel of an image, NCHW) that are not a whole number of 16-byte vectors. If an image is a whole
+// number of vectors, the image becomes one row, and each of its elements a column. The columns of a plane share a mean
+// and a variance. This takes 16 images or more, because each column adds 16 bytes of partial results to the traffic.
 void planes_as_columns(const BatchNormProblem& p, ChannelTiling& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   ChannelTiling columns = c;
@@ -50,7 +49,8 @@ struct TwoPass final : Engine<BatchNormProblem> {
     const bool sums = p.direction != NormDirection::inference;
     const double once = double(p.x.numel()) * double(itemsize(p.x.dtype));
     const double again = !sums ? 0 : once * double(1 + (p.direction == NormDirection::backward) * (1 + p.relu));
-    // Guesses: vectors are near the copy rate, single elements at half of it; two more launches.
+    // The numbers are guesses: 0.85 of the copy rate with vectors, 0.4 with single elements. The two launches for the
+    // sums take 4 us.
     return roofline_us(norm_flop(p), norm_bytes(p) + again, d, vector_of(p, c) > 1 ? 0.85 : 0.4) + (sums ? 4 : 0);
   }
   size_t workspace_bytes(const BatchNormProblem& p, const Device& d, const Config&) const override {

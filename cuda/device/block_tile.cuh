@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise kernels that read and write every element once: each block holds one tile of a dense tensor in registers.
-// A tile is a number of 16-byte vectors for each thread; a thread loads all of them before it uses any. The grid has
-// one block for each tile: in a grid-stride loop, blocks would wait for their loads in each iteration. If an address
-// is not a multiple of 16, and in the last tile, elements are loaded one by one, neighbouring elements by neighbouring
-// threads: this has as many bytes in flight, with more instructions. Offsets have 64 bits.
+// Elementwise kernels that read and write each element once. A block holds one tile of a dense tensor in registers.
+// Each thread holds several 16-byte vectors of the tile, and loads all of them before it uses any. The grid has one
+// block per tile; in a grid-stride loop, a block would wait for its loads in each iteration. In the last tile, and if
+// an address is not a multiple of 16, elements are loaded one by one: neighbouring threads load neighbouring elements.
+// This has as many bytes in flight but takes more instructions. Offsets have 64 bits.
 #pragma once
 #include "cuda/device/block_tile_params.h"
 #include "cuda/device/vec.cuh"
 
 namespace minidnn {
 
-// The tile of a block. A thread holds kVectors vectors of kWidth elements of each tensor.
+// The tile of one block. Of each tensor, a thread holds kVectors vectors of kWidth elements.
 template <int kVectors, int kWidth> struct BlockTile {
   static constexpr int kElements = kTileThreads * kVectors * kWidth;
   int64_t begin, n;
-  bool whole;  // the tile is complete and aligned: load vectors
+  bool whole;  // true if the tile is complete and aligned, so that vectors can be loaded
 
   __device__ __forceinline__ BlockTile(int64_t n, bool aligned)
       : begin(int64_t(blockIdx.x) * kElements), n(n), whole(aligned && begin + kElements <= n) {}

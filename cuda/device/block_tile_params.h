@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The size of a tile in block_tile.cuh, for kernels and for the engines that launch them.
+// The size of a tile of block_tile.cuh. The kernels and the engines that launch them use it.
 #pragma once
 
 namespace minidnn {
 
 constexpr int kTileThreads = 256;
-// Vectors of 16 bytes for each thread and tensor, unless a kernel chooses another number.
+// The number of 16-byte vectors of each tensor that a thread holds. A kernel may choose another number.
 constexpr int kTileVectors = 2;
 
 }  // namespace minidnn

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions of a few instructions, for results that are rounded to 16 bits, or for terms of sums. Errors are
-// relative. The host compiles this file too, for tests.
+// Elementary functions that take a few instructions, for results that are rounded to 16 bits and for the terms of sums.
+// The error bounds in this file are relative. Tests compile this file for the host, too.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"
@@ -14,7 +14,7 @@ namespace minidnn::fast {
 
 constexpr float kLog2E = 1.44269504f;
 
-// 2^x within 2^-22. exp2_ftz: a result below 2^-126 becomes 0.
+// 2^x with a relative error of at most 2^-22. exp2_ftz() returns 0 if the result is below 2^-126.
 MINIDNN_HD float exp2(float x) {
 #ifdef __CUDA_ARCH__
   return ex2_approx(x);
@@ -30,11 +30,11 @@ MINIDNN_HD float exp2_ftz(float x) {
   return power < 0x1p-126f ? 0 : power;
 #endif
 }
-// The same, without flushing results that T can represent. The smallest is 2^-133 in bfloat16.
+// Like exp2_ftz(), but results below 2^-126 become 0 only if T cannot represent them. bfloat16 represents 2^-133.
 template <class T> MINIDNN_HD float exp2_in(float x) { return exp2_ftz(x); }
 template <> MINIDNN_HD float exp2_in<bfloat16>(float x) { return exp2_ftz(x + 24) * 0x1p-24f; }
 
-// The base-2 logarithm of x >= 2^-126, within 2^-22 if x is not between 0.5 and 2.
+// The base-2 logarithm of x, for x >= 2^-126. The relative error is at most 2^-22, except for x between 0.5 and 2.
 MINIDNN_HD float log2_ftz(float x) {
 #ifdef __CUDA_ARCH__
   return lg2_approx_ftz(x);
@@ -43,7 +43,7 @@ MINIDNN_HD float log2_ftz(float x) {
 #endif
 }
 
-// 1 / x within 1 ulp. 0 if x is above 2^126.
+// 1 / x with an error of at most 1 ulp. The result is 0 if x is above 2^126.
 MINIDNN_HD float reciprocal_ftz(float x) {
 #ifdef __CUDA_ARCH__
   return rcp_approx_ftz(x);
@@ -52,18 +52,18 @@ MINIDNN_HD float reciprocal_ftz(float x) {
 #endif
 }
 
-// exp(x) for x <= 0. For 16-bit T it takes a few instructions and is within 2^-15.
+// exp(x) for x <= 0. If T has 16 bits, the relative error is at most 2^-15, and the function takes a few instructions.
 template <class T> MINIDNN_HD float exp_of_negative(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_in<T>(x * kLog2E);
 }
-// The same for terms of a sum that is 1 or more: 16-bit results below 2^-126 become 0.
+// Like exp_of_negative(), for the terms of a sum that is at least 1. If T has 16 bits, results below 2^-126 become 0.
 template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_ftz(x * kLog2E);
 }
 
-// Within 2^-19, as are sech2(x) and x * normal(x).cdf / (1 + x^2 / 2).
+// The relative error is at most 2^-19. The same bound holds for sech2(x) and for x * normal(x).cdf / (1 + x^2 / 2).
 MINIDNN_HD float tanh(float x) {
   const float a = ::fabsf(x), square = x * x;
   const float e = exp2(-2 * kLog2E * a);
@@ -75,7 +75,8 @@ MINIDNN_HD float sech2(float x) {
   const float e = exp2(-2 * kLog2E * ::fabsf(x)), r = reciprocal_ftz(1 + e);
   return 4 * e * (r * r);
 }
-// Like elementary::normal (cpp/core/elementary.h), without the steps that make its last bits right.
+// Like elementary::normal() (cpp/core/elementary.h), but shorter and less exact: it omits the steps that correct the
+// last bits of the result.
 MINIDNN_HD maths::Normal<float> normal(float x) {
   const float e = exp2(-0.5f * kLog2E * x * x), a = ::fabsf(x);
   const float u = reciprocal_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a grid covers a range. Each thread takes every stride-th item. Any grid is therefore correct, and the host
+// A grid-stride loop over n items: each thread takes every `step`-th item. Any size of grid is correct, so the host
 // chooses a fast one. Indices have 64 bits, because tensors may hold more than 2^31 elements.
 #pragma once
 #include "cpp/core/hd.h"

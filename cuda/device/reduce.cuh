@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions over the lanes of a warp, the threads of a block and the blocks of a cluster. The order of operations
-// depends only on the numbers of threads and blocks, so results repeat.
+// depends only on the number of threads and blocks, so results are reproducible.
 #pragma once
 #include "cpp/core/team.h"
 #include "cuda/device/cluster.cuh"
 
 namespace minidnn {
 
-// Operations of a reduction: an associative function and its neutral value.
+// The operation of a reduction: an associative function of(a, b), and its neutral element identity().
 struct SumOp {
   __device__ static float identity() { return 0; }
   __device__ static float of(float a, float b) { return a + b; }
@@ -18,19 +18,20 @@ struct MaxOp {
   __device__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 
-// Reduces v over groups of `lanes` neighbouring lanes, a power of two. All lanes get the result.
+// Reduces v over each group of `lanes` neighbouring lanes; `lanes` is a power of two. All lanes of a group get its
+// result.
 template <class Op> __device__ __forceinline__ float warp_reduce(float v, int lanes) {
 #pragma unroll 1
   for (int offset = lanes / 2; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
   return v;
 }
-// The same over a whole warp, unrolled.
+// Reduces v over the whole warp. The loop is unrolled.
 template <class Op> __device__ __forceinline__ float warp_reduce(float v) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
   return v;
 }
-// Reduces each v[e] over the lanes whose numbers have the same remainder modulo `stride`, a power of two.
+// Reduces each v[e] over the lanes whose numbers have the same remainder modulo `stride`; `stride` is a power of two.
 template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(float (&v)[kN], int stride) {
 #pragma unroll 1
   for (int offset = stride; offset < 32; offset *= 2)
@@ -38,7 +39,8 @@ template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(
     for (int e = 0; e < kN; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
 }
 
-// The v of another lane of the warp: `offset` lanes higher, `offset` lanes lower, lane index xor `mask`, or `lane`.
+// Each function returns the v of another lane of the warp: of the lane `offset` higher, `offset` lower, of lane (own
+// lane xor `mask`), or of lane `lane`.
 template <class T> __device__ __forceinline__ T shuffle_down(T v, int offset) {
   return __shfl_down_sync(0xffffffff, v, offset);
 }
@@ -52,17 +54,17 @@ template <class T> __device__ __forceinline__ T shuffle(T v, int lane) { return 
 struct ShuffleDown {
   template <class T> __device__ __forceinline__ T operator()(T v, int offset) const { return shuffle_down(v, offset); }
 };
-// Reduces v over `lanes` neighbouring lanes, a power of two. The first of them gets the result. `shuffle(v, offset)`
-// returns the v of the lane `offset` lanes higher.
+// Reduces v over each group of `lanes` neighbouring lanes; `lanes` is a power of two. The first lane of a group gets
+// the result. shuffle(v, offset) returns the v of the lane that is `offset` lanes higher.
 template <class T, class Combine, class Shuffle = ShuffleDown>
 __device__ __forceinline__ T warp_reduce_down(T v, int lanes, Combine combine, Shuffle shuffle = {}) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) v = combine(v, shuffle(v, offset));
   return v;
 }
 
-// A block as a team (cpp/core/team.h): sums and maxima over all threads of the block. The result has the same bits in
-// every thread. Blocks are one-dimensional and have whole warps, at most 1024 threads. Uses 33 doubles of static shared
-// memory.
+// The threads of a block as a team (cpp/core/team.h), with sums and maxima over all threads. All threads receive the
+// same bits. The block is one-dimensional and has whole warps, at most 1024 threads. The class uses 33 doubles of
+// static shared memory.
 class BlockReduce {
  public:
   __device__ int64_t rank() const { return threadIdx.x; }
@@ -80,7 +82,7 @@ class BlockReduce {
     T* shared = reinterpret_cast<T*>(slots);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     v = warp_reduce_down(v, 32, combine);
-    __syncthreads();  // other threads may still read the slots of the previous reduction
+    __syncthreads();  // other threads may still be reading the results of the previous reduction
     if (lane == 0) shared[warp] = v;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -93,15 +95,15 @@ class BlockReduce {
 };
 
 #if __CUDA_ARCH__ >= 900
-// The values that the blocks of a cluster send to each other, once, and the mbarrier that counts them. In shared
-// memory.
+// Values that the blocks of a cluster send to each other once, and the mbarrier that counts their bytes. An object of
+// this struct is in shared memory.
 template <int kMaxBlocks> struct ClusterExchange {
   float4 of_block[1][kMaxBlocks];
   uint64_t arrived;
 
-  // One thread of the block calls this before any block sends.
+  // One thread of each block calls init() before any block of the cluster sends.
   __device__ __forceinline__ void init() { mbarrier_init(cvta_to_shared(&arrived), 1); }
-  // Sends v to all blocks of the cluster and returns the values of all blocks.
+  // Sends v to all blocks of the cluster. Returns the values of all blocks, ordered by rank.
   __device__ __forceinline__ const float4* all_gather(int blocks, float4 v) {
     const float4 mine[1]{v};
     cluster_all_gather(blocks, of_block, arrived, 0, mine);

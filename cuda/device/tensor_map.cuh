@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor map as a kernel parameter; it has the bytes of a CUtensorMap. Std-free, for the host too.
+// A tensor map as a kernel parameter, with the bytes of a CUtensorMap. This file does not use the standard library.
+// Host code includes it, too.
 #pragma once
 #include "cpp/core/hd.h"
 

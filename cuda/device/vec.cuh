@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Neighbouring elements that a thread loads and stores in one access, usually of 16 bytes.
+// Vec: neighbouring elements that a thread loads or stores in one access, usually of 16 bytes.
 #pragma once
 #include "cuda/device/ptx/ld_st.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -20,11 +20,11 @@ template <> struct BitsOf<8> {
   using type = uint64_t;
 };
 
-// The elements of T in 16 bytes.
+// the number of elements of T in 16 bytes
 template <class T> constexpr int kVecWidth = 16 / int(sizeof(T));
 
-// N elements of T, packed in words, so that they take few registers. The compiler gives each element of an array T[N] a
-// register of its own where branches join, and unpacks it immediately after the load.
+// N elements of T, packed in words so that they take few registers. An array T[N] would be worse: where branches join,
+// the compiler gives each of its elements a whole register, and it unpacks the elements immediately after the load.
 template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Vec {
   static constexpr int kBytes = N * int(sizeof(T)), kBits = 8 * int(sizeof(T));
   using Bits = typename BitsOf<sizeof(T)>::type;
@@ -32,7 +32,7 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   static constexpr int kPerWord = int(sizeof(Word) / sizeof(T)), kWords = kBytes / int(sizeof(Word));
   Word word[kWords];
 
-  // The address is a multiple of the vector's size. A load with a policy reads global memory.
+  // `from` is a multiple of the size of the Vec. The overload with a policy reads global memory.
   __device__ __forceinline__ static Vec load(const void* from) { return *static_cast<const Vec*>(from); }
   __device__ __forceinline__ static Vec load(const void* from, CachePolicy policy) {
     static_assert(kBytes == 16 || kBytes == 8);
@@ -40,7 +40,7 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
       return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint4*>(from)));
     else return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint2*>(from)));
   }
-  // Stores to global memory, in one instruction (ptx/ld_st.cuh).
+  // Stores to global memory in one instruction (ptx/ld_st.cuh). `to` is a multiple of the size of the Vec.
   __device__ __forceinline__ void store(void* to) const {
     static_assert(kWords == 1 || (sizeof(Word) == 4 && (kBytes == 16 || kBytes == 8)));
     if constexpr (kWords == 1) *static_cast<Vec*>(to) = *this;
@@ -52,7 +52,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   __device__ __forceinline__ T get(int i) const {
     return __builtin_bit_cast(T, Bits(word[i / kPerWord] >> (i % kPerWord * kBits)));
   }
-  // Called for i = 0, 1, 2 ...: the first element of a word clears the word.
+  // Sets element i. Must be called for i = 0, 1, 2 ... in order, because the first element of a word clears the rest of
+  // it.
   __device__ __forceinline__ void put(int i, T v) {
     const Word bits = Word(__builtin_bit_cast(Bits, v));
     if (i % kPerWord == 0) word[i / kPerWord] = bits;
@@ -65,8 +66,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
     return v;
   }
 
-  // Converts to and from N floats. T is float, float16 or bfloat16. Without loops, because an unrolled loop over f
-  // leads to other decisions of the compiler about loops around it.
+  // unpack() and pack() convert to and from N floats; T is float, float16 or bfloat16. They have no loops, because with
+  // an unrolled loop here the compiler treats the caller's loops differently.
   __device__ __forceinline__ void unpack(float* f) const {
     unpack_word(word[0], f);
     if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);
@@ -106,12 +107,12 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   }
 };
 
-// Words of elements that are -inf.
+// A 32-bit word whose elements (one float or two 16-bit numbers) are -inf.
 template <class T> constexpr uint32_t kMinusInfinity = 0xff800000;
 template <> constexpr uint32_t kMinusInfinity<bfloat16> = 0xff80ff80;
 template <> constexpr uint32_t kMinusInfinity<float16> = 0xfc00fc00;
 
-// N elements of the concatenation of `low` and `high`, from element `first` on, 0 <= first < N.
+// Returns N elements of the concatenation of `low` and `high`, beginning with element `first`, where 0 <= first < N.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> extract(const Vec<T, N>& low, const Vec<T, N>& high, uint32_t first) {
   constexpr int kWords = N * int(sizeof(T)) / 4;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.block_per_row: a block per row.
+// cuda.loss.block_per_row: one block of threads computes each row.
 #include "cuda/loss/generic.h"
 #include "cuda/rows/launch.h"
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The partial result of a block: the sum of its rows' losses, and the number of rows that count.
+// The partial result of a block: the sum of the losses of its rows, and the number of rows that are not ignored.
 #pragma once
 #include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-// Adds up `sum` and `count` over the block's threads and stores them at sums[blockIdx.x]. The block has whole warps,
-// all of its threads call this, and only once.
+// Adds up `sum` and `count` over the threads of the block, and stores the two totals in element blockIdx.x of `sums`.
+// The block has whole warps. All of its threads must call this function, and only once per kernel.
 template <class Acc> __device__ void store_block_sums(Acc sum, Acc count, Acc* sums) {
   __shared__ Acc of_warp[32][2];
   for (int offset = 16; offset > 0; offset /= 2) {

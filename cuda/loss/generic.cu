@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy over any axis and strides, by a block or a thread per row; and the kernels that add up the partial sums
-// of all blocks.
-// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared
-// memory: less than 1 KB. Bytes: forward reads x twice, the second time from the cache if a block's rows fit it.
-// Numerics: those of loss_math.h, in the accumulator's type; sums over rows are compensated.
+// Cross-entropy over any axis and strides: one block or one thread computes each row. This file also has the kernels
+// that add up the partial sums of all blocks.
+// - Grid: blocks that loop over rows. Block: whole warps (1024 threads at most) per row, or 256 threads with one row
+//   each.
+// - Shared memory: less than 1 KB.
+// - Bytes: forward reads x twice. The second read is from the cache if the rows of a block fit it.
+// - Numerics: the formulas of loss_math.h, in the accumulator's type. Sums over rows are compensated.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/griddep.cuh"
@@ -13,8 +15,8 @@
 namespace minidnn {
 namespace {
 
-// Processes a team's rows: every `step`-th row from `begin` on. numbers: partial sums, losses of rows, or (backward)
-// the gradient.
+// Processes the rows of a team: every `step`-th row from row `begin` on. `numbers` is an array of partial sums, of the
+// losses of all rows, or (backward) of the gradients of the losses.
 template <class T, LossDirection direction, class Team>
 __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& a, void* numbers, int64_t begin,
                                           int64_t step, Team team) {
@@ -38,7 +40,8 @@ __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& 
   if (direction == LossDirection::forward && reduced) store_block_sums(sum.value(), count, own);
 }
 
-// Forward: stores the loss of all rows. Backward (a mean): stores the gradient of each row's loss.
+// Forward: stores the loss of all rows, their sum or mean. Backward: the loss is a mean, and this function stores the
+// gradient that each row receives.
 template <class Acc>
 __device__ void store_result(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* numbers) {
   if (threadIdx.x != 0) return;
@@ -48,7 +51,7 @@ __device__ void store_result(const LossProblem& p, const LossArgs& a, Acc sum, A
 
 }  // namespace
 
-// Blocks have any number of whole warps.
+// One block computes each row. Blocks may have any number of whole warps.
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024)
     loss_block_per_row(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
@@ -64,7 +67,8 @@ __global__ void __launch_bounds__(256)
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
-// Stores the sum and count of the block for a further launch. If the grid is one block, stores the final result.
+// If the grid has several blocks, stores the sum and count of this block, for a further launch. If the grid has one
+// block, stores the final result.
 template <class Acc>
 __device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* block_sums) {
   if (gridDim.x > 1) return store_block_sums(sum, count, block_sums);
@@ -74,7 +78,7 @@ __device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Ac
   store_result(p, a, sum, count, block_sums);
 }
 
-// Counts the rows of a mean, which its gradient needs.
+// Counts the rows that are not ignored. The gradient of a mean is divided by this number.
 template <class Acc>
 __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* block_sums) {
   griddep_launch_dependents();
@@ -83,7 +87,8 @@ __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossPr
   store_total(p, a, Acc(0), count, block_sums);
 }
 
-// Adds up n partial sums and counts. Each of several blocks stores its sum; a single block stores the final result.
+// Adds up n partial sums and counts. If the grid has several blocks, each block stores its totals. A single block
+// stores the final result.
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_add_sums(const __grid_constant__ LossProblem p, LossArgs a, const Acc* sums, int32_t n, Acc* block_sums) {

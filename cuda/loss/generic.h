@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What block_per_row and thread_per_row share: each is one kernel of generic.cu, for any axis and strides. Host only.
+// The base class of the engines block_per_row and thread_per_row. Each engine runs one kernel of generic.cu, for any
+// axis and strides. Host only.
 #pragma once
 #include "cuda/loss/launches.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launches of a loss. All but the one over the logits are the same for every engine.
+// The launches of a call of loss. Engines differ only in the kernel that reads the logits.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/loss.h"
@@ -7,12 +7,14 @@
 
 namespace minidnn {
 
-constexpr int64_t kLossBlocks = 256;        // most blocks that add up partial sums or count rows
-constexpr int64_t kLossMostOfBlock = 8192;  // partial sums or rows that one block processes in the time of a launch
+constexpr int64_t kLossBlocks = 256;  // the most blocks that add up partial sums or count rows
+// In the time of one more launch, a block processes this number of partial sums or rows.
+constexpr int64_t kLossMostOfBlock = 8192;
 constexpr int64_t kLossThreads = 512;
 
-// The workspace has three parts. First, forward: a sum and a count for each block over the rows. Second: a sum and a
-// count for each block that adds up or counts. Third: the gradient of a mean.
+// The workspace has three parts. The first part is for forward only: a sum and a count from each block of the kernel
+// over rows. The second part: a sum and a count from each block that adds up these sums or counts rows. The third part:
+// the gradient that each row of a mean receives.
 inline size_t loss_sums_bytes(int64_t blocks) { return size_t(blocks) * 16; }
 inline size_t loss_device_workspace(const LossProblem& p, int64_t blocks) {
   return loss_sums_bytes(p.direction == LossDirection::forward ? blocks : 0) + loss_sums_bytes(kLossBlocks + 1);
@@ -28,17 +30,18 @@ inline std::vector<KernelSpec> loss_total_kernels() {
   return all;
 }
 
-// spec: a kernel with the parameters (Params, LossArgs, pointer). Forward, the pointer is to the partial sums of its
-// blocks, or, without a reduction, to the losses of the rows. Backward, it is to the gradient of the sum, or to the
-// gradients of the rows. From sm_90 on, a launch may start before the preceding one ends.
+// `spec` is a kernel with the parameters (Params, LossArgs, pointer). Forward, the pointer is the address of the
+// partial sums of the kernel's blocks; without a reduction, it is the address of the losses of all rows. Backward, the
+// pointer is the address of the gradient that all rows share; without a reduction, it is the address of the gradients
+// of all rows. From sm_90 on, a launch may start before the preceding launch ends.
 template <class Params>
 std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossProblem& p, const Device& d,
                                              cuda::LaunchConfig over_rows, const Params& params) {
   const bool backward = p.direction == LossDirection::backward, reduced = p.reduction != LossReduction::none;
   const bool early = d.arch >= 90, totals = backward ? p.reduction == LossReduction::mean : reduced;
   auto rows = cuda::load_kernel(spec, d.place.index);
-  // first: rows to count (backward), or partial sums to total. If this takes several blocks, a further launch totals
-  // theirs.
+  // `first` is the number of rows to count (backward), or the number of partial sums to add up (forward). If this takes
+  // several blocks, a further launch adds up their results.
   const int64_t first = backward ? p.rows() : int64_t(over_rows.grid.x);
   const unsigned blocks = first <= kLossMostOfBlock ? 1u : unsigned(min_of(ceil_div(first, kLossThreads), kLossBlocks));
   std::shared_ptr<const cuda::Kernel> total, count;

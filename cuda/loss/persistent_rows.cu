@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy of contiguous rows. Forward, a few lanes or a block read a row once, and keep a running maximum and sum
 // (Milakov & Gimelshein 2018, arXiv:1805.02867). Backward is one pass without a reduction.
-// Grid: blocks of rows; forward, each team of threads processes rows_per_team rows. Block: 256 threads at most. Shared
-// memory: static, less than 2 KB. Bytes: x is read once, dx is written once. Numerics: float32 sums by trees.
+// - Grid: blocks of rows. Forward, each team of threads processes rows_per_team rows. Block: 256 threads at most.
+// - Shared memory: static, less than 2 KB.
+// - Bytes: x is read once, dx is written once.
+// - Numerics: float32 sums, added up by trees.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/block_sums.cuh"
 #include "cuda/loss/loss_params.h"
@@ -17,15 +19,17 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 }  // namespace
 
-// A team processes p.rows_per_team rows, which are p.row_step rows apart. It starts to load the next row before it
-// reduces the sums of the current one.
+// A team of threads processes p.rows_per_team rows, which are p.row_step rows apart. It starts to load the next row
+// before it reduces the sums of the current row.
 template <class T>
 __global__ void __launch_bounds__(256, 4)
     loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_sums) {
   constexpr int kWidth = kVecWidth<T>, kVectors = kLossVectors;
   rows::Shape shape = p.shape;
   shape.chunks = 1;
-  shape.clustered = 0;  // they have these values; constants remove the code for other values
+  // In this kernel, `chunks` is 1 and `clustered` is 0. As constants, they let the compiler remove code for other
+  // values.
+  shape.clustered = 0;
   const rows::RowReduce team(shape);
   const int32_t reach = kVectors * team.threads;
   Vec<T> raw[kVectors];
@@ -119,7 +123,7 @@ __global__ void __launch_bounds__(256)
   const rows::RowReduce team(p.shape);
   const rows::RowVectors<T> line(p.shape, team.row);
   const int32_t begin = team.chunk * team.threads * kVectors + team.rank;
-  if (begin >= line.vectors) return;  // allowed: the threads do not synchronise in this kernel
+  if (begin >= line.vectors) return;  // threads of this kernel do not synchronise, so some may return early
   Vec<T> raw[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
@@ -131,7 +135,8 @@ __global__ void __launch_bounds__(256)
   griddep_wait();
   float g = gradient[p.reduced ? 0 : team.row];
   if (!known) g = INFINITY - INFINITY;
-  const int32_t at = known ? int32_t(target) + line.skip : -1;  // element of the row's aligned vectors
+  // index of the target's element, counted from the first aligned vector of the row
+  const int32_t at = known ? int32_t(target) + line.skip : -1;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
     const int32_t v = begin + k * team.threads;

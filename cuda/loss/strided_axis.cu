@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy along an axis that is not the innermost dimension in memory, as for the pixels of images. A thread
-// loops once over the classes of four neighbouring rows, with 64 bytes in flight (kAhead classes). Forward it keeps a
-// running maximum and sum of each row (Milakov & Gimelshein 2018, arXiv:1805.02867), and rescales the sum once per
-// kAhead classes.
-// Grid: a thread for each four rows. Block: 256 threads. Shared memory: 256 bytes. Bytes: x is read once, dx is written
-// once. Numerics: float32 sums in the order of the classes.
+// Cross-entropy along an axis that is not the innermost dimension, such as the classes of each pixel of an image. A
+// thread loops once over the classes of four neighbouring rows, with kAhead classes (64 bytes) in flight. Forward, it
+// keeps a running maximum and sum of each row (Milakov & Gimelshein 2018, arXiv:1805.02867), and rescales the sum once
+// per kAhead classes.
+// - Grid: one thread per four rows. Block: 256 threads. Shared memory: 256 bytes.
+// - Bytes: x is read once, dx is written once.
+// - Numerics: float32 sums in the order of the classes.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/block_sums.cuh"
 #include "cuda/loss/loss_params.h"
@@ -14,9 +15,9 @@ namespace minidnn {
 namespace {
 
 constexpr int kWidth = kLossColumnsWidth;
-template <class T> constexpr int kAhead = 64 / (kWidth * int(sizeof(T)));  // classes in flight
+template <class T> constexpr int kAhead = 64 / (kWidth * int(sizeof(T)));  // classes that a thread loads at a time
 
-// Loads four numbers, 16 bytes at a time if they are aligned to 16 bytes.
+// Loads four neighbouring numbers. If their address is not a multiple of 16, loads them one by one.
 template <class S> __device__ __forceinline__ void load_four(const void* from, int64_t at, S (&to)[kWidth]) {
   const S* const source = static_cast<const S*>(from) + at;
   Vec<S, kWidth> four;
@@ -38,11 +39,12 @@ __device__ __forceinline__ void store_four(void* to, int64_t at, const float (&v
 
 template <class T> using Four = Vec<T, kWidth>;
 
-// kWidth neighbouring rows: those of one thread.
+// The kWidth neighbouring rows that one thread processes.
 template <class T> struct Strip {
-  int64_t row, first;      // number of the first row; offset in x of its first class
-  int32_t target[kWidth];  // -1: no class
-  uint32_t ignored = 0;    // bit w: the target of row w is ignore_index
+  // `row` is the number of the first row. `first` is the offset in x of class 0 of that row.
+  int64_t row, first;
+  int32_t target[kWidth];  // the target of each row, or -1 if it is not a class
+  uint32_t ignored = 0;    // bit w is 1 if the target of row w is ignore_index
 
   __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
     uint32_t outer = number;
@@ -78,7 +80,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_sums) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
-  const Strip<T> strip(p, a, mine ? number : p.strips - 1);  // surplus threads take part in the block's sum
+  // Threads beyond the last strip compute the last strip again, because all threads take part in the sum of the block.
+  const Strip<T> strip(p, a, mine ? number : p.strips - 1);
   float largest[kWidth], sum[kWidth], logit[kWidth], logits[kWidth];
 #pragma unroll
   for (int w = 0; w < kWidth; ++w) {
@@ -116,7 +119,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   float lse[kWidth], loss[kWidth];
 #pragma unroll
   for (int w = 0; w < kWidth; ++w) {
-    const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);  // NaN where the largest is infinite
+    // (largest - largest) is 0, or NaN if `largest` is infinite
+    const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);
     lse[w] = largest[w] + log_sum;
     loss[w] =
         detail::loss_of<float>(largest[w], log_sum, logit[w], logits[w], p.classes, p.smoothed, float(a.smoothing));

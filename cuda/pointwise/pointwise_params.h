@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of cuda.pointwise.vectorized: the indexing of the operands, and its sizes as divisors.
+// The parameters of the kernel of cuda.pointwise.vectorized: how its operands are indexed, and the sizes as FastDivmod.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
 #include "cuda/device/block_tile_params.h"
@@ -13,10 +13,11 @@ struct PointwiseGrid {
   PointwiseIndexing indexing;
   PointwisePeriod a, b, c;
   FastDivmod shape[kMaxRank];
-  int64_t by_divisors = 0;  // there are fewer than 2^31 elements, so 32-bit divisors do
+  // 1 if there are fewer than 2^31 elements, so that 32-bit divisions by FastDivmod suffice, otherwise 0.
+  int64_t by_divisors = 0;
 };
 
-// The number of 16-byte vectors of a thread.
+// The number of 16-byte vectors of each operand that a thread holds.
 MINIDNN_HD constexpr int pointwise_vectors_of(int item_bytes) { return item_bytes == 1 ? 1 : kTileVectors; }
 
 }  // namespace minidnn

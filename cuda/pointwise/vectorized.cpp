@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pointwise.vectorized: any function, dtype, broadcasting and strides; dense operands by vectors of 16 bytes.
+// cuda.pointwise.vectorized: takes any function, dtype, broadcasting and strides. Dense operands are read by 16-byte
+// vectors.
 #include "cuda/pointwise/pointwise_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -14,8 +15,8 @@ constexpr PointwiseGroup kGroups[] = {PointwiseGroup::unary,   PointwiseGroup::m
                                       PointwiseGroup::binary,  PointwiseGroup::maths2, PointwiseGroup::test2,
                                       PointwiseGroup::ternary, PointwiseGroup::select};
 
-// A selection copies bits, so one type serves all types of its size. 16-bit types are the exception: they pass through
-// float.
+// A selection copies bits, so one kernel serves all dtypes of the same size. The 16-bit types have their own kernels,
+// because they are converted to float.
 DType type_of_kernel(PointwiseGroup group, DType t) {
   if (group != PointwiseGroup::select || itemsize(t) == 2) return t;
   return itemsize(t) == 1 ? DType::uint8 : itemsize(t) == 4 ? DType::int32 : DType::int64;
@@ -24,7 +25,8 @@ DType type_of_kernel(PointwiseGroup group, DType t) {
 KernelSpec spec(PointwiseGroup group, DType t) {
   KernelSpec s{"cuda/pointwise/vectorized.cu",
                cat("minidnn::pointwise_vectorized<", cuda_name(t), ", (minidnn::PointwiseGroup)", int64_t(group), ">")};
-  if (itemsize(t) == 2) s.options = {"--prec-div=false", "--prec-sqrt=false"};  // an error of two ulp of float32
+  // The options allow an error of two ulp of float32, which is negligible in 16-bit results.
+  if (itemsize(t) == 2) s.options = {"--prec-div=false", "--prec-sqrt=false"};
   return s;
 }
 
@@ -61,7 +63,7 @@ struct Vectorized final : Engine<PointwiseProblem> {
     config.block = {unsigned(kTileThreads)};
     config.grid = {unsigned(ceil_div(g.indexing.n, kTileThreads * pointwise_vectors_of(int(itemsize(type))) * items))};
     return make_plan<PointwiseProblem>([=](const PointwiseArgs& a, void*, Stream stream) {
-      // Operands that are read by vectors must be aligned to 16 bytes.
+      // 16-byte loads and stores need addresses that are multiples of 16.
       uintptr_t bits = reinterpret_cast<uintptr_t>(a.out);
       bool fits = g.indexing.out.kind == Access::dense;
       auto look = [&](const PointwiseAccess& x, const void* data) {

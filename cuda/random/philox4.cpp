@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.random.philox4: any strides; row-major tensors are written by vectors.
+// cuda.random.philox4: takes any strides. Row-major tensors are written by vectors.
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/random.h"
 #include "cuda/device/block_tile_params.h"
@@ -12,7 +12,8 @@ namespace {
 KernelSpec spec(DType t, Random kind) {
   KernelSpec s{"cuda/random/philox4.cu",
                cat("minidnn::random_philox4<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
-  if (kind == Random::normal) s.options = {"--prec-sqrt=false"};  // an error of one ulp of float32, as logarithms have
+  // The option allows square roots an error of one ulp of float32, which is also the error of the logarithms.
+  if (kind == Random::normal) s.options = {"--prec-sqrt=false"};
   return s;
 }
 

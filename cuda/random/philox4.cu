@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers and dropout. Philox generates four words at a time, for four consecutive elements. A thread computes
-// two groups of four elements (32 or 64 bits), or four groups (16 bits). These are two vectors of 16 bytes or more, all
-// loaded before the first use.
-// Grid: a tile for each block. Block: 256 threads. Shared memory: none. Bytes: the result is written once; dropout
-// reads x once. Numerics: the words are those of random_math.h on every device.
+// two groups of four elements (32-bit and 64-bit types) or four groups (16-bit types). These are two vectors of 16
+// bytes or more; dropout loads both before it uses the first.
+// - Grid: one block per tile. Block: 256 threads. Shared memory: none.
+// - Bytes: the result is written once; dropout reads x once.
+// - Numerics: random_math.h generates the same words on every device.
 #include "cpp/random/random_math.h"
 #include "cuda/device/block_tile.cuh"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Combines the partial results of the chunks of each output.
-// Grid: `lanes` threads for each output. Block: kReduceThreads. Shared memory: a partial result per warp. Bytes: each
-// partial result is read once. Numerics: float32, in a fixed order.
+// - Grid: `lanes` threads per output. Block: kReduceThreads. Shared memory: one partial result per warp.
+// - Bytes: each partial result is read once.
+// - Numerics: float32, in a fixed order.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/reduce/lanes.cuh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.contiguous_axis: outputs whose elements are contiguous, along one dimension or in several contiguous
+// cuda.reduce.contiguous_axis: the elements that are reduced to one output are contiguous, or form several contiguous
 // spans.
 #include "cuda/reduce/chunks.h"
 
@@ -24,8 +24,8 @@ struct ContiguousAxis final : FloatEngine {
     ReduceRows r;
     return tile_contiguous_axis(p, d, r);
   }
-  // Counted, not measured: four loads of 16 bytes in flight per thread saturate memory; spans shorter than a line waste
-  // bandwidth.
+  // The numbers follow from counting bytes, not from measurements. Four 16-byte loads in flight per thread saturate the
+  // memory. Spans that are shorter than a cache line waste bandwidth.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceRows r;
     tile_contiguous_axis(p, d, r);

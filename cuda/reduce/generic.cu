@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over any strides and dtypes, for problems that cuda.reduce.contiguous_axis and cuda.reduce.strided_axis do
-// not support. `lanes` threads share an output and read its elements one by one, with 64-bit index arithmetic.
+// Reductions of tensors with any strides and dtypes, for problems that the other engines do not support. `lanes`
+// threads share an output. They read its elements one by one, with 64-bit index arithmetic.
 #include "cpp/core/team.h"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
 
-// A thread's running result. float32 sums are compensated, which corrects the rounding errors of long sums.
+// The running result of a thread. A sum in float32 is compensated, to correct the rounding errors of many additions.
 template <ReduceKind kKind, class Acc> struct RunningResult {
   reduction::State<kKind, Acc> all = reduction::identity<kKind, Acc>();
   __device__ void take(const reduction::State<kKind, Acc>& s) { all = reduction::combined<kKind, Acc>(all, s); }

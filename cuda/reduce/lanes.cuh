@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a reduction: combines the partial results of neighbouring threads in a fixed order, and stores the result.
+// The end of a reduction: neighbouring threads combine their partial results in a fixed order, and one stores the
+// result.
 #pragma once
 #include "cuda/device/reduce.cuh"
 #include "cuda/reduce/reduce_params.h"
@@ -18,8 +19,8 @@ template <ReduceKind kKind, class Acc> struct ShuffleState {
   }
 };
 
-// Combines the partial results of `lanes` neighbouring threads, a power of two up to kReduceThreads. The first of them
-// gets the result. All threads of the block must call this function.
+// Combines the partial results of each group of `lanes` neighbouring threads; `lanes` is a power of two, at most
+// kReduceThreads. The first thread of a group gets the result. All threads of the block must call this function.
 template <ReduceKind kKind, class Acc>
 __device__ __forceinline__ reduction::State<kKind, Acc> reduce_lanes(reduction::State<kKind, Acc> s, int lanes) {
   using State = reduction::State<kKind, Acc>;
@@ -27,7 +28,7 @@ __device__ __forceinline__ reduction::State<kKind, Acc> reduce_lanes(reduction::
   const auto combine = [](const State& a, const State& b) { return reduction::combined<kKind, Acc>(a, b); };
   s = warp_reduce_down(s, min_of(lanes, 32), combine, ShuffleState<kKind, Acc>());
   if (lanes <= 32) return s;
-  __syncthreads();  // threads may still be reading the slots of the previous reduction
+  __syncthreads();  // other threads may still be reading the results of the previous reduction
   const int warp = threadIdx.x / 32;
   if (threadIdx.x % 32 == 0) warps[warp] = s;
   __syncthreads();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.strided_axis: outputs that are contiguous themselves.
+// cuda.reduce.strided_axis: neighbouring outputs have neighbouring elements in memory.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {
@@ -23,7 +23,8 @@ struct StridedAxis final : FloatEngine {
     ReduceColumns c;
     return tile_strided_axis(p, d, c);
   }
-  // Counted, not measured, as in contiguous_axis. A vector extracted from two takes two accesses to L1 and twice the
+  // The numbers follow from counting, not from measurements, as in contiguous_axis. If rows are not aligned to 16
+  // bytes, each vector is extracted from two aligned vectors. This takes two accesses to the L1 and twice the
   // instructions.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceColumns c;

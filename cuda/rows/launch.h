@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches and estimates that softmax and loss share. Host only.
+// Launches and time estimates that softmax and loss share. Host only.
 #pragma once
 #include <bit>
 
@@ -9,7 +9,7 @@
 
 namespace minidnn::rows {
 
-// The launch of a kernel over rows in registers (rows.cuh).
+// The launch of a kernel whose threads hold rows in registers (see rows.cuh).
 inline cuda::LaunchConfig launch_config(const Shape& s, int64_t blocks) {
   cuda::LaunchConfig config;
   config.block = {unsigned(block_of(s))};
@@ -18,14 +18,14 @@ inline cuda::LaunchConfig launch_config(const Shape& s, int64_t blocks) {
   return config;
 }
 
-// The work of a kernel that reads and writes any axis and strides, for the estimates below. They are guesses.
+// The work of a kernel that takes any axis and strides. The time estimates below use it; they are guesses.
 struct AnyStrides {
   int64_t rows, cols, item_bytes;
-  bool innermost;  // the axis is contiguous
+  bool innermost;  // true if the elements of a row are contiguous
   double flop, bytes;
 };
 
-// A block per row has about four elements per thread.
+// In a kernel with one block per row, each thread has about four elements of the row.
 inline int64_t threads_of_row(int64_t cols) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
 }
@@ -36,8 +36,9 @@ inline cuda::LaunchConfig block_per_row_launch(int64_t rows, int64_t cols, const
   config.grid = {unsigned(min_of(rows, 4 * resident))};
   return config;
 }
-// A row costs its block about a microsecond of barriers. If the axis is strided, an element costs a sector of 32 bytes,
-// half of which serves another row from the L2.
+// The estimated time of a kernel with one block per row. The barriers of a row take about a microsecond. If the
+// elements of a row are not contiguous, each element fetches a sector of 32 bytes. Half of this sector is read from the
+// L2 for another row.
 inline double block_per_row_us(const AnyStrides& w, const Device& d) {
   const int64_t threads = threads_of_row(w.cols);
   const double at_once = std::min<double>(double(std::max<int64_t>(w.rows, 1)), 2048.0 / double(threads) * d.sm_count);

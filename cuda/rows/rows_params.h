@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// Kernels that reduce contiguous rows on chip: how rows are distributed to threads. The device side is rows.cuh.
+// How kernels distribute contiguous rows to threads, which hold them in registers. The device functions are in
+// rows.cuh.
 #pragma once
 #include "cpp/core/hd.h"
 
 namespace minidnn::rows {
 
-// A row is divided into vectors of 16 aligned bytes; its first and last vector may contain elements of the neighbouring
-// rows. A chunk of a row is what one block holds: `threads` times the vectors that a thread keeps in registers. If a
-// row has several chunks, either the blocks of a cluster hold it together (clustered), or a launch processes the chunks
-// separately.
+// A row is divided into aligned vectors of 16 bytes. Its first and last vector may contain elements of the neighbouring
+// rows. A chunk of a row is what one block holds: `threads` times the vectors that a thread keeps in registers. A row
+// may have several chunks. Then either the blocks of a cluster hold the row together (clustered = 1), or a launch
+// processes the chunks separately (clustered = 0).
 struct Shape {
   int64_t rows = 0;
   int32_t cols = 0;
-  int32_t threads = 32;  // threads of a chunk: 1, 2, 4 ... 64 (a block has several chunks), or a whole block
-  int32_t chunks = 1;    // of a row
+  // The threads that hold a chunk: 1, 2, 4 ... 64 (a block then holds several rows), or a whole block.
+  int32_t threads = 32;
+  int32_t chunks = 1;  // the number of chunks of a row
   int32_t clustered = 0;
 };
 
-// Four blocks fit on an SM at 64 registers a thread: some load while others compute.
-constexpr int kBlock = 256;            // threads
-constexpr int kLargestBlock = 1024;    // if a cluster of smaller blocks can not hold a row
-constexpr int kMaxCluster = 16;        // see largest_cluster() in cuda/runtime/launch.h
-constexpr int kPortableCluster = 8;    // every GPU that has clusters allows this size
-constexpr int kMaxSharedThreads = 64;  // max_cluster threads of a row that shares its block with other rows
+// With kBlock threads and 64 registers per thread, four blocks fit on an SM. Some of them load while others compute.
+constexpr int kBlock = 256;            // the usual number of threads of a block
+constexpr int kLargestBlock = 1024;    // the most threads of a block; more than kBlock are for long rows only
+constexpr int kMaxCluster = 16;        // the most blocks of a cluster (see largest_cluster() in cuda/runtime/launch.h)
+constexpr int kPortableCluster = 8;    // the blocks of a cluster that every GPU with clusters allows
+constexpr int kMaxSharedThreads = 64;  // the most threads of a row that shares its block with other rows
 
-// The max_cluster vectors that a row of `cols` elements can overlap, at `width` elements a vector.
+// The most vectors of `width` elements that a row of `cols` elements can overlap.
 MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
   return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
 }
 
-// A thread keeps vectors_per_thread vectors in registers. A row that is too long for a cluster of max_cluster blocks
-// (1: a GPU without clusters) is processed in separate chunks of kBlock threads.
+// How rows of `cols` elements are distributed. A thread keeps vectors_per_thread vectors of `width` elements in
+// registers. A cluster has at most max_cluster blocks (1 on a GPU without clusters). If a row is too long for a
+// cluster, it is processed in separate chunks of kBlock threads.
 MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vectors_per_thread, int64_t max_cluster) {
   Shape s;
   s.rows = rows;

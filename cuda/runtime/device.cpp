@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes a GPU from the driver's attributes, without creating a context.
+// Describes a GPU by the attributes that the driver reports, without creating a context.
 #include "cpp/core/cuda_backend.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace minidnn::cuda {
 namespace {
 
-// fp32 lanes per SM: 64 up to compute capability 8.0, 128 since.
+// The float32 lanes of an SM: 64 up to compute capability 8.0, and 128 after it.
 int lanes_per_sm(int arch) { return arch <= 80 ? 64 : 128; }
 
 Device describe(int index) {
@@ -36,9 +36,9 @@ Device describe(int index) {
   gpu.max_smem_bytes = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   gpu.l2_bytes = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   gpu.memory_bytes = int64_t(bytes);
-  // Clocks are in kHz; memory transfers data on both clock edges. A copy reaches 0.9 of the peak: for an H100's 3352
-  // GB/s that gives 3017 GB/s, and 3.0 TB/s is measured. Virtual GPUs report no clocks; a lower bound keeps estimates
-  // finite.
+  // The driver reports clocks in kHz. Memory transfers data on both edges of the clock. A copy reaches 0.9 of the peak
+  // rate: for the 3352 GB/s of an H100 this gives 3017 GB/s, and 3.0 TB/s is measured. Virtual GPUs report no clocks,
+  // so a lower bound keeps the estimates finite.
   double bus_bytes = get(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
   gpu.copy_gb_s = std::max(100.0, 0.9 * 2 * bus_bytes * get(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1e6);
   double flop_per_clock = 2.0 * lanes_per_sm(gpu.arch) * gpu.sm_count;
@@ -49,7 +49,7 @@ Device describe(int index) {
 }  // namespace
 
 const Device& device(int index) {
-  driver();  // throws if there is no usable driver or GPU
+  driver();  // throws if there is no usable driver or no GPU
   static const auto* const all = [] {
     auto* gpus = new std::vector<Device>;
     for (int i = 0; i < device_count(); ++i) gpus->push_back(describe(i));

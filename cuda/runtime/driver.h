@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The CUDA driver, opened at first use: its functions, errors and contexts. This library does not use cudart. The table
-// holds the entry points of CUDA 12.0, whichever cuda.h it is compiled with, so driver 525 or later suffices.
+// has the functions as of CUDA 12.0, even if it is compiled with a newer cuda.h. Therefore, driver 525 or later
+// suffices.
 #pragma once
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -9,7 +10,7 @@
 
 namespace minidnn::cuda {
 
-// Looks functions up. The result of a call converts to the type of the function pointer that it initialises.
+// Looks up functions of the driver by name. The result of a look-up converts to any type of function pointer.
 class EntryPoints {
  public:
   static constexpr int kCudaVersion = 12000;
@@ -94,27 +95,29 @@ struct Driver {
   PFN_cuTensorMapEncodeIm2col_v12000 cuTensorMapEncodeIm2col = get("cuTensorMapEncodeIm2col");
 };
 
-// Throws DeviceError with the sentence of why_unavailable() (device.h) if there is no usable driver or GPU, or in a
-// process that was forked from one that had initialised CUDA.
+// Returns the functions of the driver. Throws DeviceError with the text of why_unavailable() (device.h) if there is no
+// usable driver or GPU, or if CUDA was initialised before this process was forked.
 const Driver& driver();
-int driver_cuda_version();  // 13000 for CUDA 13.0; 0 without a usable driver or GPU; never throws
+// The CUDA version of the driver, such as 13000 for CUDA 13.0, or 0 if there is no usable driver or GPU. Never throws.
+int driver_cuda_version();
 
-// Throws for any result but CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, else DeviceError. The parts of
-// `what` ("cuLaunchKernel of ", name) are converted to text only on an error.
+// Throws unless the result is CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, DeviceError for other errors. The
+// parts of `what` (such as "cuLaunchKernel of ", name) are converted to text only on an error.
 [[noreturn]] void fail(CUresult, const std::string& what);
 template <class... Parts> void check(CUresult result, const Parts&... what) {
   if (result != CUDA_SUCCESS) [[unlikely]]
     fail(result, cat(what...));
 }
 
-// Makes the primary context of a device current for the calling thread; torch and CuPy use the same context. Returns
-// the context that it replaced, or null if there was none or it was the same one. The context is retained at first use,
-// for the life of the process. Costs one cuCtxGetCurrent, 20 ns, so a context that others made current in the meantime
-// is noticed.
+// Makes the primary context of a device current for the calling thread. torch and CuPy use the same context. Returns
+// the context that was current before, or null if there was none or it was already this one. The context is retained at
+// first use, until the process ends. use() always asks the driver for the current context, because other code may have
+// changed it; this takes 20 ns.
 CUcontext use(int device);
 CUcontext context(int device);
 
-// use() for a scope: restores the previous context. Otherwise this library would change torch's current device.
+// Calls use() for a scope, and restores the previous context at its end. Otherwise this library would change the
+// current device of torch.
 class Current {
  public:
   explicit Current(int device) : before_(use(device)) {}

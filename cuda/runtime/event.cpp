@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures the time of work on a stream with events.
+// Measures with CUDA events how long the work on a stream takes.
 #include "cpp/core/cuda_backend.h"
 #include "cuda/runtime/driver.h"
 

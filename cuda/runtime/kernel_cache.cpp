@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The caches of kernel_cache.h. The file of an entry has four lines of text, then the cubin:
+// The caches of kernel_cache.h. A cache file has four lines of text, followed by the cubin:
 //   "pyminidnn cubin <format>" | key | symbol of the kernel | SHA-256 of key, symbol and code, in hex
-// An entry is written to a temporary file, synced and renamed, so readers see all of it or nothing. An entry that fails
+// A file is written under a temporary name, synced and renamed, so that no reader sees a part of it. A file that fails
 // verification is replaced.
 #include "cuda/runtime/kernel_cache.h"
 
@@ -58,7 +58,7 @@ void log(const std::string& line) {
   if (wanted) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
 }
 
-// Returns false for anything but a regular file. O_NONBLOCK: otherwise opening a FIFO would wait for its writer.
+// Reads a file. Returns false if it is not a regular file. Without O_NONBLOCK, opening a FIFO would wait for a writer.
 bool read_file(const fs::path& path, std::string& text, struct stat& info) {
   const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
@@ -74,7 +74,8 @@ bool read_file(const fs::path& path, std::string& text, struct stat& info) {
   return good;
 }
 
-// Returns "" for a file or folder that only this user may write: a cubin is code.
+// Returns "" if only this user may write to the file or folder, otherwise the reason for not using it. A cubin is code,
+// so other users must not be able to replace it.
 std::string why_not_trusted(const struct stat& info) {
   if (info.st_uid != geteuid())
     return cat("it belongs to user ", info.st_uid, "; the process runs as user ", geteuid());
@@ -82,8 +83,8 @@ std::string why_not_trusted(const struct stat& info) {
   return "";
 }
 
-// Collects quoted #includes recursively; all are relative to the root. It includes, harmlessly, those that only host
-// code reaches.
+// Collects the files of quoted #includes, recursively. Their names are relative to `root`. The result also has headers
+// that only host code includes, which is harmless.
 void follow(const std::string& text, const std::string& from, const fs::path& root,
             std::map<std::string, std::string>& headers) {
   const char* space = " \t";
@@ -104,18 +105,19 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     struct stat info;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
-    follow(entry->second, name, root, headers);  // references into a std::map stay valid while it grows
+    follow(entry->second, name, root, headers);  // the references stay valid: a std::map does not move its elements
   }
 }
 
 std::vector<std::string> options_of(const KernelSpec& spec, const std::string& arch) {
-  // No -lineinfo: it makes the cubin of a small kernel half as large again. A profiling build adds it to spec.options.
+  // The options do not include -lineinfo, which makes the cubin of a small kernel 50 % larger. A profiling build adds
+  // it to spec.options.
   std::vector<std::string> options = {"--std=c++20", "--gpu-architecture=" + arch};
   options.insert(options.end(), spec.options.begin(), spec.options.end());
   return options;
 }
 
-// The length prefix distinguishes ("ab", "c") from ("a", "bc").
+// Prefixes each field with its length, so that ("ab", "c") and ("a", "bc") give different keys.
 void append_field(std::string& all, const std::string& field) { all += cat(field.size(), ':') + field; }
 
 std::string key_of(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
@@ -136,8 +138,8 @@ std::string entry_head(const std::string& key, const std::string& kernel_name, c
   return cat("pyminidnn cubin ", kFormat, '\n', key, '\n', kernel_name, '\n', digest, '\n');
 }
 
-// Returns null if the file does not exist or is not exactly this entry. The owner of packaged cubins is not checked: it
-// is the user who installed them.
+// Reads a file of the cache. Returns null if the file does not exist or is not the entry for `key`. The owner of
+// packaged cubins is not checked: it is the user who installed the package.
 std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, bool packaged) {
   std::string text, why;
   struct stat info;
@@ -161,7 +163,7 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
   return nullptr;
 }
 
-// Returns "", or why the file could not be written.
+// Writes a file of the cache. Returns "", or the reason why the file could not be written.
 std::string write_entry(const fs::path& path, const std::string& key, const Cubin& cubin) {
   static std::atomic<int> count{0};
   std::string temporary = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
@@ -188,7 +190,7 @@ bool make_folders(const fs::path& path) {
   return make_folders(path.parent_path()) && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST);
 }
 
-// Creates the folder if it does not exist. Returns "", or why kernels are not kept in it.
+// Creates the folder if it does not exist. Returns "", or the reason why the folder cannot be used as a cache.
 std::string open_folder(const fs::path& path) {
   struct stat info{};
   if (!make_folders(path) || stat(path.c_str(), &info) != 0) return std::strerror(errno);
@@ -206,8 +208,8 @@ std::string open_cache_folder() {
   return "";
 }
 
-// Deletes the least recently used entries until the size of the folder is within its limit. It considers only files
-// that look like cache entries, two levels deep.
+// Deletes the least recently used cache files until the folder is no larger than its limit. Only files that look like
+// cache entries are considered, at most two levels deep.
 void trim(const fs::path& folder) {
   struct Entry {
     fs::file_time_type used;
@@ -246,8 +248,8 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
   return made;
 }
 
-// Obtains a cubin that is not in memory: from the packaged cubins, else the disk cache, else the compiler. With
-// `recompiled`, only the compiler is used.
+// Obtains a cubin that is not in memory: a packaged cubin, otherwise one from the disk cache, otherwise from the
+// compiler. With `recompiled`, always from the compiler.
 Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
@@ -267,7 +269,8 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) 
   }
   if (!recompiled) {
     if (auto stored = read_entry(path, key, false)) {
-      utimensat(AT_FDCWD, path.c_str(), nullptr, 0);  // mark as used now: trim() sorts by this time
+      // marks the file as used now; trim() deletes the files with the oldest times
+      utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
       stored->origin = "disk";
       return stored;
     }
@@ -275,7 +278,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) 
   Result made = compile(sources, spec, arch);
   std::string why = write_entry(path, key, *made);
   if (why.empty()) trim(cache_folder());
-  else log(why);  // no error: the kernel exists, but the next process must compile it again
+  else log(why);  // not an error: the kernel is compiled, but the next process has to compile it again
   return made;
 }
 
@@ -288,8 +291,8 @@ void count(const Cubin& cubin) {
   s.stats.compile_seconds += cubin.compile_seconds;
 }
 
-// Looks in the memory first. The first caller obtains the cubin, and concurrent callers wait for it. A failure is not
-// cached.
+// Returns the cubin in memory, or obtains it. If several threads need the same cubin, the first one obtains it, and the
+// others wait. A failure is not cached.
 Result shared(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   State& s = state();
   std::string id = identity(spec);
@@ -362,7 +365,7 @@ void compile_to(const KernelSpec& spec, const std::string& arch, const std::stri
   if (read_entry(path, key, true)) return;
   Result made = compile(sources, spec, arch);
   count(*made);
-  std::error_code ignored;  // write_entry() reports the error
+  std::error_code ignored;  // an error of create_directories() is ignored, as write_entry() then fails and reports it
   fs::create_directories(path.parent_path(), ignored);
   std::string why = write_entry(path, key, *made);
   MINIDNN_CHECK(DeviceError, why.empty(), why);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads kernels and launches them. load_kernel() belongs in Engine::build: it may compile, and must not run while a
-// CUDA graph is captured. launch() belongs in Plan::run: it allocates nothing, looks nothing up and formats no text.
+// Loads kernels and launches them. An engine calls load_kernel() in Engine::build: it may compile, and must not run
+// while a CUDA graph is captured. A plan calls launch() in Plan::run: it does not allocate, look up or format anything.
 #pragma once
 #include <atomic>
 #include <memory>
@@ -13,25 +13,26 @@
 
 namespace minidnn::cuda {
 
-// A kernel that is ready to run on one device. It is never unloaded: a stream may still use it, and the driver frees
-// everything at exit.
+// A kernel that is ready to run on one device. It is never unloaded, because a stream may still use it. The driver
+// frees everything at exit.
 struct Kernel {
-  std::string name;  // the spec's expression
+  std::string name;  // the C++ expression that names the kernel in its spec
   int device = 0;
   CUfunction function = nullptr;
-  int registers = 0;                       // per thread
-  int static_smem = 0;                     // bytes
-  mutable std::atomic<int> smem_limit{0};  // dynamic shared memory allowed so far; only load_kernel() raises it
+  int registers = 0;    // registers per thread
+  int static_smem = 0;  // bytes of static shared memory per block
+  // The bytes of dynamic shared memory that the driver allows a launch so far. Only load_kernel() raises this limit.
+  mutable std::atomic<int> smem_limit{0};
 
   static constexpr int kMaxParameters = 16;
-  // -1 if the driver can not list the parameters. launch() then does not check them.
+  // The number of parameters, or -1 if the driver cannot list them. If it is -1, launch() does not check its arguments.
   int parameter_count = -1;
   size_t parameter_bytes[kMaxParameters]{};
 };
 
-// The result is cached by spec and device. `dynamic_smem_bytes` is the largest amount that a launch will request: the
-// driver must be told beforehand if a block needs more than 48 KB, static shared memory included. A cubin that the
-// driver refuses is compiled again, once.
+// Loads a kernel. The result is cached by spec and device. `dynamic_smem_bytes` is the most dynamic shared memory that
+// a launch will request. The driver must know it beforehand if a block needs more than 48 KB of static and dynamic
+// shared memory. If the driver refuses a cubin, it is compiled again, once.
 std::shared_ptr<const Kernel> load_kernel(const KernelSpec&, int device, int dynamic_smem_bytes = 0);
 
 struct Dim3 {
@@ -39,29 +40,31 @@ struct Dim3 {
 };
 struct LaunchConfig {
   Dim3 grid{}, block{};
-  Dim3 cluster{};             // blocks per thread-block cluster
-  unsigned smem_bytes = 0;    // dynamic
-  bool programmatic = false;  // may start before its predecessor ends; the kernel calls griddepcontrol.wait
+  Dim3 cluster{};           // the blocks of a cluster
+  unsigned smem_bytes = 0;  // bytes of dynamic shared memory per block
+  // The kernel may start before the preceding kernel of the stream ends, so it must call griddepcontrol.wait.
+  bool programmatic = false;
 };
 
-// Maximum blocks per cluster; 1 if the device has no clusters. Every device that has clusters supports eight blocks.
-// Sixteen blocks must fit one part of the device (a GPC); if a Hopper device has more than 8 * 15 multiprocessors, at
-// least one of its eight GPCs has sixteen.
+// The most blocks of a cluster, or 1 if the device has no clusters. Every device with clusters allows eight blocks.
+// Sixteen blocks must fit in one GPC. A Hopper GPU has eight GPCs. If it has more than 8 * 15 multiprocessors, at least
+// one GPC has sixteen of them.
 inline int usual_cluster(const Device& d) { return d.arch < 90 ? 1 : 8; }
 inline int largest_cluster(const Device& d) { return d.arch < 90 ? 1 : d.arch == 90 && d.sm_count > 120 ? 16 : 8; }
-// Must be called before a launch with more than eight blocks per cluster.
+// Must be called once before a kernel is launched with more than eight blocks per cluster.
 void allow_cluster(const Kernel&, const LaunchConfig&);
 
-// How many blocks of `config`, or clusters of blocks, a whole device runs at the same time. For persistent grids, where
-// one block more would need a second wave. Clusters must fit within a GPC, so fewer of them fit than the number of
-// blocks suggests. Uses every field of `config` except the grid.
+// How many blocks of `config` the whole device runs at the same time, or how many clusters if `config` has a cluster.
+// It is for persistent grids, where one more block would take a second wave. A cluster must fit in a GPC, so the number
+// of clusters is less than the number of blocks suggests. All fields of `config` but the grid are used.
 int fit_at_once(const Kernel&, const LaunchConfig&, const Device&);
 
 void launch_raw(const Kernel&, const LaunchConfig&, Stream, void** parameters);
 [[noreturn]] void fail_parameters(const Kernel&, int count, const size_t* bytes);
 
-// The sizes of the arguments must equal those of the kernel's parameters: int64_t(n) for an int64_t, never a literal 0.
-// Sizes are compared if the driver knows them (550 and later). A grid with a zero dimension launches nothing.
+// Launches a kernel. The size of each argument must equal the size of the kernel's parameter: for an int64_t, pass
+// int64_t(n), not a literal 0. The sizes are checked if the driver can list them (version 550 and later). If a
+// dimension of the grid is zero, nothing is launched.
 template <class... Args>
 void launch(const Kernel& kernel, const LaunchConfig& config, Stream stream, const Args&... args) {
   static_assert((std::is_trivially_copyable_v<Args> && ...), "kernel arguments are copied as bytes");

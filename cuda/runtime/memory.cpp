@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The stream-ordered memory of a GPU: one memory pool per device, owned by this library, that keeps freed memory. So a
-// repeated allocation costs about a microsecond and never synchronises. The default pool is not touched: its settings
-// belong to torch and CuPy. An allocation on a stream that is being captured would become a node of the graph, and a
-// tensor could not keep that memory.
+// Stream-ordered memory of a GPU, from one memory pool per device. This library owns the pools, and they keep freed
+// memory: a repeated allocation takes about a microsecond and never synchronises. The default pool of CUDA stays as it
+// is, because torch and CuPy use its settings. A stream that is being captured is not used for allocations: they would
+// become nodes of the graph, and a tensor could not keep that memory.
 #include <algorithm>
 #include <deque>
 #include <mutex>
@@ -18,12 +18,13 @@ CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 CUstream queue(Stream s) { return static_cast<CUstream>(s); }
 
 struct Origin {
-  unsigned kind = 0;  // a CUmemorytype; 0 for memory unknown to the driver, such as a plain malloc
+  unsigned kind = 0;  // a CUmemorytype, or 0 for memory that the driver does not know (such as that of malloc)
   unsigned managed = 0;
   int device = -1;
 };
 
-// Uses the plural query: for unknown memory it leaves the values unchanged, while the singular query is an error.
+// Uses cuPointerGetAttributes (plural): if the driver does not know the memory, it leaves the values unchanged.
+// cuPointerGetAttribute (singular) would return an error.
 Origin origin_of(const void* p) {
   Origin o;
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -34,7 +35,8 @@ Origin origin_of(const void* p) {
   return o;
 }
 
-// In this scope, a stream capture by this or another thread does not forbid calls that are unrelated to it.
+// In the scope of a Relaxed object, this thread may make calls that are unrelated to a stream capture in progress.
+// Otherwise, a capture by any thread would forbid some of them.
 class Relaxed {
  public:
   Relaxed() { exchange(); }
@@ -55,8 +57,8 @@ class GpuMemory final : public Memory {
     CUdeviceptr p = 0;
     CUresult result = take(&p, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && pool()) {
-      // Blocks freed on other streams, and the pool's reserve, become available when the work that used them has
-      // finished.
+      // More memory becomes available when the work on all streams has finished: blocks that were freed on other
+      // streams, and unused memory that the pool keeps.
       driver().cuCtxSynchronize();
       driver().cuMemPoolTrimTo(pool(), 0);
       result = take(&p, bytes, stream);
@@ -81,8 +83,8 @@ class GpuMemory final : public Memory {
   }
 
   void release(void* p, size_t, Stream stream) noexcept override {
-    // After the driver has shut down, or in a forked child, the memory is gone or belongs to another process: nothing
-    // to do.
+    // After the driver has shut down, the memory is gone. In a forked child, it belongs to the parent. In both cases
+    // there is nothing to do, so the error is ignored.
     try {
       Current current(device_);
       if (pool()) driver().cuMemFreeAsync(address(p), queue(stream));
@@ -93,7 +95,8 @@ class GpuMemory final : public Memory {
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
-      driver().cuMemFree(address(p));  // frees memory of a pool, too; for such memory it does not synchronise
+      // Also frees memory of a pool, and then does not synchronise.
+      driver().cuMemFree(address(p));
     } catch (const Error&) {}
   }
 
@@ -102,13 +105,14 @@ class GpuMemory final : public Memory {
     Current current(device_);
     const Origin target = origin_of(to), source = origin_of(from);
     const bool on_gpus = target.kind == CU_MEMORYTYPE_DEVICE && source.kind == CU_MEMORYTYPE_DEVICE;
-    // Pool memory is not mapped into other devices: a copy between two devices needs both contexts.
+    // Memory of a pool is not mapped into other devices, so a copy between two devices names the contexts of both.
     const bool peers = on_gpus && target.device != source.device;
     check(peers ? driver().cuMemcpyPeerAsync(address(to), context(target.device), address(from), context(source.device),
                                              bytes, queue(stream))
                 : driver().cuMemcpyAsync(address(to), address(from), bytes, queue(stream)),
           "copying ", bytes_text(double(bytes)), " on cuda:", device_);
-    // Synchronises for pinned memory too: after the return the caller may overwrite the source or read the result.
+    // Waits for a copy from or to the host, even if the host memory is pinned. When this function returns, the caller
+    // may overwrite the source and read the result.
     if (!on_gpus) synchronize(stream);
   }
 
@@ -134,7 +138,8 @@ class GpuMemory final : public Memory {
     size_t free = 0, total = 0;
     check(driver().cuMemGetInfo(&free, &total), "cuMemGetInfo of cuda:", device_);
     if (!pool()) return free;
-    cuuint64_t reserved = 0, used = 0;  // what the pool has reserved but does not use counts as free
+    // Memory that the pool has reserved but does not use counts as free.
+    cuuint64_t reserved = 0, used = 0;
     check(driver().cuMemPoolGetAttribute(pool(), CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT, &reserved), "memory pool");
     check(driver().cuMemPoolGetAttribute(pool(), CU_MEMPOOL_ATTR_USED_MEM_CURRENT, &used), "memory pool");
     return free + size_t(reserved - std::min(used, reserved));
@@ -157,7 +162,8 @@ class GpuMemory final : public Memory {
       result = driver().cuStreamWaitEvent(queue(later), event, 0);
     }
     {
-      // The wait has copied the event's state: recording the event again does not change the wait.
+      // The event can be used again at once: cuStreamWaitEvent has copied its state, and a later record does not change
+      // the wait.
       std::lock_guard lock(mutex_);
       idle_events_.push_back(event);
     }
@@ -166,7 +172,7 @@ class GpuMemory final : public Memory {
   }
 
   Capture capture(Stream stream) noexcept override {
-    if (!stream) return {};  // the legacy default stream can not be captured
+    if (!stream) return {};  // the legacy default stream cannot be captured
     try {
       Current current(device_);
       CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -186,7 +192,8 @@ class GpuMemory final : public Memory {
       drop(object);
     } else {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
-      if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);  // drops the object
+      // releases the last reference, which calls drop(object)
+      if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);
     }
     check(result, "assigning memory of cuda:", device_, " to a CUDA graph");
   }
@@ -199,7 +206,8 @@ class GpuMemory final : public Memory {
       int supported = 0;
       check(d.cuDeviceGet(&handle, device_), "cuDeviceGet of cuda:", device_);
       check(d.cuDeviceGetAttribute(&supported, CU_DEVICE_ATTRIBUTE_MEMORY_POOLS_SUPPORTED, handle), "memory pools");
-      if (!supported) return;  // on some virtual GPUs: use cuMemAlloc, which is slower
+      // Some virtual GPUs have no memory pools. The library then uses cuMemAlloc, which is slower.
+      if (!supported) return;
       CUmemPoolProps properties{};
       properties.allocType = CU_MEM_ALLOCATION_TYPE_PINNED;
       properties.location.type = CU_MEM_LOCATION_TYPE_DEVICE;
@@ -214,7 +222,7 @@ class GpuMemory final : public Memory {
   }
 
   CUresult take(CUdeviceptr* p, size_t bytes, Stream stream) {
-    bytes = std::max<size_t>(bytes, 1);  // so that an empty tensor has an address too
+    bytes = std::max<size_t>(bytes, 1);  // an empty tensor gets an address, too
     if (pool()) return driver().cuMemAllocFromPoolAsync(p, bytes, pool(), queue(stream));
     return driver().cuMemAlloc(p, bytes);
   }
@@ -238,13 +246,13 @@ class GpuMemory final : public Memory {
   CUmemoryPool pool_ = nullptr;
   std::mutex mutex_, idle_mutex_;
   std::vector<CUevent> idle_events_;
-  CUstream idle_stream_ = nullptr;  // for allocations on no stream
+  CUstream idle_stream_ = nullptr;  // allocates for streams that are being captured
 };
 
 }  // namespace
 
 Memory& memory(int index) {
-  device(index);  // throws for an invalid index
+  device(index);  // throws if there is no such device
   static auto* const all = [] {
     auto* memories = new std::deque<GpuMemory>;
     for (int i = 0; i < device_count(); ++i) memories->emplace_back(i);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds and calls NVRTC. Its header is part of the CUDA toolkit, which a build must not need, so the dozen functions in
-// use are declared here. Their C interface has not changed since CUDA 8 (for cubins: 11.1).
+// Finds NVRTC and calls it. Its header belongs to the CUDA toolkit, which a build must not need. Therefore, the dozen
+// functions that are used are declared here. Their C interface has not changed since CUDA 8 (the functions for cubins:
+// since CUDA 11.1).
 #include "cuda/runtime/nvrtc.h"
 
 #include <dlfcn.h>
@@ -37,7 +38,7 @@ struct Nvrtc {
 struct Found {
   Nvrtc table{};
   NvrtcInfo info;
-  std::string why;  // if not empty, no usable NVRTC was found
+  std::string why;  // the reason why NVRTC is not usable, or "" if it is
 };
 
 std::vector<std::string>& search_path() {
@@ -52,7 +53,7 @@ std::string environment(const char* name) {
 
 bool is_nvrtc(const std::string& file) {
   return file.starts_with("libnvrtc") && file.find(".so") != file.npos && file.find("builtins") == file.npos &&
-         file.find(".alt.") == file.npos;  // .alt.: an older compiler that wheels contain for old machines
+         file.find(".alt.") == file.npos;  // .alt.: an older compiler, which PyPI packages include for old machines
 }
 
 std::vector<std::string> loaded_already() {
@@ -67,7 +68,7 @@ std::vector<std::string> loaded_already() {
   return paths;
 }
 
-// The libraries to try, in order. The system's loader resolves a bare name.
+// The paths of the libraries to try, in this order. A name without a folder is resolved by the system's loader.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = loaded_already();
   auto add = [&](const fs::path& folder, const char* name) {
@@ -93,7 +94,8 @@ std::vector<std::string> candidates() {
   return paths;
 }
 
-// While NVRTC compiles, it opens its builtins library by bare name, and no loader path contains a wheel's folder.
+// Loads NVRTC's builtins library. NVRTC opens it by its name without a folder, and the loader does not search the
+// folder of a PyPI package.
 void open_builtins_beside(const fs::path& library) {
   if (!library.has_parent_path()) return;
   std::error_code ignored;
@@ -104,10 +106,10 @@ void open_builtins_beside(const fs::path& library) {
   }
 }
 
-// Returns "" and fills `found`, or returns why this library is not usable.
+// Loads a library and sets `found`. Returns "", or the reason why the library is not usable.
 std::string try_library(const std::string& path, Found& found) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return dlerror();  // the message begins with the path
+  if (!library) return dlerror();  // the text of this error begins with the path
   Nvrtc& n = found.table;
   bool complete = true;
   auto find = [&](auto& function, const char* name) {
@@ -163,7 +165,7 @@ const Found& found() {
   return *result;
 }
 
-// The first lines of a compiler's log: these are the errors that cause the others.
+// The first 40 lines of a compiler's log. The first errors often cause the others.
 std::string head(const std::string& log) {
   constexpr size_t kLines = 40;
   size_t end = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SHA-256 (FIPS 180-4) for the keys of the kernel cache: with a weaker hash, a collision would silently run a wrong
-// kernel.
+// SHA-256 (FIPS 180-4), for the keys of the kernel cache. With a weaker hash, a collision could make a call run a wrong
+// kernel without an error.
 #pragma once
 #include <string>
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tensor maps: the description of a tensor in global memory for the TMA unit of sm_90 and later. why_not() checks every
-// rule and needs no GPU; encode() encodes every map that passes. Encoding costs the host about 0.13 us, so a plan may
-// encode per run.
+// Tensor maps: descriptions of tensors in global memory for TMA (sm_90 and later). why_not() checks all rules, and
+// needs no GPU. encode() succeeds for each map that passes. Encoding takes about 0.13 us on the host, so a plan may
+// encode in each run.
 #pragma once
 #include <cstdint>
 #include <string>
@@ -11,41 +11,43 @@
 
 namespace minidnn::cuda {
 
-// Common to both kinds of map. Dimensions are ordered from the innermost, contiguous one outwards.
+// The fields of both kinds of map. Dimension 0 is the innermost one and is contiguous.
 struct MapTensor {
   const void* address = nullptr;
   DType dtype{};
-  // float32 is rounded to TF32 when it is loaded. Without it wgmma truncates, which doubles the error.
+  // Whether TMA rounds float32 to TF32 when it loads. If it does not, wgmma truncates to TF32, which doubles the error.
   bool tf32 = false;
-  int rank = 0;           // 1..5 tiled, 3..5 im2col
-  uint64_t dims[5]{};     // elements
-  uint64_t strides[4]{};  // bytes; strides[i] belongs to dims[i + 1]
-  // Step between the elements that are loaded, 1..8; a convolution's stride goes here.
+  int rank = 0;           // 1 to 5 for TiledMap, 3 to 5 for Im2colMap
+  uint64_t dims[5]{};     // the size of each dimension, in elements
+  uint64_t strides[4]{};  // strides in bytes; strides[i] is the stride of dims[i + 1]
+  // The distance between the elements that are loaded, 1 to 8 in each dimension. For a convolution, this is its stride.
   uint32_t element_strides[5]{1, 1, 1, 1, 1};
-  int swizzle_bytes = 0;         // of shared memory: 0, 32, 64 or 128
-  int l2_promotion_bytes = 128;  // 0, 64, 128 or 256
-  bool nan_fill = false;         // out-of-bounds elements read as NaN, not zero
+  int swizzle_bytes = 0;         // the swizzle in shared memory: 0, 32, 64 or 128
+  int l2_promotion_bytes = 128;  // the granularity of L2 fetches: 0, 64, 128 or 256
+  bool nan_fill = false;         // true: elements outside the tensor are loaded as NaN; false: as zero
 };
 
-// A box of `box` elements around a coordinate.
+// TMA loads a box of box[0] x box[1] x ... elements, which begins at given coordinates.
 struct TiledMap : MapTensor {
   uint32_t box[5]{};
 };
 
-// The pixels that one filter tap reads: `pixels` pixels with `channels` channels each. dims are C, W[, H[, D]], N. The
-// corners bound the tap's positions in each spatial dimension, W first: lower = -pad_lo from the near edge, upper =
-// pad_hi - (taps - 1) * dilation from the far edge.
+// TMA loads the pixels that one tap of a filter reads: `pixels` pixels with `channels` channels each. `dims` are C, W,
+// [H, [D,]] N. `lower` and `upper` bound the tap's positions in each spatial dimension, W first. lower = -pad_lo is
+// relative to the first pixel; upper = pad_hi - (taps - 1) * dilation is relative to the last pixel.
 struct Im2colMap : MapTensor {
   int lower[3]{}, upper[3]{};
   uint32_t channels = 0;
   uint32_t pixels = 0;
 };
 
-std::string why_not(const TiledMap&);  // "", or the rule that is violated, with the values
+// Return "" if the map can be encoded, otherwise the rule that is violated, with the values.
+std::string why_not(const TiledMap&);
 std::string why_not(const Im2colMap&);
 
-// Throws NotSupported with why_not(). The map contains the raw address. The context of `device` is made current for
-// the calling thread, because threads created by others may have no context.
+// Returns the encoded map, which contains the raw address. Throws NotSupported with the text of why_not(). Makes the
+// context of `device` current for the calling thread, because a thread that another library created may have no
+// context.
 CUtensorMap encode(const TiledMap&, int device);
 CUtensorMap encode(const Im2colMap&, int device);
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax over any axis and strides: a block or a thread per row.
-// Grid: blocks that loop over rows. Block: whole warps, up to 1024 threads, or 256 threads with a row each. Shared
-// memory: 33 doubles. Bytes: each input is read three times (forward) or twice (backward), from the cache after the
-// first time if a block's rows fit it. Numerics: those of softmax_math.h, in the accumulator's type.
+// Softmax over any axis and strides: one block or one thread computes each row.
+// - Grid: blocks that loop over rows. Block: whole warps (1024 threads at most) per row, or 256 threads with one row
+//   each.
+// - Shared memory: 33 doubles.
+// - Bytes: each input is read three times (forward) or twice (backward). Reads after the first one are from the cache
+//   if the rows of a block fit it.
+// - Numerics: the formulas of softmax_math.h, in the accumulator's type.
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-// Blocks have any number of whole warps.
+// One block computes each row. Blocks may have any number of whole warps.
 template <class T, SoftmaxDirection kDirection, bool kLog>
 __global__ void __launch_bounds__(1024) softmax_block_per_row(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   BlockReduce team;

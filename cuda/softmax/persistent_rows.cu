@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of contiguous rows, forward and backward. Registers hold a row from its only read to its only write.
-// Grid, block, cluster: rows::shape_of() (cuda/rows/rows_params.h) chooses them; 1 to 1024 threads, or a cluster, share
-// a row.
-// Shared memory: static, less than 4 KB.
-// Bytes: x (or y and dy) is read once, the result is written once. If a row exceeds the registers of a cluster, it is
-// read twice, by two launches. The first launch computes the maximum and sum of each chunk of the row, the second the
-// results. Numerics: float32 sums by trees. exponentials_math.h describes the exponentials of 16-bit rows.
+// Softmax of contiguous rows, forward and backward. A row stays in registers from its only read to its only write.
+// - Grid, block, cluster: rows::shape_of() chooses them (cuda/rows/rows_params.h). A row is shared by 1 to 1024
+//   threads, or by a cluster.
+// - Shared memory: static, less than 4 KB.
+// - Bytes: x (backward: y and dy) is read once, the result is written once. If a row exceeds the registers of a
+//   cluster, it is read twice, by two launches. The first launch computes the maximum and the sum of each chunk of the
+//   row. The second launch computes the results.
+// - Numerics: float32 sums, added up by trees. exponentials_math.h describes the exponentials of 16-bit rows.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/softmax_params.h"
 
@@ -14,7 +15,8 @@ namespace {
 
 using rows::RowVectors;
 
-// Scales the elements of a vector and applies the mask: adds it, or (keep) sets the masked elements to -inf.
+// Scales the elements of a vector and applies the mask. SoftmaxMask::add adds the mask; SoftmaxMask::keep sets elements
+// to -inf where the mask is false.
 template <class T, SoftmaxMask kMasked>
 __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void* mask, int64_t at) {
   constexpr int kWidth = kVecWidth<T>;
@@ -41,15 +43,16 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
   }
 }
 
-// Stage `reduce`: stores a chunk's maximum and sum for the second launch, and returns true: the kernel ends there.
+// In stage `reduce`, stores the maximum and the sum of a chunk for the second launch, and returns true; the kernel then
+// ends. In other stages, returns false.
 __device__ __forceinline__ bool store_partial(const SoftmaxRows& p, const rows::RowReduce& team, rows::Exponentials all,
                                               rows::Exponentials* partials) {
   if (p.stage != SoftmaxRows::reduce) return false;
   if (team.rank == 0 && team.row < p.shape.rows) partials[team.chunk] = all;
   return true;
 }
-// The maximum and sum that a thread contributes to those of the row: its own, or in stage `finish` those of every
-// team.threads-th chunk.
+// The maximum and the sum that a thread contributes to those of the row. In stage `finish`, these join the stored
+// results of every team.threads-th chunk. In other stages, they are the thread's own (`own`).
 template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
                                                                               const rows::RowReduce& team,
                                                                               rows::Exponentials own,
@@ -62,8 +65,8 @@ template <class T> __device__ __forceinline__ rows::Exponentials load_partial(co
   return all;
 }
 
-// Forward, 16-bit numbers without a mask. A thread keeps the numbers packed. It does not keep their exponentials but
-// computes them again, by four instructions.
+// Forward for 16-bit numbers without a mask. A thread keeps the numbers packed in registers. It does not keep their
+// exponentials, but computes them twice, which takes four instructions.
 template <class T, int kVectors>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* partials,
                                                const rows::RowReduce& team, const RowVectors<T>& line, int32_t begin,
@@ -111,7 +114,7 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
   const float of_half = scale.of_half();
   const rows::Exponentials all = team.join<T>(load_partial<T>(p, team, {largest, sum}, partials, of_half), 0, of_half);
   if (store_partial(p, team, all, partials)) return;
-  // A row of nothing but -inf becomes NaN: -inf - -inf.
+  // If all numbers of a row are -inf, the results are NaN: -inf - -inf.
   const float log_of_sum = p.log ? maths::log(all.sum) : ::log2f(all.sum);
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -132,8 +135,8 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 
 }  // namespace
 
-// Forward. Each thread computes exponentials relative to its own maximum; the threads of a row synchronise once, to
-// join their maxima and sums. partials: the maximum and sum of each chunk of each row.
+// The forward kernel. Each thread computes exponentials relative to its own maximum. The threads of a row synchronise
+// once, to join their maxima and sums. `partials` holds the maximum and the sum of each chunk of each row.
 template <class T, SoftmaxMask kMasked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* partials) {
@@ -185,7 +188,7 @@ __global__ void __launch_bounds__(1024)
   const rows::Exponentials all = team.join<T>(load_partial<T>(p, team, {largest, sum}, partials));
   if (store_partial(p, team, all, partials)) return;
 
-  // A row of nothing but -inf becomes NaN: 0 / 0, or -inf + inf.
+  // If all numbers of a row are -inf, the results are NaN: 0 / 0, or -inf + inf for log-softmax.
   const rows::Exponentials share{largest, rcp_approx(all.sum)};
   const float factor = p.log ? 1 : share.moved<T>(all.largest, 1);
   const float term = p.log ? (shift - all.largest) - maths::log(all.sum) : 0;
@@ -199,7 +202,7 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// dx. partials: a sum for each chunk of each row.
+// The backward kernel, which computes dx. `partials` holds a sum for each chunk of each row.
 template <class T, bool kLog>
 __global__ void __launch_bounds__(1024)
     softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* partials) {

@@ -7,16 +7,17 @@
 
 namespace minidnn {
 
-// The 16-byte vectors of a tensor that a thread holds: 32 registers of x, or of y and dy. 16-bit numbers are kept
-// packed, except where a mask is applied to them.
+// The 16-byte vectors of each tensor that a thread holds. They take 32 registers, for x (forward) or for y and dy
+// (backward). 16-bit numbers stay packed unless a mask is applied to them.
 MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask) {
   return mask == SoftmaxMask::none || (item == 4 && mask == SoftmaxMask::keep) ? 8 : 4;
 }
-// 16-bit types: up to this number of vectors in a row, a thread holds half as many, so more threads wait for loads.
+// If a row of a 16-bit type has at most this number of vectors, each thread holds fewer vectors (4 instead of 8 in
+// forward). More threads then have loads in flight.
 constexpr int64_t kSoftmaxShortRow = 256;
 constexpr int kSoftmaxBackwardVectors = 4;
 
-// The offset of a row's mask. The row number is split into one index per dimension, the innermost first.
+// Computes the offset of a row's mask. The row number is split into one index per dimension, the innermost one first.
 struct MaskRows {
   int64_t stride[kMaxRank]{};
   FastDivmod size[kMaxRank]{};
@@ -31,22 +32,23 @@ struct MaskRows {
 };
 
 struct SoftmaxRows {
-  // one_launch: whole rows stay in registers. reduce: first launch over chunks of rows, which stores the partial result
-  // of each chunk. finish: second launch over the chunks, which combines the partial results of a row.
+  // one_launch: one launch processes whole rows in registers. Rows that are too long are divided into chunks, and take
+  // two launches. `reduce`, the first launch, stores a partial result of each chunk. `finish`, the second launch, joins
+  // the partial results of each row and computes the elements.
   enum Stage : int32_t { one_launch, reduce, finish } stage = one_launch;
   int32_t log = 0;
   rows::Shape shape;
   MaskRows mask;
 };
 
-// Tensors are [outer, cols, inner]. A column here is `width` adjacent ones; a block has `lanes` of these, a power of
-// two.
+// Tensors have the shape [outer, cols, inner]; softmax is along `cols`. A column in the names of fields stands for
+// `width` adjacent columns, which form a vector. A block processes `lanes` of these vectors; `lanes` is a power of two.
 struct SoftmaxColumns {
-  int64_t inner = 0;  // elements
+  int64_t inner = 0;  // elements after the axis
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;
   FastDivmod columns_of_outer;
 };
-// Vectors of `width` elements that a thread holds.
+// The number of vectors (of `width` elements each) that a thread holds.
 template <int width> constexpr int kSoftmaxColumnsForward = width == 8 ? 4 : width == 4 ? 8 : 16;
 template <int width> constexpr int kSoftmaxColumnsBackward = width == 1 ? 16 : 4;
 

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along an axis that is not the innermost dimension in memory. A block holds neighbouring columns in registers;
-// a thread has some elements of `width` columns.
-// Grid: a block for each `lanes` vectors of columns. Block: 256 or 1024 threads. Shared memory: softmax_columns_smem().
-// Bytes: x, or y and dy, are read once, the result is written once. Numerics: float32 sums by trees.
+// Softmax along an axis that is not the innermost dimension in memory. A block holds neighbouring columns in registers.
+// Each thread holds some elements of `width` adjacent columns.
+// - Grid: one block per `lanes` vectors of columns. Block: 256 or 1024 threads.
+// - Shared memory: softmax_columns_smem().
+// - Bytes: x (backward: y and dy) is read once, the result is written once.
+// - Numerics: float32 sums, added up by trees.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/softmax_params.h"
 
@@ -20,10 +22,10 @@ template <class T> struct Vectors<T, 1> {
   __device__ static void store(T* to, const float* f) { *to = T(f[0]); }
 };
 
-// The division of a block's threads: rows of `lanes` lanes. A lane has `width` columns; the rows of lanes divide the
-// elements of a column among themselves.
+// How a block's threads are divided: they form rows of `lanes` lanes. Each lane has `width` adjacent columns. The
+// elements of a column are divided among the threads with the same lane.
 template <int kWidth> struct Columns {
-  int32_t lane, first, step;  // the thread has elements first, first + step ... of its columns
+  int32_t lane, first, step;  // the thread has elements first, first + step, ... of its columns
   int32_t lanes;
   bool live;
   int64_t base;
@@ -38,8 +40,8 @@ template <int kWidth> struct Columns {
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * kWidth;
   }
 
-  // Reduces v[e] over all threads of a column. shared: a partial result per column and warp (or row of lanes, if that
-  // is longer), then the results.
+  // Reduces v[e] over all threads with the same columns; all of them get the result. `shared` first holds a partial
+  // result per column and warp (per row of lanes if `lanes` exceeds 32), then the results.
   template <class Op> __device__ void reduce(float (&v)[kWidth], float* shared) const {
     warp_reduce_strided<Op>(v, lanes);
     const int32_t numbers = lanes * kWidth, groups = int32_t(blockDim.x) / max_of(lanes, 32);

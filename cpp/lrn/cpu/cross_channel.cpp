@@ -11,7 +11,7 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
+constexpr int64_t kGrain = 8192;  // the least number of elements for which one more thread is woken
 
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }

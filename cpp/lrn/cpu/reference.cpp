@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.lrn.reference: the shared maths, one element at a time. Backward computes g of all elements first.
+// cpu.lrn.reference: computes one element at a time with the functions of lrn_math.h. Backward first computes the
+// weight g (see lrn_math.h) of every element.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/lrn.h"
@@ -8,7 +9,7 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 512;  // elements that justify waking one more thread
+constexpr int64_t kGrain = 512;  // the least number of elements for which one more thread is woken
 
 }  // namespace
 

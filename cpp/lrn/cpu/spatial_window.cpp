@@ -11,15 +11,15 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements that justify waking one more thread
+constexpr int64_t kGrain = 8192;  // the least number of elements for which one more thread is woken
 
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }
 
 }  // namespace
 
-// Backward has two passes over all elements: the first computes g and dy s^-beta, the second adds up g of the
-// neighbours.
+// Backward has two passes over all elements. The first computes dy s^-beta and the weight g (see lrn_math.h) of each
+// element. The second adds up the weights of each element's neighbours.
 struct SpatialWindow final : Engine<LrnProblem> {
   std::string name() const override { return "cpu.lrn.spatial_window"; }
   std::string why_not(const LrnProblem& p, const Device&) const override { return why_not_spatial_window(p); }
@@ -37,8 +37,8 @@ struct SpatialWindow final : Engine<LrnProblem> {
     const int64_t most = cpu::work_size(kSpatialChunk), chunks = ceil_div(row, most),
                   item = int64_t(itemsize(p.x.dtype));
     const double elements = window_elements(p);
-    // Calls body(chunk, row) for all chunks of all rows: `row` is the offset of the row's first element, and windows
-    // reach `behind` and `ahead` positions in each dimension.
+    // Calls body(chunk, row) for each chunk of each row. `row` is the offset of the row's first element. Windows extend
+    // from `behind` positions before an element to `ahead` positions after it, in each dimension.
     auto each = [=](const LrnArgs& a, int64_t behind, int64_t ahead, auto body) {
       cpu::parallel_for(rows * chunks, cpu::work_size(kGrain) / std::min(row, most) + 1,
                         [&](int64_t begin, int64_t end) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vectorised loops: vectors along rows, with a loop over the positions of the windows.
+// The vectorised loops of cpu.lrn.spatial_window: a vector holds neighbouring elements of a row, and a loop visits the
+// positions of the window.
 #include "cpp/lrn/cpu/spatial_window_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 
@@ -8,7 +9,7 @@ namespace {
 
 static_assert(kSpatialChunk <= kLineChunk);
 
-// Some lanes of a vector: the first `count`, or all but the first `skip`.
+// Selects lanes of a vector: the first `count` lanes, or all but the first `skip` lanes if `skip` is not 0.
 struct Lanes {
   int64_t count, skip;
   MINIDNN_HD Floats of(Floats v) const {
@@ -17,9 +18,10 @@ struct Lanes {
     return v;
   }
 };
-// Calls tap(i, from, lanes) for each position of the windows and each vector of the chunk. `i` counts from the chunk's
-// begin; `from` is the offset of the vector's neighbours in that position. Neighbours outside the row are skipped. The
-// last vector begins early, and skips lanes that were processed before.
+// Calls tap(i, from, lanes) for each position of the window and each vector of the chunk. `i` is the index of the
+// vector's first element in the chunk. `from` is the offset of the neighbours of the vector's elements at that position
+// of the window. Neighbours outside the row are skipped. The last vector overlaps the vector before it: `lanes`
+// excludes the elements that were processed already.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -34,7 +36,7 @@ template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& 
     }
 }
 MINIDNN_HD void add(float* to, Lanes lanes, Floats v) { store(to, load(to) + lanes.of(v)); }
-// Scratch for a chunk, and for the lanes of the last vector beyond its end.
+// A buffer for the elements of a chunk, with room for a whole vector at its end.
 struct ChunkBuffer {
   float at[kSpatialChunk + kFloats];
   MINIDNN_HD float* operator+(int64_t i) { return at + i; }
@@ -47,16 +49,17 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Whether positions are contiguous and windows fit a Line. Then a row of the windows is copied to a Line with zeros
-// around it, and each output vector loops over its taps there. With each_tap(), vectors of one tap begin at other
-// elements than those of the next, so loads of sums would wait for stores that only partly overlap.
+// Whether adjacent positions are contiguous and the window fits the margins of a Line. If so, each row of the window is
+// copied to a Line, with zeros around it, and each output vector loops over its neighbours in the Line. each_tap()
+// would be slower: the vectors of two successive taps begin at different elements, so a load of sums would wait for the
+// two stores that it overlaps in part.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }
 template <class T> MINIDNN_HD void read_row(const SpatialChunk& p, const T* from, int64_t down, Line& to) {
   read_line(p.row, from + down * p.row, p.begin, -p.behind, p.end - p.begin + p.ahead, to);
 }
-// Sets the lanes outside the row to zero. The vector begins at index `at` of the chunk.
+// Sets the lanes of v that are outside the row to zero. Lane 0 is element `at` of the chunk.
 MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const int64_t low = -(p.begin + at), high = low + p.row;
   if (low <= 0 && high >= kFloats) return v;
@@ -65,8 +68,8 @@ MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const auto mask = (lane >= int32_t(max_of(low, int64_t(0)))) & (lane < int32_t(min_of(high, int64_t(kFloats))));
   return (Floats)(Vector<int32_t>(v) & mask);
 }
-// Computes the sums of squares of the windows around their means. With `deviations`, also computes the sums of the
-// differences from the means.
+// For each element of the chunk, computes the sum of (x - mean)^2 over its window. If `deviations` is not null, also
+// computes the sum of (x - mean).
 template <class T>
 MINIDNN_HD void squares_around(const SpatialChunk& p, const T* x, ChunkBuffer& mean, ChunkBuffer& squares,
                                ChunkBuffer* deviations) {

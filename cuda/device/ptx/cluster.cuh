@@ -11,7 +11,7 @@ __device__ __forceinline__ uint32_t cluster_ctarank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// The barrier of a cluster takes a warp as a whole, so its threads converge first.
+// The instruction requires all threads of the warp to execute it together, so __syncwarp() makes them converge first.
 __device__ __forceinline__ void cluster_wait() {
   __syncwarp();
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -20,7 +20,8 @@ __device__ __forceinline__ void cluster_sync() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Orders no memory accesses. A release would wait for all earlier stores, those to global memory too.
+// Arrives at the barrier without ordering memory accesses. An arrival with release semantics would wait for all earlier
+// stores of the thread, including stores to global memory.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -29,20 +30,21 @@ __device__ __forceinline__ void cluster_sync_relaxed() {
   cluster_arrive_relaxed();
   cluster_wait();
 }
-// `address` is that of a variable in this block's shared memory. Returns the address of the same variable in the
-// shared memory of `block`.
+// Takes the address of a variable in this block's shared memory. Returns the address of the same variable in the shared
+// memory of block `block` of the cluster.
 __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t block) {
   uint32_t there;
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
   return there;
 }
-// Stores four floats at an address of mapa(). Only a barrier of the cluster makes them visible.
+// Stores four floats at an address that mapa() has returned. The other block sees them only after a barrier of the
+// cluster.
 __device__ __forceinline__ void st_cluster(uint32_t address, float a, float b, float c, float d) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
-// Stores four floats and completes 16 bytes of the mbarrier in the same block. mbarrier_wait_parity() makes them
-// visible, and does not wait for other stores as a release does.
+// Stores four floats in another block, and completes 16 bytes at an mbarrier of that block. That block sees the floats
+// after mbarrier_wait_parity(), which does not wait for other stores, unlike a release.
 __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, float a, float b, float c,
                                                  float d) {
   asm volatile(
@@ -50,7 +52,8 @@ __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barr
       "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d)
       : "memory");
 }
-// Loads one float, or four from 16 aligned bytes, from `address` in another block's shared memory.
+// Loads kCount floats (1 or 4) from the shared memory of another block. `address` is that of the variable in this
+// block; for four floats it is a multiple of 16.
 template <int kCount> __device__ __forceinline__ void ld_cluster(float* v, uint32_t address, uint32_t block) {
   address = mapa(address, block);
   if constexpr (kCount == 4)

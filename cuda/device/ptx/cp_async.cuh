@@ -6,9 +6,9 @@
 
 namespace minidnn {
 
-// Copies kBytes (4, 8 or 16). Both addresses are multiples of kBytes. If `exists` is 0, `from` is not read and zeros
-// are written. If `wanted` is 0, nothing is written. kPrefetch128: the L2 fetches the whole line of 128 bytes, for
-// later reads.
+// Copies kBytes bytes (4, 8 or 16). Both addresses are multiples of kBytes. If `exists` is 0, zeros are written and
+// `from` is not read. If `wanted` is 0, nothing is written. kPrefetch128 makes the L2 fetch the whole 128-byte line,
+// for later reads.
 template <int kBytes, bool kPrefetch128 = false>
 __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
   if constexpr (kBytes == 16 && kPrefetch128)
@@ -30,7 +30,7 @@ __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t
         "l"(from), "r"(exists), "r"(wanted), "n"(kBytes)
         : "memory");
 }
-// Copies the first `source_bytes` of kBytes and writes zeros for the rest.
+// Copies `source_bytes` bytes, and writes zeros for the rest of kBytes bytes.
 template <int kBytes> __device__ __forceinline__ void cp_async_zfill(uint32_t to, const void* from,
                                                                      uint32_t source_bytes) {
   if constexpr (kBytes == 16)
@@ -40,7 +40,7 @@ template <int kBytes> __device__ __forceinline__ void cp_async_zfill(uint32_t to
                  : "memory");
 }
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most kPending of this thread's latest groups are not complete.
+// Waits until at most the kPending latest groups of this thread's copies are incomplete.
 template <int kPending> __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }

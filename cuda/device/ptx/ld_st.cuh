@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads and stores that the compiler does not generate from assignments.
+// Loads and stores that the compiler does not generate from ordinary C++ code.
 #pragma once
 #include "cuda/device/cache.cuh"
 
 namespace minidnn {
 
-// Loads with an L2 eviction priority.
+// Loads of 16 and 8 bytes from global memory, with an L2 eviction policy.
 __device__ __forceinline__ uint4 ld_global_cache_hint(CachePolicy policy, const uint4* from) {
   uint4 v;
   asm("ld.global.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;"
@@ -19,14 +19,16 @@ __device__ __forceinline__ uint2 ld_global_cache_hint(CachePolicy policy, const 
   return v;
 }
 
-// Stores of 16 and 8 bytes. For an assignment, above all a conditional one, the compiler emits a store for each word.
+// Stores of 16 and 8 bytes to global memory, in one instruction. For an assignment, the compiler may emit one store per
+// 32-bit word, especially if the assignment is conditional.
 __device__ __forceinline__ void st_global_v4(void* to, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ void st_global_v2(void* to, uint2 v) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
 }
-// Predicated stores. For an `if`, the compiler emits a branch and computes the address behind it.
+// Predicated stores. For an `if` around an assignment, the compiler emits a branch, and computes the address only after
+// it.
 __device__ __forceinline__ void st_global_if(bool condition, void* to, uint32_t v) {
   asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b32 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
                "r"(v)
@@ -38,7 +40,7 @@ __device__ __forceinline__ void st_global_if(bool condition, void* to, uint16_t 
                : "memory");
 }
 
-// Accesses by 32-bit addresses of shared memory. For a pointer, the compiler computes the address again for each
+// Accesses to shared memory by 32-bit addresses. With a pointer, the compiler computes the address again at each
 // access.
 __device__ __forceinline__ uint32_t ld_shared_b32(uint32_t address) {
   uint32_t v;
@@ -61,7 +63,7 @@ __device__ __forceinline__ uint4 ld_shared_v4_b32(uint32_t address) {
                : "memory");
   return v;
 }
-// Not ordered with other accesses to shared memory, such as wgmma's.
+// The compiler may move these loads across other accesses to shared memory, including those of wgmma.
 __device__ __forceinline__ void ld_shared_unordered(uint32_t address, uint32_t& a, uint32_t& b) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// mbarrier (sm_90): barriers in shared memory. A phase completes when all arrivals and all expected bytes have arrived.
-// Addresses are 32-bit addresses of shared memory (cvta_to_shared()).
+// mbarrier (sm_90): barriers in shared memory. A phase of a barrier completes when all arrivals and all expected bytes
+// have arrived. The functions take 32-bit addresses of shared memory (see cvta_to_shared()).
 #pragma once
 #include "cuda/device/ptx/cvta.cuh"
 
@@ -16,7 +16,7 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at the barrier that has the same address in another block of the cluster.
+// Arrives at a barrier of another block of the cluster. `barrier` is the address of the same barrier in this block.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t block) {
   asm volatile(
       "{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %0, %1;\n\t"
@@ -24,11 +24,11 @@ __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32
       "r"(block)
       : "memory");
 }
-// Arrives, and adds `bytes` to those that the phase expects from TMA or st_async_cluster().
+// Arrives at the barrier, and adds `bytes` to the bytes that the current phase expects from TMA or st_async_cluster().
 __device__ __forceinline__ void mbarrier_arrive_expect_tx(uint32_t barrier, uint32_t bytes) {
   asm volatile("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
-// Waits until the phase of that parity is complete. On a new barrier, a wait for parity 1 returns immediately.
+// Waits until the phase with the given parity is complete. On a new barrier, a wait for parity 1 returns immediately.
 __device__ __forceinline__ void mbarrier_wait_parity(uint32_t barrier, uint32_t parity) {
   asm volatile(
       "{\n\t.reg .pred done;\n\tWAIT:\n\t"

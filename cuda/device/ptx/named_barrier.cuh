@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named barriers 1 to 15 of a block. `threads` counts the threads of all warps that arrive or synchronise. Both
-// instructions take a warp as a whole, so its threads converge first.
+// Named barriers 1 to 15 of a block. `threads` is the number of threads of all warps that arrive or synchronise. The
+// instructions require all threads of a warp to execute them together, so __syncwarp() makes the threads converge
+// first.
 #pragma once
 #include "cpp/core/hd.h"
 

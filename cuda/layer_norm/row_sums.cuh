@@ -70,7 +70,7 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 
 // JoinSums and JoinMoments join the partial results of a row's warps, then those of its blocks. Each lane passes one
 // partial result; all lanes obtain the same bits.
-struct JoinSums {  // x and y are two independent sums
+struct JoinSums {  // adds up two independent sums, x and y
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }

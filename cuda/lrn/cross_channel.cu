@@ -32,7 +32,8 @@ template <class T, bool kWhole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // With a halo (backward), the first and the last thread of a block only compute g for their neighbours in the block.
+  // In backward (halo of 1), the first and the last thread of a block only compute g, for their neighbours in the
+  // block.
   __device__ __forceinline__ explicit Rows(const CrossChannelParams& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Window sums of local response and local contrast norm. Threads loop down the rows of an image, one row per step.
+// Window sums of local response and local contrast norm. Threads loop down the rows of an image (a plane or a sample),
+// one row per step.
 // - Load: cp.async copies each row once, kRowsAhead steps before it is used, to a line (row buffer) of shared memory.
 // - Sum: for each element of its vector, a thread sums the elements of the row that are in the element's window. It
 //   adds this term to the sums of all windows that contain the row. These sums are in registers. Each window is summed
@@ -38,7 +39,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     uint32_t own_offset;  // byte offset from smem.own at which this step stores the first term of dx
   };
   // The results of a step for row t - ahead. total: the sum of squares, later the sum of gradients; total_away: 2 sum
-  // (x_j - m); mine: x; of_g: g, multiplied by the slope if kCentered; result: y in forward, dy s^-beta in backward.
+  // (x_j - m); mine: x; of_g: g, multiplied by the slope if means are subtracted (kCentered); result: y in forward, dy
+  // s^-beta in backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -111,8 +113,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
     }
   }
-  // With kCentered: for each element, adds up the differences d to its neighbours in the row. once: 2 sum d; twice: sum
-  // d^2.
+  // If means are subtracted (kCentered): for each element, adds up the differences d to its neighbours in the row.
+  // once: 2 sum d; twice: sum d^2.
   __device__ __forceinline__ void sum_differences(Taps& taps, const float (&mine)[kVec], float (&once)[kVec],
                                                   float (&twice)[kVec]) const {
 #pragma unroll
@@ -133,7 +135,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
 #pragma unroll
     for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
   }
-  // With kCentered: adds a row of x to the sums of all windows that contain the row. once: 2 sum d_j; twice: sum d_j^2.
+  // If means are subtracted (kCentered): adds a row of x to the sums of all windows that contain the row. once: 2 sum
+  // d_j; twice: sum d_j^2.
   __device__ __forceinline__ void add_centered(const float (&mine)[kVec], const float (&once)[kVec],
                                                const float (&twice)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -170,7 +173,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // With kCentered: over the window of each element, sums a row of g, and g times the differences of the means.
+  // If means are subtracted (kCentered): sums a row of g over the window of each element. It also sums g times the
+  // differences of the means.
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -187,7 +191,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // With kCentered: adds a row of g to the sums of dx.
+  // If means are subtracted (kCentered): adds a row of g to the sums of dx.
   __device__ __forceinline__ void add_gradients(bool inner, const float (&center)[kVec], const float (&sum)[kVec],
                                                 const float (&rest)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -208,7 +212,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Without kCentered: computes dx from its first term and its complete sum.
+  // If no means are subtracted: computes dx from its first term and its complete sum.
   static __device__ __forceinline__ void finish_gradients(const LrnFactors& f, const float (&first)[kVec],
                                                           const float (&x)[kVec], float (&total)[kVec]) {
 #pragma unroll

@@ -21,8 +21,8 @@ constexpr int kWindowThreads = 128;  // usual number of threads in a block
 MINIDNN_HD constexpr bool is_register_heavy(bool centered, bool backward, int64_t size) {
   return centered && backward && !size;
 }
-// The number of threads in a block. It is twice as large for NHWC: in a smaller block, a larger part of the threads
-// computes halo, which other blocks compute, too.
+// The number of threads in a block. It is twice as large for most NHWC kernels: in a smaller block, a larger part of
+// the threads computes halo, which other blocks compute, too.
 MINIDNN_HD constexpr int window_threads(Axis axis, bool heavy) {
   return axis == Axis::strided && !heavy ? 2 * kWindowThreads : kWindowThreads;
 }

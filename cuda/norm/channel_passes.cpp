@@ -46,7 +46,8 @@ void divide_channels(ChannelTiling& c, int64_t vector, const Device& d) {
   // idle time at the end is small. Columns (NHWC) have 8 blocks per SM: each block has more work at its beginning and
   // end, and writes the sums of all its channels.
   const int64_t blocks = max_of((c.plane > 1 ? 16 : 8) * d.sm_count / c.samples, int64_t(1));
-  int64_t tiles = c.channels, least = 4 * kChannelThreads;  // least: smallest number of items in a block
+  // least: smallest number of items (vectors or rows) in a block.
+  int64_t tiles = c.channels, least = 4 * kChannelThreads;
   if (c.plane > 1) {
     c.items = uint32_t(c.items / vector);
     c.by_plane = FastDivmod(c.plane / vector);

@@ -6,8 +6,8 @@
 // - Grid: one block per chunk. A channel has several chunks, so few channels also fill the GPU. Sums are bitwise
 //   reproducible. From sm_90 on, a launch may start while the preceding one ends.
 // - Bytes: x is read twice; in backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
-//   time. The map goes through the chunks, and through the items of a chunk, in reverse order, so it begins with data
-//   that the L2 cache still holds.
+//   time. The map goes through the chunks, and through the items (vectors or rows) of a chunk, in reverse order, so it
+//   begins with data that the L2 cache still holds.
 // - Numerics: see channel_sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/channel_sums.cuh"
@@ -16,7 +16,7 @@ namespace minidnn {
 
 constexpr int kWarps = kChannelThreads / 32;
 
-// Adds kUnroll vectors of a plane (NCHW) to `total`: item i, and the items after it at steps of kChannelThreads.
+// Adds kUnroll vectors of a plane (NCHW) to `total`: vector i, and the vectors after it at steps of kChannelThreads.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float first, Moments<float>& total) {
@@ -56,8 +56,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   uint32_t i = tile.begin + threadIdx.x;
   for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
     add_items<T, kVec, kUnroll>(tile, a, i, about, total);
-  // Small planes (NCHW) have few whole batches of kUnroll items. The remaining items are loaded in batches of 4 and 2.
-  // One by one, each load would wait for the previous one.
+  // Small planes (NCHW) have few whole batches of kUnroll vectors. The remaining vectors are loaded in batches of 4 and
+  // 2. One by one, each load would wait for the previous one.
   if constexpr (kVec == 1) {
     for (; i + 3 * kChannelThreads < tile.end; i += 4 * kChannelThreads)
       add_items<T, kVec, 4>(tile, a, i, about, total);
@@ -248,7 +248,7 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
   return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
 }
 
-// Maps kUnroll vectors: item i, and the items after it at steps of `step`.
+// Maps kUnroll vectors, that is, computes y or dx: vector i, and the vectors after it at steps of `step`.
 template <class T, int kVec, int kUnroll, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArgs& a, uint32_t i, uint32_t step,
                                             const ChannelCoefficients (&lines)[kCoefficients]) {
@@ -272,8 +272,8 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Maps the items of a thread from `first` on, in reverse order. The items behind the last whole batch come first, then
-// the whole batches from the last to the first.
+// Maps the items (vectors or rows) of a thread from `first` on, in reverse order. The items behind the last whole batch
+// come first, then the whole batches from the last to the first.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {

@@ -7,14 +7,14 @@
 
 namespace minidnn {
 
-// Upper bound of the items of a channel and of the blocks, which must fit 32-bit arithmetic.
+// Limit of the number of items (vectors or rows) in a channel, and of blocks: they must fit 32-bit arithmetic.
 constexpr int64_t kMostItems = int64_t(1) << 30;
 
 // Describes a dense batch norm as planes (NCHW) or columns (NHWC). Fills in channels, members and plane, which is 1 for
 // columns. Returns "", or the reason if the layout is neither.
 std::string dense_channels(const BatchNormProblem&, ChannelTiling&);
 int64_t vector_of(const BatchNormProblem&, const ChannelTiling&);  // number of elements in a vector
-// Divides the items of all channels among blocks.
+// Divides the items (vectors or rows) of all channels among blocks.
 void divide_channels(ChannelTiling&, int64_t vector, const Device&);
 int64_t blocks_of(const ChannelTiling&);
 size_t partial_bytes(const ChannelTiling&);

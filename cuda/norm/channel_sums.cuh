@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The arithmetic of batch norm on dense tensors, for cuda.batch_norm.two_pass, cuda.layer_norm.two_pass_groups and
-// cuda.batch_norm.persistent: the items of a block, their sums, the joins of sums, and the map, which computes y or dx.
+// cuda.batch_norm.persistent: the items (vectors or rows) of a block, their sums, the joins of sums, and the map, which
+// computes y or dx.
 //
 // Numerics: neither |mean| >> std nor a first element that is an outlier costs precision.
 // - Planes (NCHW): threads sum x - (the first element of the channel). Each batch of a thread's vectors has a mean, and

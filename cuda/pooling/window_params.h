@@ -6,7 +6,7 @@
 
 namespace minidnn::cuda::pooling {
 
-// The key of a maximum that is outside the block's part of dx.
+// The key (number) of a maximum whose dx belongs to another block.
 constexpr uint32_t kNowhere = 0xffff;
 // The limit for each size and attribute. With this limit, a sum of two of them, or a product with a small number, fits
 // 32 bits.

@@ -62,7 +62,7 @@ struct Nchw final : Engine<PoolingProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     each_compiled([&](DType t, bool is_max, StaticStep step) {
-      // If the window size is known at compile time, only maxima with indices use the ordinary forward kernel.
+      // If the window size is known at compile time, only maxima with indices use the kernel nchw_forward.
       const bool known = step.window > 0;
       if (!known || is_max) all.push_back(spec("nchw", "forward", t, is_max, step));
       if (!known || !is_max) all.push_back(spec("nchw", "backward", t, is_max, step));

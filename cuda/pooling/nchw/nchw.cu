@@ -3,8 +3,8 @@
 // Windows of static size are those whose size is known at compile time.
 // Grid: x = blocks. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
 // windows of static size.
-// Shared memory (dynamic): x, then dy or y, then the keys or the scaled dy of the windows. In max_backward: x or
-// indices, then dy, then the sums of dx.
+// Shared memory (dynamic): x, then dy or y, then the keys (numbers of the maxima) or the scaled dy (dy / divisor) of
+// the windows. In max_backward: x or indices, then dy, then the sums of dx.
 // Memory: a block reads its lines of x and dy once, and writes its lines of y or dx once. Lines that two blocks of a
 // plane need are read by both blocks.
 // Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one

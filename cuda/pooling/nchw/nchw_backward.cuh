@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of planes (NCHW) in shared memory. If the window size is known at compile time, gradients of
-// maxima are computed by strips, and gradients of averages at stride 1 by tiles. Otherwise there are two steps. First,
-// each window finds its maximum, or divides its dy by the number of its elements. Then each dx sums the contributions
-// of the windows that contain it.
+// maxima are computed by strips (some columns, line by line), and gradients of averages at stride 1 by tiles. Otherwise
+// there are two steps. First, each window finds its maximum, or divides its dy by the number of its elements. Then each
+// dx sums the contributions of the windows that contain it.
 #pragma once
 #include "cuda/pooling/nchw/nchw_forward.cuh"
 #include "cuda/pooling/register_strip.cuh"
@@ -55,8 +55,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // Max pooling: for each window, finds the dx that receives its dy. Average pooling: computes the scaled dy of each
-  // window.
+  // Max pooling: for each window, finds the dx that receives its dy. Average pooling: computes the scaled dy (dy /
+  // divisor) of each window.
   MINIDNN_HD void find() {
     if constexpr (!kIsMax) scale_dy();
     else if (s.index_bytes) keys_of_indices();
@@ -265,8 +265,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
           if (down + d < lines && column + k < s.w.size) to[d * s.w.size + k] = T(sum[d][k] * scale);
       }
     } else if constexpr (S::window > 0) {
-      // A thread computes the dx between two steps of the windows, which are all in the same windows. It also computes
-      // the dx of the steps below, which are in most of these windows, too.
+      // A thread computes tiles of dx of stride x stride elements, kSteps of them below each other. All elements of a
+      // tile are in the same windows. Neighbouring tiles share most of their windows.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = steps_down(S::window, S::stride),
                     kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;

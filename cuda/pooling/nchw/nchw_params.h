@@ -29,15 +29,15 @@ struct NchwParams {
   int32_t several_windows;
   int32_t one_window;  // 1 if a plane is one window, so that its elements need no coordinates; else 0
   // Offsets in shared memory; x (or dx) is at offset 0. dy_at: the offset of dy or y; keys_at: the offset of the keys
-  // or of the scaled dy.
+  // (numbers of the maxima) or of the scaled dy (dy / divisor).
   int32_t dy_at, keys_at;
   FastDivmod by_chunks;
   // The grids of a block. windows: its windows; searches: the groups of windows that a thread searches at a time;
-  // results: the units of y or dx that a thread computes at a time.
+  // results: the units (elements or tiles) of y or dx that a thread computes at a time.
   Grid windows, searches, results;
   FastDivmod by_x_columns;
   // The following members are for nchw_max_backward, in which windows add to dx. The lanes of a warp have neighbouring
-  // strips of windows.
+  // strips of windows. A strip is some columns of windows, processed line by line.
   int32_t strip_lines;   // lines of windows in a strip
   int32_t strip_rounds;  // number of iterations of a block's warps
   int32_t sums_at;       // offset of the sums in shared memory, after dy
@@ -59,7 +59,8 @@ constexpr int kNchwThreads = 256, kNchwBlocks = 5;
 // load while others compute.
 constexpr int kStaticThreads = 128, kStaticBlocks = 10, kTileBlocks = 6;
 
-// For averages with windows of static size: a thread computes the dx of this many window steps below each other.
+// For averages with windows of static size: the number of tiles of dx, of stride x stride elements, that a thread
+// computes below each other.
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > stride ? 2 : 1; }
 // Whether dx of averages is computed by tiles, where each dx is a sum over a window of dy.
 MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }

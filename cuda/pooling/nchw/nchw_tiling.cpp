@@ -121,9 +121,9 @@ void divide_windows(const Facts& f, NchwTiling& t) {
 
 constexpr int64_t kMostWarps = kStaticThreads / 32;
 
-// The relative cost of strips with `lines` lines of windows. The first lines of a strip also read the lines above it.
-// Lanes whose strips begin in the same bank of shared memory wait for each other. Each further lane in a bank costs
-// about a quarter of the time without conflicts.
+// The relative cost of strips with `lines` lines of windows. A strip is some columns of windows, which a lane processes
+// line by line. The first lines of a strip also read the lines above it. Lanes whose strips begin in the same bank of
+// shared memory wait for each other. Each further lane in a bank costs about a quarter of the time without conflicts.
 double strip_cost(const Facts& f, const NchwTiling& t, int64_t lines) {
   int in_bank[32] = {}, most_in_bank = 0;
   for (int64_t lane = 0; lane < 32 / t.strips.lanes * t.strips.lanes; ++lane) {
@@ -160,7 +160,7 @@ int64_t threads_for_tiles(const Facts& f, const NchwTiling& t) {
   return ceil_div(ceil_div(tiles, ceil_div<int64_t>(tiles, kStaticThreads)), int64_t(32)) * 32;
 }
 
-// The grid of units of y or dx. A thread computes one unit at a time.
+// The grid of units (elements or tiles) of y or dx. A thread computes one unit at a time.
 Grid results_of(const Facts& f, const NchwTiling& t) {
   using enum NchwTiling::Method;
   const Windows &h = f.h, &w = f.w;

@@ -14,9 +14,9 @@
 
 namespace minidnn::cuda::pooling {
 
-// Computes y and indices. For windows of static size, and with s.several_windows, each thread has one item. Otherwise a
-// block has s.teams teams of threads. The teams divide the lines of each window, and the first team combines the
-// results of all teams from shared memory.
+// Computes y and indices. For windows of static size, and with s.several_windows, each thread computes one item, which
+// is some windows of some channels. Otherwise a block has s.teams teams of threads. The teams divide the lines of each
+// window, and the first team combines the results of all teams from shared memory.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -46,7 +46,8 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
 
 // Computes dx, in one of three ways. Averages at a compile-time stride of 1: a thread computes a tile of dx, without
 // shared memory. Other problems: a block computes a tile of dx. If s.scatter is set, windows add to sums in shared
-// memory. If not, each dx reads the keys or the scaled dy of the windows that contain it.
+// memory. If not, each dx reads the keys (numbers of the maxima) or the scaled dy (dy / divisor) of the windows that
+// contain it.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -77,13 +78,13 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Computes dx of maxima by strips, for windows of static size. kIndexBytes: bytes of a given index; if it is 0, the
-// kernel finds the maxima.
+// Computes dx of maxima by strips (some columns, line by line), for windows of static size. kIndexBytes: bytes of a
+// given index; if it is 0, the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // each warp has one item
+  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // each warp computes one item, which is a strip
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of tensors with contiguous channels (NHWC). If the window size is known at compile time,
-// gradients of maxima are computed by strips, and gradients of averages at stride 1 by tiles. Otherwise a block
-// computes a tile of dx in two steps. First, it computes the maximum or the scaled dy of each window over the tile,
-// into shared memory. Then, for maxima, each window adds its dy to a dx in shared memory, in phases of windows that do
-// not overlap. For averages, each dx sums the scaled dy of the windows that contain it.
+// gradients of maxima are computed by strips (some columns, line by line), and gradients of averages at stride 1 by
+// tiles. Otherwise a block computes a tile of dx in two steps. First, it computes the maximum or the scaled dy (dy /
+// divisor) of each window over the tile, into shared memory. Then, for maxima, each window adds its dy to a dx in
+// shared memory, in phases of windows that do not overlap. For averages, each dx sums the scaled dy of the windows that
+// contain it.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
 
@@ -36,7 +37,8 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
   // The layout of shared memory. If windows add to dx: the sums of dx [lines][columns][channels], then dy and the keys
-  // [window lines][window columns][channels]. Otherwise: only the keys (maxima) or the scaled dy (averages).
+  // (numbers of the maxima) [window lines][window columns][channels]. Otherwise: only the keys (maxima) or the scaled
+  // dy (averages).
   struct Keys {
     uint16_t of[kWidth];
   };
@@ -290,7 +292,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     if constexpr (S::window == 0 && !kIsMax)
       if (s.several_windows) return gather_down();
     if constexpr (S::window > 0) {
-      // A thread computes the dx between two steps of the windows. They are all in the same windows.
+      // A thread computes a tile of dx of stride x stride elements. All elements of the tile are in the same windows.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;
       const int first_line = (h_begin + s.h.before) / kStride, first_column = (w_begin + s.w.before) / kStride;
       const int tile_lines = (h_end - 1 + s.h.before) / kStride - first_line + 1;

@@ -70,7 +70,7 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
   const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  int item;  // the item of this thread, or of all threads that share it in several teams
+  int item;  // number of the item that this thread computes, or shares with threads of other teams
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
   MINIDNN_HD T* y(int p, int q, int vector) const {

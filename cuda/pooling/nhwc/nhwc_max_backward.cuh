@@ -71,7 +71,7 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
     const uint32_t own = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(smem + ((uint32_t(slot) << 7 & kUsed) | own));
   }
-  // The data of a stage at the channel of this thread.
+  // The data of a stage (the buffer of one step) at the channel of this thread.
   template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }

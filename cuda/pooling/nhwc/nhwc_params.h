@@ -20,7 +20,7 @@ struct NhwcParams {
   // items: items of an image. An item is what a thread (in strips: a warp) computes. teams: teams of threads in a
   // block, which share each window.
   int32_t items, teams;
-  FastDivmod by_vectors, by_words, by_channels, by_columns;  // these split the number of an item
+  FastDivmod by_vectors, by_words, by_channels, by_columns;  // these split the number of an item into coordinates
   // Backward: the tile of dx that a block computes, and the windows over this tile. In strips, tile_lines is the number
   // of lines of a strip.
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
@@ -28,8 +28,9 @@ struct NhwcParams {
   int32_t scatter;
   // Windows that are this many windows apart, down or across, do not overlap.
   int32_t phases_down, phases_across;
-  int32_t dy_at, keys_at;                        // offsets in shared memory, after the sums of dx
-  FastDivmod by_vector_groups, by_tiles_across;  // these split the number of a block
+  int32_t dy_at, keys_at;  // offsets in shared memory, after the sums of dx
+  // These split the number of a block into its tile's coordinates.
+  FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
   FastDivmod by_x_columns;  // splits a given index into line and column
   FastDivmod by_tile_columns;
@@ -51,9 +52,9 @@ MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 constexpr int kStripThreads = 128;  // threads per block
-// The width of a strip of dx, in steps of the windows.
+// The width of a strip of dx, in units of the stride.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
-constexpr int kMostStripLines = 1024;  // limit for element numbers of 16 bits
+constexpr int kMostStripLines = 1024;  // largest number of lines in a strip: element numbers have 16 bits
 // The number of lines of dx whose sums are in shared memory at a time. It is a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
 // strip_blocks(): blocks per SM, as the registers allow. strip_stages(): lines of windows whose data is in flight or
@@ -66,7 +67,8 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
 }
 
 // The layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage
-// has 32 channels of each of these: lines of x (only if the kernel finds the maxima), dy, and given indices.
+// is a buffer for one step of the loop over lines of windows. It has 32 channels of each of these: lines of x (only if
+// the kernel finds the maxima), dy, and given indices.
 struct StripLayout {
   int dy_at = 0, indices_at = 0;  // byte offsets in a stage
   int stage_bytes = 0, sums_bytes = 0, smem_bytes = 0;

@@ -10,7 +10,8 @@ constexpr int64_t kFewestLines = 8;
 // Shared memory of a backward block. With this limit, 5 blocks fit an SM, and no opt-in for more shared memory is
 // needed.
 constexpr int64_t kMostSmem = 40 << 10;
-constexpr int64_t kMostSmemOfSums = 72 << 10;  // limit where windows add to dx; 3 blocks fit an SM
+// Bytes of shared memory of a block where windows add to dx; 3 blocks fit an SM.
+constexpr int64_t kMostSmemOfSums = 72 << 10;
 // Lines and columns of a tile of dx. Windows across an edge of a tile are processed by both tiles, so large windows
 // need larger tiles.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
@@ -215,7 +216,7 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // The divisor is the number of window steps in a tile.
+  // The divisor is the number of groups of `stride` columns in a tile, including a partial group.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

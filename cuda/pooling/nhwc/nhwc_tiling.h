@@ -15,7 +15,8 @@ struct NhwcTiling {
     block_tiles,  // other gradients: a block computes a tile of dx, with shared memory
   } method;
   StaticStep step;  // window and stride known at compile time; {} if they are unknown
-  // Whether they are unknown, and a thread computes several windows or elements of dx below each other.
+  // Whether the window size is unknown to the compiler, and a thread computes several windows or elements of dx below
+  // each other.
   bool several_windows;
   int64_t threads;     // threads per block
   int64_t blocks;      // blocks per image

@@ -12,7 +12,7 @@ KernelSpec spec(DType t, int pass) {
   return {"cuda/layer_norm/generic.cu", cat("minidnn::layer_norm_generic<", cuda_name(t), ", ", pass, ">")};
 }
 cuda::LaunchConfig blocks_for(int64_t items) {
-  // If there are more rows (or parameters), a block loops over several of them.
+  // If there are more rows (or parameters) than blocks, a block loops over several of them.
   constexpr int64_t kMostBlocks = 1 << 20;
   cuda::LaunchConfig config;
   config.block = {256};

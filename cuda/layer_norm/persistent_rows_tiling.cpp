@@ -9,8 +9,7 @@
 namespace minidnn::cuda::layer_norm {
 namespace {
 
-// Shared memory of a block for RowSums and for what the system reserves, in bytes.
-constexpr int64_t kStaticBytes = 8 << 10;
+constexpr int64_t kStaticBytes = 8 << 10;  // bytes of shared memory that RowSums and the system take in a block
 
 int64_t threads_for(const PersistentRowsTiling& t, int64_t each) {
   return ceil_div(ceil_div(int64_t(t.rows.vectors), each * t.rows.blocks), int64_t(32)) * 32;

@@ -105,7 +105,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     add(sums, nothing, total);
   }
 
-  // For each element of this thread, computes the number of elements of a row that are in its window.
+  // For each element of this thread, computes how many elements of a row are in the element's window.
   __device__ __forceinline__ void count_members(float (&counts)[kCounts]) const {
 #pragma unroll
     for (int e = 0; e < kCounts; ++e) {

@@ -316,8 +316,8 @@ template <> struct FinishOf<true> {
   using type = GradientSums;
 };
 
-// Forward: first is the mean, second is inv_std, and squares is the sum of squares. Backward: first is dbias, and
-// second is dscale.
+// Forward: first is the mean, second is inv_std, and squares is the sum of squares about the mean. Backward: first is
+// dbias, and second is dscale.
 struct Statistic {
   float first, second;
   double squares;

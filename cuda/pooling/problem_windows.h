@@ -70,8 +70,9 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
-// How many times more work a thread per element would do than these engines. They join elements that windows share only
-// once. In backward, a window finds its maximum once, and adds its dy only to the dx of the maximum.
+// How many times more work a thread per element would do than the threads of cuda.pooling.nchw and nhwc. These join
+// elements that windows share only once. In backward, a window finds its maximum once, and adds its dy only to the dx
+// of this maximum.
 inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }

@@ -52,8 +52,8 @@ template <> struct IndexOf<4> {
 };
 
 // The position of a given maximum. seen: whether it is an element of the window that begins at first_line and
-// first_column. If not, the index is negative, out of range or outside the window, and its window's dy is not added to
-// dx.
+// first_column. If not, the index is negative, out of range or outside the window, and the dy of the window must not be
+// added to dx.
 template <class S> struct Given {
   int line, column;
   bool seen;

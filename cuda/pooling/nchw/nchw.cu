@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of contiguous planes (NCHW), forward and backward. A block has some planes, or some lines of a plane.
-// Windows of static size are those whose size is known at compile time.
+// Windows of compile-time size are those whose size is a template argument of the kernel.
 // Grid: x = blocks. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
-// windows of static size.
+// windows of compile-time size.
 // Shared memory (dynamic): x, then dy or y, then the keys (numbers of the maxima) or the scaled dy (dy / divisor) of
 // the windows. In max_backward: x or indices, then dy, then the sums of dx.
 // Memory: a block reads its lines of x and dy once, and writes its lines of y or dx once. Lines that two blocks of a
@@ -28,7 +28,7 @@ __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
   else work.pool_any();
 }
 
-// Computes y without indices, for windows of static size. In each iteration, a thread computes a tile of windows.
+// Computes y without indices, for windows of compile-time size. In each iteration, a thread computes a tile of windows.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
     nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   work.store(work.dx());
 }
 
-// Computes dx of maxima, for windows of static size. kIndexBytes: bytes of a given index; if it is 0, the kernel finds
-// the maxima.
+// Computes dx of maxima, for windows of compile-time size. kIndexBytes: bytes of a given index; if it is 0, the kernel
+// finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
     nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {

@@ -147,11 +147,11 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Each window of static size finds its maximum, or reads its given index, and adds its dy to the dx of this element.
-  // The lanes of a warp advance from window to window together, each in its own strip. The windows of two lanes never
-  // overlap at the same time. Warps synchronise before the lines that overlap the strips below, and at the end of a
-  // strip. If there are more columns than 32 lanes process, an iteration processes every other chunk of columns. This
-  // keeps two warps apart.
+  // Each window of compile-time size finds its maximum, or reads its given index, and adds its dy to the dx of this
+  // element. The lanes of a warp advance from window to window together, each in its own strip. The windows of two
+  // lanes never overlap at the same time. Warps synchronise before the lines that overlap the strips below, and at the
+  // end of a strip. If there are more columns than 32 lanes process, an iteration processes every other chunk of
+  // columns. This keeps two warps apart.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;

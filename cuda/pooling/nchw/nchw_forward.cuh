@@ -162,7 +162,7 @@ template <class T, bool kIsMax, class S> struct NchwForward {
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
   }
-  // Pools windows of static size by tiles, and stores y to a separate buffer in shared memory.
+  // Pools windows of compile-time size by tiles, and stores y to a separate buffer in shared memory.
   MINIDNN_HD void pool_tiles() {
     constexpr int kAcross = steps_across(S::stride);
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;

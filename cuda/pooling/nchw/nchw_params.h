@@ -49,17 +49,17 @@ struct NchwParams {
 
 constexpr int kDown = 4;  // number of windows, or of elements of dx, below each other that a thread computes
 
-// The width of a thread's tile in windows, for windows of static size. The tiles of neighbouring threads begin (this
-// width times the stride) columns apart. This is an odd number or twice an odd number, so their loads are in different
-// banks of shared memory.
+// The width of a thread's tile in windows, for windows of compile-time size. The tiles of neighbouring threads begin
+// (this width times the stride) columns apart. This is an odd number or twice an odd number, so their loads are in
+// different banks of shared memory.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
 // kNchwThreads: threads per block; kNchwBlocks: blocks per SM.
 constexpr int kNchwThreads = 256, kNchwBlocks = 5;
-// Upper limits for windows of static size: threads per block, and blocks per SM. Blocks are small, so that many blocks
-// load while others compute.
+// Upper limits for windows of compile-time size: threads per block, and blocks per SM. Blocks are small, so that many
+// blocks load while others compute.
 constexpr int kStaticThreads = 128, kStaticBlocks = 10, kTileBlocks = 6;
 
-// For averages with windows of static size: the number of tiles of dx, of stride x stride elements, that a thread
+// For averages with windows of compile-time size: the number of tiles of dx, of stride x stride elements, that a thread
 // computes below each other.
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > stride ? 2 : 1; }
 // Whether dx of averages is computed by tiles, where each dx is a sum over a window of dy.

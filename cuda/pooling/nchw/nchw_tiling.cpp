@@ -7,8 +7,8 @@ namespace {
 // Bytes of x in a block. With 5 or more such blocks on an SM, 64 KB are in flight, and blocks of a plane share few
 // lines.
 constexpr int64_t kBlockBytes = 16 << 10;
-constexpr int64_t kFewestBlocks =
-    512;  // Where planes are small, there are at least this many blocks, unless there are fewer planes.
+// Where planes are small, there are at least this many blocks, unless there are fewer planes.
+constexpr int64_t kFewestBlocks = 512;
 constexpr int64_t kMostTerms = 64;  // largest number of terms in a sum without compensation
 
 // The properties of a problem from which tilings are computed.
@@ -52,7 +52,8 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = f.lines;
   if (plane <= most) {
     b.planes = std::clamp<int64_t>(most / plane, 1, f.planes);
-    // Blocks with fewer planes give all SMs some blocks. The numbers of a block's elements fit 16 bits.
+    // A block gets fewer planes if some SMs would have no block otherwise. The numbers of a block's elements fit 16
+    // bits.
     while (b.planes > 1 && ceil_div(f.planes, b.planes) < kFewestBlocks) b.planes /= 2;
     return;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of a problem by cuda.pooling.nchw: what a thread, a block and the grid compute. Windows of static size
-// are those whose size is known at compile time.
+// The division of a problem by cuda.pooling.nchw: what a thread, a block and the grid compute. Windows of compile-time
+// size are those whose size is a template argument of the kernel.
 #pragma once
 #include "cuda/pooling/nchw/nchw_params.h"
 #include "cuda/pooling/problem_windows.h"
@@ -10,10 +10,10 @@ namespace minidnn::cuda::pooling {
 struct NchwTiling {
   enum class Method {
     any_windows,       // windows of any size, forward and backward
-    static_forward,    // windows of static size: maxima with indices, forward
-    forward_tiles,     // windows of static size: tiles of y, one per thread at a time
-    average_backward,  // windows of static size: dx of averages
-    max_backward,      // windows of static size: dx of maxima, by strips of windows
+    static_forward,    // windows of compile-time size: maxima with indices, forward
+    forward_tiles,     // windows of compile-time size: tiles of y, one per thread at a time
+    average_backward,  // windows of compile-time size: dx of averages
+    max_backward,      // windows of compile-time size: dx of maxima, by strips of windows
   } method;
   StaticStep step;  // window and stride known at compile time; {} if they are unknown
   int64_t threads;  // threads per block

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of tensors with contiguous channels (NHWC), forward and backward. A thread has 16 bytes of channels, or one
 // 32-bit word.
-// Windows of static size are those whose size is known at compile time.
+// Windows of compile-time size are those whose size is a template argument of the kernel.
 // Grid: x = blocks of an image, y = images (a block processes every gridDim.y-th image). Block: 256 threads; 128
 // threads in max_backward.
 // Shared memory (dynamic). Forward: the partial results of teams, if the window size is unknown to the compiler.
@@ -14,9 +14,9 @@
 
 namespace minidnn::cuda::pooling {
 
-// Computes y and indices. For windows of static size, and with s.several_windows, each thread computes one item, which
-// is some windows of some channels. Otherwise a block has s.teams teams of threads. The teams divide the lines of each
-// window, and the first team combines the results of all teams from shared memory.
+// Computes y and indices. For windows of compile-time size, and with s.several_windows, each thread computes one item,
+// which is some windows of some channels. Otherwise a block has s.teams teams of threads. The teams divide the lines of
+// each window, and the first team combines the results of all teams from shared memory.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -78,8 +78,8 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Computes dx of maxima by strips (some columns, line by line), for windows of static size. kIndexBytes: bytes of a
-// given index; if it is 0, the kernel finds the maxima.
+// Computes dx of maxima by strips (some columns, line by line), for windows of compile-time size. kIndexBytes: bytes of
+// a given index; if it is 0, the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {

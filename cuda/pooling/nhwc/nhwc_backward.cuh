@@ -11,7 +11,7 @@
 namespace minidnn::cuda::pooling {
 
 #ifdef __CUDACC__
-// Adds the dy of all windows of a block to dx, in phases. A thread processes two windows in each phase.
+// Adds the dy of all windows of a block to dx, in phases. In each phase, a thread processes up to two windows.
 template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {

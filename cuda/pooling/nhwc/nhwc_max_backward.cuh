@@ -39,9 +39,9 @@ template <class U, int kN> struct WarpLineCopy {
   }
 };
 
-// A strip of dx for windows of static size. Each lane of a warp has one channel. Each window adds its dy to the dx of
-// its maximum, if this dx is in the strip. Lines of dy, and of x or of indices, are copied to shared memory some steps
-// ahead. Shared memory holds the sums of a few lines at a time. Each thread updates only its own sums.
+// A strip of dx for windows of compile-time size. Each lane of a warp has one channel. Each window adds its dy to the
+// dx of its maximum, if this dx is in the strip. Lines of dy, and of x or of indices, are copied to shared memory some
+// steps ahead. Shared memory holds the sums of a few lines at a time. Each thread updates only its own sums.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;

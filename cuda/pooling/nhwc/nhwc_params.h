@@ -42,8 +42,9 @@ constexpr int kNhwcThreads = 256;  // threads per block
 // The number of windows, or of elements of dx, below each other that a thread computes. The registers hold this many
 // maxima and their indices.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
-constexpr int kStaticDown = 4;  // number of windows below each other that a thread computes, for windows of static size
-// The width in columns of a thread's tile of words, for windows of static size. It is 1 from stride 2 on, where
+// Number of windows below each other that a thread computes, for windows of compile-time size.
+constexpr int kStaticDown = 4;
+// The width in columns of a thread's tile of words, for windows of compile-time size. It is 1 from stride 2 on, where
 // neighbouring windows share few elements.
 MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 // Whether forward computes tiles of 32-bit words rather than 16-byte vectors. Words are better for sums, because sums

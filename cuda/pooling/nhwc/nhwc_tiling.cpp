@@ -4,7 +4,7 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-constexpr int64_t kStripsOfSm = 1280;  // number of one-lane strips that keep an SM busy for some time
+constexpr int64_t kStripsOfSm = 1280;  // number of strips of one channel that keep an SM busy for some time
 // Smallest number of lines in a strip, which also loads some lines above its first line.
 constexpr int64_t kFewestLines = 8;
 // Shared memory of a backward block. With this limit, 5 blocks fit an SM, and no opt-in for more shared memory is
@@ -99,7 +99,7 @@ void tile_block(const Facts& f, NhwcTiling& t) {
   const Windows &h = f.h, &w = f.w;
   NhwcTiling::BlockTile& tile = t.tile;
   tile.scatter = f.is_max && !f.dilated() && f.terms() <= kMostTerms;
-  // The size of tiles of nearly equal size. It is a multiple of the stride.
+  // Returns a tile size for tiles of nearly equal size. It is a multiple of the stride.
   auto even = [](int64_t size, int64_t most, int64_t stride) {
     if (stride > most) stride = 1;
     return ceil_div(ceil_div(size, ceil_div(size, most)), stride) * stride;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of a problem by cuda.pooling.nhwc: what a thread, a block and the grid compute. Windows of static size
-// are those whose size is known at compile time.
+// The division of a problem by cuda.pooling.nhwc: what a thread, a block and the grid compute. Windows of compile-time
+// size are those whose size is a template argument of the kernel.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_params.h"
 #include "cuda/pooling/problem_windows.h"
@@ -9,9 +9,10 @@ namespace minidnn::cuda::pooling {
 
 struct NhwcTiling {
   enum class Method {
-    windows,     // forward: a thread computes 16-byte vectors of y, or teams of threads divide the lines of each window
-    word_tiles,  // windows of static size: a thread computes a tile of y, or of dx, for one 32-bit word of channels
-    strips,      // windows of static size: a warp computes a strip of dx of maxima
+    windows,  // forward: a thread computes 16-byte vectors of y, or teams of threads divide the lines of each window
+    // Windows of compile-time size: a thread computes a tile of y, or of dx, for one 32-bit word of channels.
+    word_tiles,
+    strips,       // windows of compile-time size: a warp computes a strip of dx of maxima
     block_tiles,  // other gradients: a block computes a tile of dx, with shared memory
   } method;
   StaticStep step;  // window and stride known at compile time; {} if they are unknown

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.layer_norm.generic: layer, RMS, group and instance norm over any strides.
+// cuda.layer_norm.generic: layer, RMS, group and instance norm of tensors with any strides.
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 #include "cuda/runtime/plan.h"
@@ -12,7 +12,8 @@ KernelSpec spec(DType t, int pass) {
   return {"cuda/layer_norm/generic.cu", cat("minidnn::layer_norm_generic<", cuda_name(t), ", ", pass, ">")};
 }
 cuda::LaunchConfig blocks_for(int64_t items) {
-  constexpr int64_t kMostBlocks = 1 << 20;  // a block loops over several items if there are more
+  // If there are more rows (or parameters) than blocks, a block loops over several of them.
+  constexpr int64_t kMostBlocks = 1 << 20;
   cuda::LaunchConfig config;
   config.block = {256};
   config.grid = {unsigned(min_of(items, kMostBlocks))};
@@ -26,8 +27,9 @@ struct Generic final : Engine<LayerNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LayerNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
-    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d,
-                       0.05);  // 64-bit divisions; columns are read element by element
+    // The kernels reach about 0.05 of the peak, because indices take 64-bit divisions and parameter sums load elements
+    // one by one.
+    return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.05);
   }
   std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,
                                                 const Config&) const override {

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer, RMS, group and instance norm over any strides: a block per row; backward also a block per parameter.
+// Layer, RMS, group and instance norm of tensors with any strides. One block computes a row. In backward, a second
+// launch computes the gradients of the parameters, one block per parameter.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-template <class T, int kPass>  // 0: forward, 1: backward's rows, 2: its parameters
+template <class T, int kPass>  // kPass 0: forward; 1: dx of the rows; 2: gradients of the parameters
 __global__ void __launch_bounds__(256) layer_norm_generic(const __grid_constant__ LayerNormSpaces s, LayerNormArgs a) {
   const int64_t items = kPass == 2 ? s.parameters.size : s.rows.size;
   for (int64_t i = blockIdx.x; i < items; i += gridDim.x) {

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins partial results of dscale and dbias in float64.
+// Joins the partial results of dscale and dbias of a layer norm in float64.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/layer_norm/persistent_rows_params.h"
 #include "cuda/norm/moments.cuh"
 
 namespace minidnn {
 
-// dscale and dbias from `count` partial results. A block has 32 columns; each of its 16 warps adds up every 16th
-// partial result, then the warps join by halves, in float64. It is a template only because a plain kernel would be part
-// of the cubin of every kernel of this file.
+// Adds up `count` partial results of dscale and dbias, in float64. A column is a position of a row, with one dscale and
+// one dbias. A block computes 32 columns. Each of its 16 warps adds up every 16th partial result; then the sums of the
+// warps are joined by halves. The kernel is a template for one reason: a plain kernel would be compiled into the cubin
+// of every kernel of this file.
 template <int kUnused>
 __global__ void __launch_bounds__(kJoinThreads)
     layer_norm_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
@@ -29,7 +30,7 @@ __global__ void __launch_bounds__(kJoinThreads)
   if (dbias) dbias[column] = float(total.dy);
 }
 
-// The same for few partial results: a thread has a column.
+// The same sums for few partial results: a thread computes a column.
 template <int kUnused>
 __global__ void __launch_bounds__(kFewSumsThreads)
     layer_norm_few_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {

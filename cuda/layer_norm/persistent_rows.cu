@@ -1,20 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward layer, RMS and group norm of contiguous rows that are kept on chip. Gradients: persistent_rows_backward.cu.
-// - Work division: a thread has kVectors vectors of a row. A row has 8 or 16 lanes, one or more warps, a block, or a
-//   cluster of blocks (sm_90), each of which sends its sums to all others.
-// - Storage: short rows are in registers, and a block processes its rows once. Long rows are in shared memory: as many
-//   blocks as run at the same time are persistent, and copy the next rows while they process the current ones.
+// Forward layer, RMS and group norm of contiguous rows that stay in registers or shared memory. The gradients are in
+// persistent_rows_backward.cu.
+// - Work division: a thread has kVectors vectors of a row. The threads of a row are 8 or 16 lanes of a warp, one or
+//   more warps, a block, or a cluster of blocks (sm_90). Each block of a cluster sends its sums to all others.
+// - Storage: short rows are in registers, and each block processes one set of rows. Long rows are in shared memory, and
+//   blocks are persistent: the grid has as many blocks as run at the same time, and each copies its next rows while it
+//   processes the current ones.
 // - Bytes: x is read once; the result is written once.
-// - Numerics: each warp computes the mean of its threads' first vectors, then the deviations from it. The mean of the
-//   deviations corrects this first mean and the sum of squares. The first vectors are an eighth of the values or more,
-//   so their mean is at most 2.7 standard deviations off, and |mean| >> std costs no digits. Warps, and blocks, then
-//   synchronise once.
+// - Numerics: each warp computes the mean of its threads' first vectors, then the deviations of all its values from
+//   this mean. The mean of the deviations corrects the first mean and the sum of squares. The first vectors have an
+//   eighth of the values or more, so their mean is at most 2.7 standard deviations off. Therefore |mean| >> std costs
+//   no precision. The warps and blocks of a row then synchronise once.
 #include "cuda/layer_norm/row_sums.cuh"
 
 namespace minidnn {
 
-// Forward, short rows, in registers. Grid: one block per r.rows_at_once rows, or one cluster of r.blocks blocks per
-// row.
+// Forward norm of short rows, which are in registers. Grid: one block per r.rows_at_once rows, or one cluster of
+// r.blocks blocks per row.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_constant__ RowTiling r, LayerNormArgs a) {
   __shared__ RowSums<1> shared;
@@ -31,7 +33,8 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
   }
   if (several_blocks(r)) init_cluster(shared);
   const float n = float(r.columns);
-  // Of a warp; of a row where several rows share a warp. count: elements; per_element: 1 / count.
+  // The values of a warp, or of a row if several rows share a warp. The mean of its elements is mean + rest. count:
+  // number of elements; per_element: 1 / count.
   float mean = 0, rest = 0, count = 0, per_element = 0;
   if (r.centered) {
     float sum = 0, firsts = 0;
@@ -92,9 +95,10 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
     }
 }
 
-// Forward, long rows. Persistent clusters of r.blocks blocks: each iteration normalises kRows rows of shared memory
-// while the rows of the next iterations are in flight. The parameters of a thread's columns are kept in registers. A
-// thread reads only what it has copied itself. Shared memory: vectors [r.stages][kRows][kVectors][threads].
+// Forward norm of long rows, which are in shared memory. Clusters of r.blocks blocks are persistent. In each iteration,
+// a cluster normalises kRows rows while it copies the rows of the next iterations. A thread keeps scale and bias of its
+// columns in registers. It reads only elements that it has copied itself. Layout of shared memory: vectors
+// [r.stages][kRows][kVectors][threads].
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_rows_forward_smem(const __grid_constant__ RowTiling r, LayerNormArgs a) {

@@ -1,30 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of layer and RMS norm of contiguous rows that are kept on chip.
-// - Work division: a thread has kVectors vectors of a row. A row has one or more warps, a block, or a cluster of blocks
-//   (sm_90), each of which sends its sums to all others.
-// - Storage: rows are in shared memory. As many blocks as run at the same time are persistent, and copy the next rows
-//   while they process the current ones.
+// Gradients of layer and RMS norm of contiguous rows that stay in shared memory.
+// - Work division: a thread has kVectors vectors of a row. The threads of a row are one or more warps, a block, or a
+//   cluster of blocks (sm_90). Each block of a cluster sends its sums to all others.
+// - Storage: rows are in shared memory. Blocks are persistent: the grid has as many blocks as run at the same time, and
+//   each copies its next rows while it processes the current ones.
 // - Bytes: x and dy are read once; dx is written once.
-// - dscale and dbias: a thread keeps the sums of its columns; a second launch (parameter_sums.cu) joins those of all
+// - dscale and dbias: a thread keeps the sums of its columns. A second launch (parameter_sums.cu) joins the sums of all
 //   blocks, in a fixed order.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/layer_norm/row_sums.cuh"
 
 namespace minidnn {
 
-// Blocks of 512 threads that run on an SM at the same time.
+// The number of blocks of 512 threads that run on an SM at the same time.
 template <int kVec, int kVectors> constexpr int kBlocksOfSm = kVec * kVectors <= kTwoBlocksPerSm ? 2 : 1;
 
-// Waits until commit group w of kVectors is complete.
+// Waits until number w of the latest kVectors commit groups of cp.async is complete.
 template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == kGroup) cp_async_wait_group<kVectors - 1 - kGroup>();
   else if constexpr (kGroup + 1 < kVectors) wait_group<kVectors, kGroup + 1>(w);
 }
 
-// A ring of r.stages rows of x and dy in shared memory, which are complete or in flight. A thread reads back only what
-// it has copied itself, so the copies need no barrier. Vectors that do not exist are zeros.
+// A ring buffer of r.stages stages in shared memory. A stage has the rows of x and dy of one iteration, complete or in
+// flight. A thread reads back only vectors that it has copied itself, so the copies need no barrier. Vectors that do
+// not exist are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
-  Vec<T, kVec>* slots;  // [stages][kVectors][x, dy][threads]
+  Vec<T, kVec>* slots;  // layout: [stages][kVectors][x, dy][threads]
 
   __device__ __forceinline__ Vec<T, kVec>* stage(uint32_t i) const {
     return slots + i * (2 * kVectors * blockDim.x) + threadIdx.x;
@@ -33,7 +34,8 @@ template <class T, int kVec, int kVectors> struct RowRing {
   static __device__ __forceinline__ Vec<T, kVec>& dy(Vec<T, kVec>* stage, int w) {
     return stage[(2 * w + 1) * blockDim.x];
   }
-  // at: the first element of the vector, which is read if `exists`.
+  // Copies vector w of x and of dy, which begins at element `at`, to a stage. Stores zeros if the vector does not
+  // exist.
   static __device__ __forceinline__ void fetch(const LayerNormArgs& a, Vec<T, kVec>* stage, int w, int64_t at,
                                                bool exists) {
     Vec<T, kVec>&x_to = x(stage, w), &dy_to = dy(stage, w);
@@ -50,7 +52,7 @@ template <class T, int kVec, int kVectors> struct RowRing {
   }
 };
 
-// The statistics of a row, loaded one iteration ahead.
+// mean and inv_std of a row, loaded one iteration ahead.
 struct RowStatistics {
   float mean = 0, inv_std = 0;
   __device__ __forceinline__ void load(const RowTiling& r, const LayerNormArgs& a, int64_t row) {
@@ -60,13 +62,14 @@ struct RowStatistics {
   }
 };
 
-// Whether scale is kept in registers; if these do not suffice, it is in shared memory, behind the rows.
+// Whether a thread keeps scale in registers. If the registers do not suffice, scale is in shared memory, behind the
+// rows.
 template <int kVec, int kVectors> constexpr bool kKeepsScale = kVec * kVectors <= kScaleInRegisters;
 
-// The scale of a thread's columns.
+// The scale of a thread's columns, in registers or shared memory.
 template <int kVec, int kVectors> struct RowScale {
   float registers[kVectors][kVec];
-  float4* smem;  // the thread's first slot; the next ones follow at steps of blockDim.x
+  float4* smem;  // the thread's first float4 in shared memory; its next ones follow at steps of blockDim.x
 
   __device__ __forceinline__ void load(const RowTiling& r, const RowSlice& slice, const void* from) {
 #pragma unroll
@@ -102,7 +105,8 @@ template <int kVec, int kVectors> struct RowScale {
   }
 };
 
-// Joins dscale and dbias of the rows that the block processed together, by halves: lower half + upper half.
+// Adds up dscale and dbias over the rows that the block processed together. Each step adds the upper half of the rows
+// to the lower half.
 template <int kVec, int kVectors>
 __device__ __forceinline__ void join_block_rows(const RowTiling& r, const RowSlice& slice, float2* other,
                                                 float (&dscale)[kVectors][kVec], float (&dbias)[kVectors][kVec]) {
@@ -144,8 +148,8 @@ __device__ __forceinline__ void store_partials(const RowTiling& r, const RowSlic
     }
 }
 
-// dx, and partial sums of dscale and dbias. Persistent clusters of r.blocks blocks, each with r.rows_at_once rows per
-// iteration. partials: pairs of dscale and dbias, [clusters][columns].
+// Computes dx, and partial sums of dscale and dbias. Clusters of r.blocks blocks are persistent and process
+// r.rows_at_once rows per iteration. partials: pairs of dscale and dbias, [clusters][columns].
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     layer_norm_rows_backward(const __grid_constant__ RowTiling r, LayerNormArgs a, float2* partials) {
@@ -159,8 +163,8 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
   auto has = [&](int w) { return slice.has(r, w); };
   auto column = [&](int w) { return slice.column<kVec>(w); };
 
-  // The copies of a stage are one commit group. If there is only one stage, those of each vector are a group, and the
-  // computation begins when the first vector has arrived.
+  // The copies of a stage are one commit group of cp.async. If there is only one stage, the copies of each vector are a
+  // commit group. Then the computation begins when the first vector has arrived.
   constexpr bool kOneStage = kVec > 1 && kVectors == 8;
   auto commit = [](int w) {
     if (kOneStage || w == kVectors - 1) cp_async_commit_group();
@@ -191,7 +195,7 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
     if constexpr (!kOneStage) wait_stage(r.stages);
-    // inv_std is applied where it costs least: until the sums are joined, `second` is of dy scale (x - mean).
+    // inv_std is applied where it costs least: until the sums are joined, `second` is the sum of dy scale (x - mean).
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {

@@ -9,22 +9,25 @@
 namespace minidnn::cuda::layer_norm {
 namespace {
 
-constexpr int64_t kStaticBytes = 8 << 10;  // shared memory of a block: RowSums, and what the system reserves
+constexpr int64_t kStaticBytes = 8 << 10;  // bytes of shared memory that RowSums and the system take in a block
 
 int64_t threads_for(const PersistentRowsTiling& t, int64_t each) {
   return ceil_div(ceil_div(int64_t(t.rows.vectors), each * t.rows.blocks), int64_t(32)) * 32;
 }
-// Sets the blocks of a row and their threads, so that a thread has at most `each` vectors. Returns false if that takes
-// more than `most` blocks.
+// Chooses the blocks of a row and their threads, so that a thread has at most `each` vectors. Returns false if that
+// takes more than `most` blocks.
 bool set_blocks(PersistentRowsTiling& t, int64_t most, int64_t each, int64_t most_threads) {
   while (threads_for(t, each) > most_threads && t.rows.blocks < most) t.rows.blocks *= 2;
   t.rows.threads = uint32_t(min_of(threads_for(t, each), most_threads));
   return threads_for(t, each) <= most_threads;
 }
 
-// Forward, short rows. A thread has four vectors: enough bytes in flight, and short sums. Rows for which that
-// takes more than 512 threads (two such blocks run on an SM at the same time) have eight vectors per thread; longer
-// rows have clusters of such blocks; even longer ones blocks of 1024 threads, each with all registers of an SM.
+// The tiling of the forward kernel for short rows, which are in registers.
+// - Short rows have four vectors per thread: enough bytes are in flight, and a thread's sums are short.
+// - Rows that would then need more than 512 threads have eight vectors per thread. Two blocks of 512 threads run on an
+//   SM at the same time.
+// - Longer rows have clusters of such blocks.
+// - Even longer rows have blocks of 1024 threads. One such block takes all registers of an SM.
 bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   const int64_t most = cuda::usual_cluster(d), max_thread_vectors = 8, full = 512;
   const int64_t each = t.vector == 1 ? max_thread_vectors : 4;
@@ -32,8 +35,8 @@ bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   if (threads_for(t, each) <= full) set_blocks(t, most, each, full);
   else if (!set_blocks(t, most, max_thread_vectors, full) && !set_blocks(t, most, max_thread_vectors, 1024))
     return false;
-  // Fewer lanes reduce a row in fewer steps, but leave fewer threads. They are used if there are enough rows to fill
-  // the GPU. Eight lanes still load a whole line of memory at a time.
+  // A row on fewer lanes is reduced in fewer steps, but the grid has fewer threads. So 16 or 8 lanes are used only if
+  // there are enough rows to fill the GPU. Eight lanes still load a whole cache line of 128 bytes at a time.
   for (uint32_t lanes : {16, 8})
     if (r.vectors <= lanes * each && r.rows * lanes >= int64_t(1024) * d.sm_count) r.threads = lanes;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
@@ -42,8 +45,9 @@ bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   return true;
 }
 
-// Forward, long rows that need a cluster, from the length at which registers are no longer as fast
-// (docs/notes/layer_norm.md). Not for group norm, whose parameters differ between the rows of a column.
+// The tiling of the forward kernel for long rows, which need a cluster and are in shared memory. It is used from the
+// row length at which registers are no longer as fast (docs/notes/layer_norm.md). It does not support group norm, in
+// which the elements of a column have different parameters in different rows.
 bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   RowTiling& r = t.rows;
   if (t.vector == 1 || r.groups || r.columns <= (t.vector == 4 ? 65536 : 16384)) return false;
@@ -58,9 +62,10 @@ bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   return r.stages > 0;
 }
 
-// Backward. Short rows have two vectors per thread. With growing length, a thread has as many vectors as registers have
-// sums and scale for; then a row has a cluster; then scale is in shared memory. There are as many stages (4 at most) as
-// fit shared memory, or half of it where two blocks share an SM.
+// The tiling of the backward kernel. Short rows have two vectors per thread. With growing row length, a thread first
+// gets as many vectors as its registers have sums and scale for. Then a row gets a cluster of blocks. Finally scale
+// moves to shared memory. There are at most 4 stages, as many as fit shared memory, or half of it if two blocks share
+// an SM.
 bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNormProblem& p) {
   RowTiling& r = t.rows;
   const int64_t most = cuda::usual_cluster(d), full = kMaxRowThreads,
@@ -79,7 +84,8 @@ bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNor
   t.blocks_per_sm = elements <= kTwoBlocksPerSm ? 2 : 1;
   const int64_t smem = (int64_t(d.max_smem_bytes) - kStaticBytes) / t.blocks_per_sm - scale;
   r.stages = uint32_t(std::clamp<int64_t>(smem / stage, 0, t.thread_vectors == 8 ? 1 : 4));
-  // At its end, a block joins the sums of the rows that it processed together, in the same shared memory.
+  // At the end of the kernel, a block adds up the sums of the rows that it processed together. They are stored where
+  // the rows were in shared memory.
   const int64_t joined = ceil_div(int64_t(r.rows_at_once), int64_t(2)) * r.threads * elements * 8;
   t.smem_bytes = std::max(r.stages * stage + scale, r.rows_at_once > 1 ? joined : 0);
   return r.stages > 0;

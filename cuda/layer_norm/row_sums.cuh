@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the kernels of cuda.layer_norm.persistent_rows share: the elements of a row that a thread has, and sums over the
-// threads of a row, which are some lanes of a warp, one or more warps, a block, or a cluster of blocks (sm_90).
+// Code that the kernels of cuda.layer_norm.persistent_rows share: the elements of a row that a thread has, and sums
+// over the threads of a row. The threads of a row are some lanes of a warp, one or more warps, a block, or a cluster of
+// blocks (sm_90).
 #pragma once
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/ptx/cp_async.cuh"
@@ -14,20 +15,20 @@ namespace minidnn {
 
 constexpr int kMaxWarps = 32, kMaxBlocks = 16;
 
-// Shared memory for the sums of kRows rows. An iteration uses one of two buffers: a warp may be one iteration ahead
-// of others that still read, never two.
+// Shared memory for the sums of kRows rows. Iterations use two buffers in turn. Two suffice, because a warp is at most
+// one iteration ahead of warps that still read.
 template <int kRows> struct RowSums {
   float4 of_warp[2][kRows][kMaxWarps];
   float4 of_block[2][kRows][kMaxBlocks];
-  uint64_t arrived[2];  // mbarriers: the sums of the other blocks have arrived
+  uint64_t arrived[2];  // mbarriers that complete when the sums of the other blocks have arrived
 };
 
-// The blocks of a row. Before sm_90 there is one, as there are no clusters.
+// Functions for rows that several blocks share. Before sm_90 there are no clusters, so each row has one block.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const RowTiling& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const RowTiling& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
-// Waits until all blocks of the cluster run: only then may a block write to another's shared memory. The wait costs
-// little while loads are in flight.
+// Initialises the mbarriers, then waits until all blocks of the cluster run. Only then may a block write to the shared
+// memory of another block. The wait costs little while loads are in flight.
 template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>& shared) {
   if (threadIdx.x == 0) {
     mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1);
@@ -36,9 +37,9 @@ template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>
   }
   cluster_sync_relaxed();
 }
-// Sends a block's sums to all blocks of the cluster and waits for theirs. Two buffers suffice. A block writes the sums
-// of iteration i + 2 after it has received those of iteration i + 1 from all blocks; and each block has read those of
-// iteration i before it sends those of iteration i + 1.
+// Sends the sums of a block to all blocks of the cluster, and waits for the sums of the other blocks. Two buffers
+// suffice: a block writes the sums of iteration i + 2 after it has received those of iteration i + 1 from all blocks.
+// Each block has read the sums of iteration i before it sends those of iteration i + 1.
 template <int kRows>
 __device__ __forceinline__ void exchange(const RowTiling& r, RowSums<kRows>& shared, int iteration,
                                          const float4 (&sums)[kRows]) {
@@ -57,7 +58,8 @@ __device__ __forceinline__ float warp_sum(float a) {
   for (int lane = 1; lane < 32; lane *= 2) a += shuffle_xor(a, lane);
   return a;
 }
-// The sum over the lanes of a warp that share a row: 8, 16 or all 32.
+// The sum over the lanes of a warp that share a row. threads: 8 or 16 lanes share a row; from 32 on, the whole warp
+// does.
 __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 #pragma unroll
   for (int lane = 1; lane < 8; lane *= 2) a += shuffle_xor(a, lane);
@@ -66,16 +68,17 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
   return a;
 }
 
-// JoinSums and JoinMoments join the partial results of a row's warps, then those of its blocks. Each lane passes one of
-// them; all lanes obtain the same bits.
-struct JoinSums {  // x and y: two sums
+// JoinSums and JoinMoments join the partial results of a row's warps, then those of its blocks. Each lane passes one
+// partial result; all lanes obtain the same bits.
+struct JoinSums {  // adds up two independent sums, x and y
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }
 };
-// x: count; y: mean, rounded to float; z: the remainder of the mean; w: sum of squares about the mean. A partial result
-// with a count of 0 is ignored; that of lane 0 always counts. Means are taken relative to lane 0's, so |mean| >> std
-// costs no digits. The joined squares are about the mean of all.
+// Joins moments. x: the count of elements; y: the mean, rounded to float; z: the remainder of the mean; w: the sum of
+// squares about the mean. A partial result with a count of 0 is ignored; lane 0 always has elements. Means are taken
+// relative to the mean of lane 0, so |mean| >> std costs no precision. The joined sum of squares is about the joined
+// mean.
 struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 partial) {
     const float first = shuffle(partial.y, 0);
@@ -86,7 +89,7 @@ struct JoinMoments {
   }
 };
 
-// Replaces the sums of a warp by those of the whole row, for each of kRows rows.
+// Replaces the sums of a warp by the sums of the whole row, for each of kRows rows.
 template <class Join, int kRows>
 __device__ __forceinline__ void join_rows(const RowTiling& r, RowSums<kRows>& shared, int iteration,
                                           float4 (&sums)[kRows]) {
@@ -121,10 +124,10 @@ __device__ __forceinline__ float4 join_row(const RowTiling& r, RowSums<1>& share
   return sums[0];
 }
 
-// The vectors of a row that this thread has. row_in_block: index of the row among those that the block processes
+// The vectors of a row that a thread has. row_in_block: the index of the row among the rows that the block processes
 // together.
 struct RowSlice {
-  uint32_t row_in_block, first, step;  // vectors first, first + step, ...
+  uint32_t row_in_block, first, step;  // the thread has the vectors first, first + step, ...
   __device__ explicit RowSlice(const RowTiling& r) {
     row_in_block = threadIdx.x / r.threads;
     const uint32_t in_block = threadIdx.x - row_in_block * r.threads;
@@ -137,7 +140,8 @@ struct RowSlice {
   }
 };
 
-// The parameters of a vector; `none` if there are none. Group norm: one parameter for all its elements.
+// Loads the parameters of a vector's elements, or sets them to `none` if `from` is null. In group norm, all elements of
+// a vector have the same parameter.
 template <int kVec>
 __device__ __forceinline__ void parameters_of(const RowTiling& r, int64_t first_channel, uint32_t vector,
                                               const void* from, float none, float (&p)[kVec]) {
@@ -147,7 +151,7 @@ __device__ __forceinline__ void parameters_of(const RowTiling& r, int64_t first_
   for (int k = 0; k < kVec; ++k) p[k] = one;
 }
 
-// Waits until the oldest of `stages` commit groups of this thread is complete.
+// Waits until the oldest of this thread's `stages` commit groups of cp.async is complete.
 __device__ __forceinline__ void wait_stage(uint32_t stages) {
   if (stages == 1) cp_async_wait_group<0>();
   else if (stages == 2) cp_async_wait_group<1>();

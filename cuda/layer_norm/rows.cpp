@@ -6,7 +6,8 @@ namespace {
 
 int64_t vector_of(const LayerNormProblem& p, const RowTiling& r) {
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
-  const int64_t even = r.groups ? r.columns / r.of_group : r.columns;  // what a vector must not straddle
+  // The number of elements of a channel (group norm) or a row. A vector must lie within a channel or row.
+  const int64_t even = r.groups ? r.columns / r.of_group : r.columns;
   return p.alignment == 16 && even % wide == 0 ? wide : 1;
 }
 

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of layer and RMS norm along rows that are too long to be kept on chip together with the sums of their
-// columns.
-// - Three launches: the two sums of each row, by chunks of the row; dx, and the sums of columns over sections of rows;
-//   the join of these (parameter_sums.cu).
-// - Grid: one block per chunk of kTwoPassRows rows; then one per tile of columns and section. A block processes several
-//   rows at the same time, so scale is read once for them.
-// - Bytes: x and dy are read twice, dx is written once: five tensors instead of the three of one pass, at the rate of
-//   copies. The map goes through the blocks in reverse order: it begins with what the L2 still holds.
+// Gradients of layer and RMS norm with long rows, for which registers and shared memory do not suffice.
+// - Three launches. The first computes two sums for each row, by chunks of the row. The second (the map) computes dx,
+//   and sums of dscale and dbias over sections of rows. The third (parameter_sums.cu) joins the sums of all sections.
+// - Grid of the first launch: one block per chunk of kTwoPassRows rows. Grid of the map: one block per tile of columns
+//   and section of rows. A block processes several rows at the same time, and reads scale once for all of them.
+// - Bytes: x and dy are read twice, and dx is written once. These are five tensors, where one pass moves three. They
+//   move at the bandwidth of a copy. The map goes through the blocks in reverse order, so it begins with data that the
+//   L2 cache still holds.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/two_pass_params.h"
@@ -17,7 +17,7 @@ namespace minidnn {
 
 constexpr int kTwoPassWarps = kTwoPassThreads / 32;
 
-// One vector of x and dy in each of the kTwoPassRows rows from `row` on.
+// One vector of x and of dy in each of kTwoPassRows rows; `row` is the first of these rows.
 template <class T, int kVec> struct RowBatch {
   Vec<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
   __device__ __forceinline__ void load(const TwoPassTiling& r, const LayerNormArgs& a, int64_t row, uint32_t vector) {
@@ -31,14 +31,14 @@ template <class T, int kVec> struct RowBatch {
   }
 };
 
-// The sums of rows. sums: pairs of sum(g) and sum(g x_hat), [rows][chunks], where g = dy scale.
+// The first launch: the sums of rows. sums: pairs of sum(g) and sum(g x_hat), [rows][chunks], where g = dy scale.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_sums(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, float2* sums) {
   const uint32_t batch = blockIdx.x / r.chunks, chunk = blockIdx.x - batch * r.chunks;
   const int64_t row = int64_t(batch) * kTwoPassRows;
   float mean[kTwoPassRows]{};
-  Gradients<float> total[kTwoPassRows]{};  // product: g (x - mean)
+  Gradients<float> total[kTwoPassRows]{};  // total.product: the sum of g (x - mean)
 #pragma unroll
   for (int u = 0; u < kTwoPassRows; ++u)
     if (row + u < r.rows && r.centered) mean[u] = typed<float>(a.mean)[row + u];
@@ -74,12 +74,14 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   sums[mine * r.chunks + chunk] = {all.dy, all.product * typed<float>(a.inv_std)[mine]};
 }
 
-// dx, and the sums of columns. partials: pairs of dscale and dbias, [sections][columns].
+// The second launch: dx, and the sums of columns over sections of rows. partials: pairs of dscale and dbias,
+// [sections][columns].
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_map(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, const float2* sums,
                             float2* partials) {
-  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope); offset: the mean of g; slope: that of g x_hat.
+  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope). offset: the mean of g; slope: the mean of g
+  // x_hat.
   struct alignas(16) Line {
     float mean, inv_std, offset, slope;
   };
@@ -87,7 +89,7 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
   const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
   const float per_member = 1.f / float(r.columns);
-  // A warp joins the chunks of four rows at the same time; a lane adds up every eighth chunk of one row.
+  // A warp joins the chunks of four rows at the same time. A lane adds up every eighth chunk of one row.
   constexpr int kRows = 4;
   for (int64_t at = begin; at < end; at += kTwoPassWarps * kRows) {
     const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;

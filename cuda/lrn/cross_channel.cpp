@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.lrn.cross_channel: local response norm of dense tensors; see cross_channel.cu.
+// cuda.lrn.cross_channel: local response norm (over channels) of dense tensors; the kernels are in cross_channel.cu.
 #include "cuda/lrn/cross_channel_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -14,9 +14,9 @@ namespace {
 struct Tiling {
   CrossChannelParams rows;
   SlidingWindowTiling planes;
-  bool whole = false;  // channels innermost: strips are aligned vectors of 16 bytes
-  int64_t size = 0;    // the window size, if a kernel is compiled for it; otherwise 0
-  int64_t blocks = 0;  // channels innermost: of the grid; 0: planes
+  bool whole = false;  // NHWC: whether a thread's channels are an aligned vector of 16 bytes
+  int64_t size = 0;    // the window size if the kernel is compiled for it, otherwise 0
+  int64_t blocks = 0;  // NHWC: number of blocks in the grid; NCHW: 0
 };
 
 // Returns why_not().
@@ -40,7 +40,9 @@ std::string tile(const LrnProblem& p, const Device& d, Tiling& c) {
   r.step = kCrossChannelThreads - 2 * r.halo;
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
-  constexpr int64_t kMostColumns = int64_t(1) << 30;  // with those of a last, partial block they are below 2^31
+  // Each strip of channels has a 32-bit number. With the unused numbers of the last, partial block they stay below
+  // 2^31.
+  constexpr int64_t kMostColumns = int64_t(1) << 30;
   if (columns > kMostColumns || r.channels > INT32_MAX)
     return cat("supports at most 2^30 vectors and 2^31 - 1 channels; got ", columns, " and ", r.channels);
   r.columns = uint32_t(columns);

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local response norm of dense tensors.
-// - Channels outermost, NCHW (lrn_cross_channel_planes): each thread loops over the channels; see sliding_window.cuh.
-// - Channels innermost, NHWC: each thread computes a strip of channels. It loads the strip and its neighbours on both
-//   sides, and issues all loads before it uses the first. Neighbouring threads load the same elements, so most of these
-//   loads hit the L1.
+// - NCHW (lrn_cross_channel_planes): each thread loops over the channels of some positions; see sliding_window.cuh.
+// - NHWC: each thread computes a strip, which is some neighbouring channels of one position. It loads the strip and the
+//   channels on both sides of it, and issues all loads before it uses the first value. Neighbouring threads load some
+//   of the same elements, so most of these loads hit the L1 cache.
 // - Numerics: the window of each element is summed separately. A sliding sum would keep the rounding errors of large
 //   elements.
-// - Backward: threads exchange the factor g (lrn_math.h) through shared memory. If a block ends in the middle of the
-//   channels of a position, it also computes g of the next strip.
+// - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. If a block ends in the middle
+//   of the channels of a position, it also computes g of the next strip.
 #include "cuda/lrn/cross_channel_params.h"
 #include "cuda/lrn/power.cuh"
 #include "cuda/lrn/sliding_window.cuh"
 
 namespace minidnn {
 
-// kSize: the window size; 0: any. kWhole: each plane begins at a multiple of a vector.
+// kSize: the window size, or 0 if the kernel supports any size. kWhole: whether each plane begins at a multiple of a
+// vector.
 template <class T, int kVec, bool kWhole, int kSize, bool kBackward>
 __global__ void __launch_bounds__(kWindowThreads, window_threads_per_sm(false) / kWindowThreads)
     lrn_cross_channel_planes(const __grid_constant__ SlidingWindowParams r, const __grid_constant__ SmemLayout smem,
@@ -31,7 +32,8 @@ template <class T, bool kWhole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // With a halo (backward), the first and the last thread of a block only compute g for their neighbours.
+  // In backward (halo of 1), the first and the last thread of a block only compute g, for their neighbours in the
+  // block.
   __device__ __forceinline__ explicit Rows(const CrossChannelParams& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;
@@ -80,7 +82,7 @@ template <class T, bool kWhole> struct Rows {
     }
   };
 
-  // Shared memory for g of a block: [channels of a strip / 4][threads][4].
+  // Number of floats in shared memory for g of a block. Layout: [channels of a strip / 4][threads][4].
   static constexpr int kShared = kCrossChannelThreads * kOwn;
   __device__ __forceinline__ static int smem_offset(int strip, int l) {
     return (l / 4 * kCrossChannelThreads + strip) * 4;
@@ -116,7 +118,7 @@ template <int kLines> __device__ __forceinline__ float window(const float (&v)[k
   }
   return sum;
 }
-// s (lrn_math.h) of each element of a strip.
+// Computes s (lrn_math.h) for each element of a strip.
 template <class Strip>
 __device__ __forceinline__ void sums(const typename Strip::Values& x, const LrnFactors& f, int behind, int ahead,
                                      float (&s)[Strip::kOwn]) {

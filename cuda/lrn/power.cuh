@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The power by which local response and local contrast norm divide.
+// The power s^-beta by which local response and local contrast norm multiply.
 #pragma once
 #include "cuda/device/fast_math.cuh"
 
 namespace minidnn {
 
-// s^-beta; s below 2^-126 counts as 0. float32: the approximate logarithm has an absolute error, so the exponent of s
-// is split off and multiplied by beta on its own, unless s is 0, infinite or NaN.
+// Computes s^-beta. An s below 2^-126 counts as 0. In float32, the absolute error of the approximate logarithm would be
+// too large. So the exponent of s is split off and multiplied by beta separately, unless s is 0, infinite or NaN.
 template <class T> __device__ __forceinline__ float power_of(float s, float beta) {
   int32_t exponent = 0;
   if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.lrn.cross_channel and cuda.lrn.spatial_window divide a problem among the threads of sliding_window.cuh, and
-// their plans.
+// Tilings, plans and time estimates of cuda.lrn.cross_channel and cuda.lrn.spatial_window, for the kernels that use
+// sliding_window.cuh.
 #pragma once
 #include "cpp/lrn/lrn.h"
 #include "cuda/lrn/sliding_window_params.h"
@@ -8,9 +8,11 @@
 
 namespace minidnn {
 
-constexpr int kCompiledSize = 5;  // the window size with kernels of its own: that of most networks, and cuDNN's default
+// The window size that has kernels of its own; it is cuDNN's default and common in networks.
+constexpr int kCompiledSize = 5;
 
-// The kernel of a problem, and how it is launched. size: the window size that the kernel is compiled for; 0: any.
+// The kernel of a problem and its launch. size: the window size for which the kernel is compiled, or 0 if it supports
+// any size.
 struct SlidingWindowTiling {
   SlidingWindowParams params;
   SmemLayout smem;
@@ -19,10 +21,10 @@ struct SlidingWindowTiling {
   bool whole = false, centered = false;
 };
 
-// Fills in the tiling. Returns "", or why these kernels do not take the problem. In a `whole` tiling, each row begins
-// at a multiple of a vector.
+// Fills in the tiling. Returns "" if these kernels support the problem, otherwise the reason why not. In a `whole`
+// tiling, each row begins at a multiple of a vector.
 std::string tile_sliding_window(const LrnProblem&, Axis, const Device&, SlidingWindowTiling&);
-// The number of elements of a thread's vector.
+// The number of elements in the vector of a thread.
 int64_t window_vector(DType, int64_t size, bool means_gradients);
 LrnFactors lrn_factors(const LrnProblem&, const LrnArgs&);
 double sliding_window_us(const LrnProblem&, const Device&, const SlidingWindowTiling&);

@@ -4,7 +4,7 @@
 
 namespace minidnn {
 
-// kSize: the window size; 0: any size, rows that need not be aligned, and means that may be absent.
+// kSize: the window size, or 0 if the kernel supports any size, unaligned rows and absent means.
 template <class T, int kVec, Axis kAxis, bool kCentered, int kSize, bool kBackward>
 __global__ void __launch_bounds__(window_threads(kAxis, is_register_heavy(kCentered, kBackward, kSize)),
                                   window_threads_per_sm(is_register_heavy(kCentered, kBackward, kSize)) /

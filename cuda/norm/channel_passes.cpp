@@ -4,7 +4,7 @@
 namespace minidnn {
 namespace {
 
-// Whether the step is equal in all tensors, as these layouts require.
+// Whether a step is equal in all tensors, as planes and columns require.
 bool equal_steps(const NormOffsets& s) { return s.dy == s.x && s.out == s.x && s.other == s.x && s.dresidual == s.x; }
 
 }  // namespace
@@ -42,26 +42,28 @@ int64_t vector_of(const BatchNormProblem& p, const ChannelTiling& c) {
 
 // Divides c among blocks.
 void divide_channels(ChannelTiling& c, int64_t vector, const Device& d) {
-  // About 16 blocks per SM, in several waves if fewer fit at the same time: the idle time at the end is small. Columns
-  // have 8: their blocks have more work at the beginning and the end, and each writes the sums of all its channels.
+  // Planes (NCHW) have about 16 blocks per SM. If fewer fit at the same time, the blocks run in several waves, and the
+  // idle time at the end is small. Columns (NHWC) have 8 blocks per SM: each block has more work at its beginning and
+  // end, and writes the sums of all its channels.
   const int64_t blocks = max_of((c.plane > 1 ? 16 : 8) * d.sm_count / c.samples, int64_t(1));
-  int64_t tiles = c.channels, least = 4 * kChannelThreads;  // items worth a block
+  // least: smallest number of items (vectors or rows) in a block.
+  int64_t tiles = c.channels, least = 4 * kChannelThreads;
   if (c.plane > 1) {
     c.items = uint32_t(c.items / vector);
     c.by_plane = FastDivmod(c.plane / vector);
   } else {
     c.vectors = uint32_t(c.channels / vector);
-    // A warp reads whole lines of memory if rows are long, otherwise several rows.
+    // If rows are long, a warp reads whole cache lines of one row; otherwise it reads several rows.
     tiles = ceil_div(int64_t(c.vectors), int64_t(32));
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kChannelThreads / c.width);
     c.by_width = FastDivmod(c.width);
     c.tiles = uint32_t(tiles);
     c.by_tiles = FastDivmod(tiles);
-    least = kRowsInFlight * c.rows;  // whole batches, except in the last chunk
+    least = kRowsInFlight * c.rows;  // a block has whole batches of rows, except in the last chunk
   }
   int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
-  // At most 1024 rows per thread, as its plain float32 sums should be short.
+  // A thread adds up at most 1024 rows: its sums are plain float32 sums, which should be short.
   if (c.plane == 1) chunks = max_of(chunks, ceil_div<int64_t>(c.items, int64_t(1024) * c.rows));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));

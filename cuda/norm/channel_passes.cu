@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of dense tensors in three launches: sums of chunks; a join of each channel's chunks; the map.
-// - Group norm uses the same sums and map over the channels of each sample, and joins the channels of a group.
-// - Grid: one block per chunk, so any number of chunks fills the GPU, and sums are bitwise reproducible. From sm_90 on,
-//   the next launch may start while the preceding one ends.
-// - Bytes: x, and backward dy, are read twice, by 16-byte vectors, several in flight per thread. The map goes through
-//   the chunks, and through the items of a chunk, in reverse order: it begins with those that the L2 still holds.
+// Batch norm of dense tensors in three launches. The first computes the sums of chunks. The second joins the chunks of
+// each channel. The third (the map) computes y or dx.
+// - Group norm uses the same first launch and map over the channels of each sample. Its second launch joins the
+//   channels of a group.
+// - Grid: one block per chunk. A channel has several chunks, so few channels also fill the GPU. Sums are bitwise
+//   reproducible. From sm_90 on, a launch may start while the preceding one ends.
+// - Bytes: x is read twice; in backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
+//   time. The map goes through the chunks, and through the items (vectors or rows) of a chunk, in reverse order, so it
+//   begins with data that the L2 cache still holds.
 // - Numerics: see channel_sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/channel_sums.cuh"
@@ -13,7 +16,7 @@ namespace minidnn {
 
 constexpr int kWarps = kChannelThreads / 32;
 
-// Adds kUnroll vectors of a plane, from item i on, kChannelThreads items apart.
+// Adds kUnroll vectors of a plane (NCHW) to `total`: vector i, and the vectors after it at steps of kChannelThreads.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float first, Moments<float>& total) {
@@ -53,7 +56,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   uint32_t i = tile.begin + threadIdx.x;
   for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
     add_items<T, kVec, kUnroll>(tile, a, i, about, total);
-  // Small planes have few whole batches. One by one, the loads of the remaining items would wait for each other.
+  // Small planes (NCHW) have few whole batches of kUnroll vectors. The remaining vectors are loaded in batches of 4 and
+  // 2. One by one, each load would wait for the previous one.
   if constexpr (kVec == 1) {
     for (; i + 3 * kChannelThreads < tile.end; i += 4 * kChannelThreads)
       add_items<T, kVec, 4>(tile, a, i, about, total);
@@ -71,7 +75,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   partials[int64_t(tile.chunk) * s.channels + tile.channel] = partial_of(total, about);
 }
 
-// Adds kUnroll rows of a thread, from row i on. kWhole: all of them exist; otherwise those before tile.end do.
+// Adds kUnroll rows of a thread to its sums, from row i on. kWhole: whether all these rows exist; if not, only rows
+// before tile.end are added.
 template <class T, int kVec, int kUnroll, bool kWhole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnAdds<kVec>& adds) {
@@ -139,9 +144,9 @@ __global__ void __launch_bounds__(kChannelThreads)
     partials[int64_t(tile.chunk) * s.samples * s.channels + tile.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// Joins the partial results of each channel. A block has kFinishChannels channels (128 bytes of a chunk); each row of
-// kFinishChannels threads adds up every kFinishRows-th chunk. A block has few channels because columns have about a
-// thousand chunks, and all of them are joined in this one launch.
+// Joins the partial results of each channel. A block has kFinishChannels channels, which are 128 bytes of a chunk's
+// results. Each row of kFinishChannels threads adds up every kFinishRows-th chunk. A block has few channels because
+// NHWC tensors have about a thousand chunks, and this one launch joins all of them.
 template <bool kBackward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials) {
@@ -174,8 +179,9 @@ __global__ void __launch_bounds__(kFinishThreads)
   write_statistic<kBackward>(s, a, channel, statistic_of(s, a, channel, about, total));
 }
 
-// Group norm: a warp joins the partial results of a group and writes the lines of its channels. Backward it also writes
-// each channel's contribution to dscale and dbias, which parameter_sums adds up over the samples.
+// Group norm: a warp joins the partial results of a group and writes the coefficients of the group's channels. In
+// backward, it also writes the contribution of each channel to dscale and dbias. parameter_sums.cu adds up these
+// contributions over the samples.
 template <bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_groups_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials,
@@ -187,7 +193,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   const int64_t first = group * of_group;
   if (first >= all) return;
   const double n = double(s.members);
-  // Channels are counted over all samples here; the parameters repeat for each sample.
+  // `first` counts the channels of all samples. All samples have the same parameters.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!kBackward) {
@@ -209,7 +215,7 @@ __global__ void __launch_bounds__(kChannelThreads)
     }
   } else {
     const float mean = typed<float>(a.mean)[group], inv_std = typed<float>(a.inv_std)[group];
-    Gradients<double> total{};  // of dy scale
+    Gradients<double> total{};  // total.dy: the sum of dy scale; total.product: the sum of dy scale x_hat
 #pragma unroll 1
     for (int c = lane; c < of_group; c += 32) {
       Gradients<double> sums{};
@@ -231,7 +237,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// The coefficients of statistic c: group norm reads those that norm_groups_finish wrote; batch norm computes them.
+// Returns the coefficients of statistic c. Group norm reads coefficients that norm_groups_finish wrote. Batch norm
+// computes them here.
 template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a,
                                                        const ChannelCoefficients* lines, int64_t c) {
@@ -241,7 +248,7 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
   return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
 }
 
-// Maps kUnroll vectors, from item i on, `step` items apart.
+// Maps kUnroll vectors, that is, computes y or dx: vector i, and the vectors after it at steps of `step`.
 template <class T, int kVec, int kUnroll, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArgs& a, uint32_t i, uint32_t step,
                                             const ChannelCoefficients (&lines)[kCoefficients]) {
@@ -265,14 +272,14 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Maps a thread's items from `first` on, in reverse: first those behind the last whole batch, then the whole batches
-// from the last to the first.
+// Maps the items (vectors or rows) of a thread from `first` on, in reverse order. The items behind the last whole batch
+// come first, then the whole batches from the last to the first.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {
   constexpr int kUnroll = kVec == 1 ? 8 : 4;
   uint32_t whole = (tile.end - tile.begin) / (kUnroll * step), i = first + whole * (kUnroll * step);
-  if constexpr (kVec == 1) {  // small planes: see norm_planes_sums
+  if constexpr (kVec == 1) {  // small planes (NCHW) need smaller batches, too; see norm_planes_sums
     for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, kBackward>(tile, a, i, step, lines);
     for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, kBackward>(tile, a, i, step, lines);
   }
@@ -296,7 +303,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   griddep_wait();
   if (tile.idle) return;
   ChannelCoefficients lines[kVec];
-  if (kVec > 1 && !given && s.by_group.divisor >= kVec) {  // a vector has elements of two statistics at most
+  if (kVec > 1 && !given && s.by_group.divisor >= kVec) {  // a vector has elements of at most two statistics
     const uint32_t from = uint32_t(tile.channel), first = s.by_group.quotient(from);
     const uint32_t last = s.by_group.quotient(from + kVec - 1);
     lines[0] = line_of<kBackward>(s, a, nullptr, first);

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm's arithmetic on dense tensors, for cuda.batch_norm.two_pass, cuda.layer_norm.two_pass_groups and
-// cuda.batch_norm.persistent: the items of a block, their sums, the joins of sums, and the map.
+// The arithmetic of batch norm on dense tensors, for cuda.batch_norm.two_pass, cuda.layer_norm.two_pass_groups and
+// cuda.batch_norm.persistent: the items (vectors or rows) of a block, their sums, the joins of sums, and the map, which
+// computes y or dx.
 //
-// Numerics: neither |mean| >> std nor an outlying first element costs digits.
-// - Planes sum x - (the channel's first element). Each batch of a thread's vectors has its mean and the squares about
-//   it; batches join by Chan's formula.
-// - Columns would need Chan's formula for each element of a vector. Instead they sum d = x - (the thread's first
-//   element) and d^2. Few digits are lost: for any one of n elements, (element - mean)^2 <= var n, and the n elements
-//   of a thread are few.
-// A partial result is four floats: count, mean, squares, and the value that the mean is relative to; backward it is two
-// sums.
+// Numerics: neither |mean| >> std nor a first element that is an outlier costs precision.
+// - Planes (NCHW): threads sum x - (the first element of the channel). Each batch of a thread's vectors has a mean, and
+//   squares about this mean. Batches are joined by Chan's formula.
+// - Columns (NHWC): Chan's formula would be needed for each element of a vector. Instead, threads sum d = x - (the
+//   first element of the thread) and d^2. Few digits are lost: for any one of n elements, (element - mean)^2 <= var n,
+//   and a thread has few elements.
+// A forward partial result is four floats: count, mean, squares, and the value to which the mean is relative. A
+// backward partial result is two sums.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cuda/device/vec.cuh"
@@ -18,7 +19,7 @@
 
 namespace minidnn {
 
-// The gradient of relu: sets the elements to 0 where y <= 0. Elements at a NaN of y are kept.
+// The gradient of relu: sets elements of dy to 0 where y <= 0. Where y is NaN, dy is kept.
 template <class T, int kVec>
 __device__ __forceinline__ void keep_where_positive(Vec<T, kVec>& dy, const Vec<T, kVec>& y) {
   if constexpr (kVec == 1) dy.put(0, y[0] <= 0 ? T(0.f) : dy.get(0));
@@ -44,7 +45,7 @@ __device__ __forceinline__ float4 partial_of(const Moments<float>& m, float firs
 }
 __device__ __forceinline__ float4 partial_of(const Gradients<float>& g, float) { return {g.dy, g.product, 0, 0}; }
 
-// The items of a block: vectors begin..end of one channel, counted over all images.
+// The items of a block in planes (NCHW): vectors begin to end - 1 of one channel, counted over all images.
 template <class T, int kVec> struct PlaneTile {
   static constexpr bool kColumns = false;
   const ChannelTiling& s;
@@ -62,7 +63,8 @@ template <class T, int kVec> struct PlaneTile {
   }
 };
 
-// Adds the first `have` of kUnroll vectors of one channel to the moments of x - first, or to the sums of gradients.
+// Adds the first `have` of kUnroll vectors of one channel to `total`. Forward: to the moments of x - first. Backward:
+// to the sums of gradients.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_vectors(Moments<float>& total, const Vec<T, kVec> (&x)[kUnroll], uint32_t have,
                                             float first) {
@@ -102,11 +104,12 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Vec<T
   total.join(some);
 }
 
-// The items of a block: rows begin..end of `width` vectors of channels. A thread has one of these vectors.
+// The items of a block in columns (NHWC): rows begin to end - 1, of which the block has `width` vectors of channels. A
+// thread has one of these vectors.
 template <int kVec> struct ColumnTile {
   static constexpr bool kColumns = true;
   const ChannelTiling& s;
-  int64_t channel, sample, start;  // start: of the sample, in elements
+  int64_t channel, sample, start;  // start: offset of the sample in elements
   uint32_t row, begin, end, chunk;
   bool idle;
   __device__ ColumnTile(const ChannelTiling& split, uint32_t block) : s(split) {
@@ -125,7 +128,8 @@ template <int kVec> struct ColumnTile {
   __device__ __forceinline__ int64_t offset(uint32_t item) const {
     return start + int64_t(item) * s.channels + channel;
   }
-  __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }  // among all channels
+  // Index among the channels of all samples.
+  __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }
 };
 
 template <class T, int kVec, bool kColumns> struct TileOf {
@@ -147,8 +151,8 @@ template <int kVec> struct ColumnMoments {
     }
     n += o.n;
   }
-  // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits. The lowest of them
-  // obtains the result.
+  // Joins the lanes whose numbers are equal except in bit `first` (a power of two) and higher bits. The lowest of these
+  // lanes obtains the result.
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
@@ -164,11 +168,11 @@ template <int kVec> struct ColumnMoments {
   }
   __device__ __forceinline__ float4 partial(int k, float shift) const { return {n, mean[k], squares[k], shift}; }
 };
-// A thread's sums of x - shift and of its squares. shift: the thread's first element.
+// A thread's sums of x - shift and of (x - shift)^2. shift: the thread's first element.
 template <int kVec> struct ColumnAdds {
   using Joined = ColumnMoments<kVec>;
   float n, sum[kVec], squares[kVec], shift[kVec];
-  // Adds the first `have` of kUnroll vectors.
+  // Adds the first `have` of kUnroll vectors to the sums.
   template <class T, int kUnroll> __device__ __forceinline__ void add(const Vec<T, kVec> (&x)[kUnroll], uint32_t have) {
     if (n == 0) {
 #pragma unroll
@@ -189,8 +193,8 @@ template <int kVec> struct ColumnAdds {
     }
     n += float(have);
   }
-  // The moments of this thread's elements. Means are relative to `of_block`, the shifts of the block's first row of
-  // threads, which all threads receive through the shared memory `shifts`.
+  // Returns the moments of this thread's elements. Their means are relative to `of_block`, the shifts of the first row
+  // of threads in the block. All threads receive these shifts through shared memory (`shifts`).
   __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>& tile, float* shifts,
                                                       float (&of_block)[kVec]) const {
     const uint32_t at = (threadIdx.x - tile.row * tile.s.width) * kVec;
@@ -261,8 +265,8 @@ template <int kVec, bool kBackward> struct ColumnAddsOf {
 template <int kVec> struct ColumnAddsOf<kVec, true> {
   using type = ColumnGradientAdds<kVec>;
 };
-// Joins the sums of `rows` rows of `width` threads, by halves: the upper half stores its sums to shared memory
-// (`left`), the lower half joins them to its own. The first row obtains the result.
+// Joins the sums of `rows` rows of `width` threads, by halves. The upper half stores its sums to shared memory
+// (`left`), and the lower half joins them to its own sums. The first row obtains the result.
 template <class Sums>
 __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
                                           uint32_t column) {
@@ -278,8 +282,8 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
 }
 
 // Sums over the partial results of a channel or group, in float64. Moments are about `about`, the mean of one partial
-// result with m elements. (about - mean)^2 <= var n / m, so few digits are lost; and unlike joins by Chan's formula, an
-// addition waits for no division.
+// result, which has m elements. (about - mean)^2 <= var n / m, so few digits are lost. An addition waits for no
+// division, unlike a join by Chan's formula.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;
@@ -312,7 +316,8 @@ template <> struct FinishOf<true> {
   using type = GradientSums;
 };
 
-// Forward: mean, inv_std and squares; backward: dbias and dscale.
+// Forward: first is the mean, second is inv_std, and squares is the sum of squares about the mean. Backward: first is
+// dbias, and second is dscale.
 struct Statistic {
   float first, second;
   double squares;
@@ -339,7 +344,8 @@ __device__ __forceinline__ void write_statistic(const ChannelTiling& s, const Ba
   running_var = keep * running_var + momentum * float(of.squares / max_of(double(s.members) - 1, 1.0));
 }
 
-// The coefficients of a channel; `first` and `second` as in Statistic. Backward also reads a.mean and a.inv_std.
+// Returns the coefficients of channel c. `first` and `second` are those of Statistic. In backward, it also reads a.mean
+// and a.inv_std.
 template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a, int64_t c,
                                                        float first, float second) {
@@ -351,8 +357,8 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
   }
 }
 
-// Applies norm_element() to the vector at offset `at` and stores the result. kCoefficients: one line for all elements,
-// or one for each. dy: after relu's gradient.
+// Computes y or dx of the vector at offset `at` and stores it. kCoefficients: 1 if all elements of the vector have the
+// same coefficients, otherwise the number of elements. dy: the gradient behind relu's gradient.
 template <class T, int kVec, bool kBackward, int kCoefficients>
 __device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, const Vec<T, kVec>& x,
                                            const Vec<T, kVec>& dy, const Vec<T, kVec>& other,

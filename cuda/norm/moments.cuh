@@ -6,7 +6,8 @@
 
 namespace minidnn {
 
-// The mean of n values, and squares = sum((x - mean)^2). Without initialisers, as __shared__ variables require.
+// The moments of n values: their mean, and squares = sum((x - mean)^2). Members have no initialisers, because
+// __shared__ variables must not have any.
 template <class F> struct Moments {
   F n, mean, squares;
   __device__ __forceinline__ void join(const Moments& o) {
@@ -17,13 +18,14 @@ template <class F> struct Moments {
   }
   // Joins the moments of a warp's lanes; every lane obtains the result.
   __device__ __forceinline__ void join_warp() {
-#pragma unroll 1  // two divisions each
+#pragma unroll 1  // not unrolled, as each step has two divisions
     for (int lane = 1; lane < 32; lane *= 2) {
       Moments o;
       o.n = shuffle_xor(n, lane);
       o.mean = shuffle_xor(mean, lane);
       o.squares = shuffle_xor(squares, lane);
-      // Both lanes join in the same order, lower lane first: otherwise the bits of their results would differ.
+      // The two lanes of a pair join in the same order, the lower lane first. Otherwise the bits of their results would
+      // differ.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
         *this = o;
@@ -33,14 +35,14 @@ template <class F> struct Moments {
   }
 };
 
-// The two sums of gradients: of dy, and of a product with dy.
+// Two sums for gradients: the sum of dy, and the sum of a product with dy.
 template <class F> struct Gradients {
   F dy, product;
   __device__ __forceinline__ void join(const Gradients& o) {
     dy += o.dy;
     product += o.product;
   }
-  // Joins the lanes whose numbers differ only in bit `first` (a power of two) and higher bits.
+  // Joins the lanes whose numbers are equal except in bit kFirst (a power of two) and higher bits.
   template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = kFirst; lane < 32; lane *= 2) {
@@ -50,7 +52,7 @@ template <class F> struct Gradients {
   }
 };
 
-// Joins the sums of the kJoinWarps warps of a block, separately for each lane, by halves. The first warp obtains
+// Joins the sums of the kJoinWarps warps of a block by halves, separately for each lane number. The first warp obtains
 // the result.
 template <class Sums> __device__ __forceinline__ Sums join_warps(Sums total) {
   __shared__ Sums of_warp[kJoinWarps][32];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling with any strides, windows and padding: one thread per element of y (forward) or of dx (backward),
-// grid-stride.
+// Pooling with any strides, windows and padding. A thread computes one element of y (forward) or dx (backward) per
+// iteration of a grid-stride loop.
 #include "cpp/pooling/pooling_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in registers: 16-byte words, their lanes, the reciprocals of means, and accumulators of maxima and sums. NVRTC
-// compiles it into the kernels; g++ compiles it into a test that runs the kernels on the host.
+// Values in registers: 16-byte words, the lanes of words, reciprocals of the divisors of means, and accumulators of
+// maxima and sums. NVRTC compiles this file into the kernels. g++ compiles it into a test that runs the kernels on the
+// CPU.
 #pragma once
 #include "cuda/device/fast_math.cuh"
 #include "cuda/pooling/window_params.h"
@@ -16,21 +17,21 @@
 
 namespace minidnn::cuda::pooling {
 
-// 1 / v, rounded, for v from 1 to 2^48. Computed as an approximation and one Newton step: a division would spend most
-// of its time on the overflow cases.
+// Returns 1 / v, rounded, for v from 1 to 2^48. It computes an approximation and one Newton step. A division would
+// spend most of its time on overflow cases.
 MINIDNN_HD float reciprocal(float v) {
   const float r = fast::reciprocal_ftz(v);
   return ::fmaf(::fmaf(-v, r, 1.f), r, r);
 }
-// The reciprocal of a mean's divisor along one dimension. A tile of windows needs it once per line and column, not per
-// window.
+// The reciprocal of the divisor of a mean, along one dimension. A tile of windows computes it once per line and once
+// per column, not once per window.
 template <class S> MINIDNN_HD float axis_mean_factor(const Windows& axis, int at, bool exclude_padding) {
   const int first = at * S::stride - axis.before, low = exclude_padding ? 0 : -axis.before;
   const int high = axis.size + (exclude_padding ? 0 : axis.after);
   return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
 }
-// The reciprocal of a mean's divisor: s.mean_factor if it is the same for all windows; if s.mean_factor is 0, it is
-// computed for window (p, q).
+// The reciprocal of the divisor of the mean of window (p, q). It is s.mean_factor if all windows have the same divisor.
+// Otherwise s.mean_factor is 0, and the reciprocal is computed.
 template <class S, class Params> MINIDNN_HD float mean_factor_of(const Params& s, int p, int q) {
   if (s.mean_factor != 0) return s.mean_factor;
   if constexpr (S::window > 0) {
@@ -95,7 +96,7 @@ template <class T> MINIDNN_HD Words words_of(const float (&v)[kLanes<T>]) {
   return w;
 }
 
-// The larger of two; NaN if either is NaN. One instruction on a GPU.
+// The larger of two numbers, or NaN if either is NaN. This is one instruction on a GPU.
 MINIDNN_HD float larger(float a, float b) {
 #ifdef __CUDA_ARCH__
   return max_nan(a, b);
@@ -117,13 +118,15 @@ template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 #endif
 }
 
-// Lanes of a maximum (kept in T) or of a sum (kept in float). result() takes the rounded reciprocal of the mean's
-// divisor: a division takes about ten instructions, and one per lane would be half of a kernel.
+// Accumulators for the lanes of a 16-byte word: maxima (kept in T) or sums (kept in float). result() takes the rounded
+// reciprocal of a mean's divisor. A division would take about ten instructions; with one division per lane, they would
+// be half of a kernel.
 template <class T> struct MaxLanes {
   static constexpr bool has_indices = false;
   Words v;
   MINIDNN_HD void clear() {
-    const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;  // -inf
+    // -inf in each element.
+    const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;
     for (int i = 0; i < 4; ++i) v.word[i] = none;
   }
   MINIDNN_HD void join(const Words& w) {
@@ -159,11 +162,11 @@ template <class T> struct SumLanes {
   }
 };
 
-// The first maximum among elements that arrive in any order with their indices. A NaN is larger than every number.
+// The first maximum of elements, and its index. join() accepts elements in any order. NaN is larger than every number.
 struct Best {
   float value = -INFINITY;
-  int32_t index = 0x7fffffff;  // no element yet
-  // For elements in ascending order of their indices.
+  int32_t index = 0x7fffffff;  // there is no element yet
+  // Adds an element. Its index must be larger than those of all previous elements.
   MINIDNN_HD void next(float v, int32_t at) {
     bool take = index == 0x7fffffff || (!(v <= value) && value == value);
     value = take ? v : value;
@@ -177,8 +180,8 @@ struct Best {
   }
 };
 
-// The accumulators Largest, FirstLargest and Total serve one line of a window, and then the window, which joins its
-// lines in order. begin() takes the index of the line's first element, or -1 if the line is empty.
+// The accumulators Largest, FirstLargest and Total are used first for each line of a window, then for the window, which
+// joins its lines in order. begin() takes the index of the line's first element, or -1 if the line is empty.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}
@@ -234,7 +237,7 @@ template <class T> struct FirstLargestLanes {
   }
 };
 
-// Converts float sums, which begin at a multiple of 16 bytes, to 16 bytes of T.
+// Converts float sums to 16 bytes of T. `from` must be a multiple of 16 bytes.
 template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
   float v[kLanes<T>];
   MINIDNN_UNROLL

@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling where planes are contiguous (NCHW), forward and backward: a block takes some planes, or some lines of a
-// plane.
-// Grid: x = blocks of planes, or of lines of a plane. Block: 256 threads; at most 128 for forward_tiles, for
-// max_backward and for backward with windows of static size.
-// Shared memory (dynamic): x, then dy or y, then the keys or the scaled dy of the windows; for max_backward: x or
-// indices, dy, and the sums of dx.
-// Memory: a block reads its lines of x and dy once and writes its lines of y or dx once. Blocks of one plane also read
-// the lines that they share.
-// Numerics: sums in float32; those of more than 64 terms are compensated. A maximum is the first one; a NaN is larger
-// than every number.
+// Pooling of contiguous planes (NCHW), forward and backward. A block has some planes, or some lines of a plane.
+// Windows of compile-time size are those whose size is a template argument of the kernel.
+// Grid: x = blocks. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
+// windows of compile-time size.
+// Shared memory (dynamic): x, then dy or y, then the keys (numbers of the maxima) or the scaled dy (dy / divisor) of
+// the windows. In max_backward: x or indices, then dy, then the sums of dx.
+// Memory: a block reads its lines of x and dy once, and writes its lines of y or dx once. Lines that two blocks of a
+// plane need are read by both blocks.
+// Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one
+// counts. NaN is larger than every number.
 #include "cuda/pooling/nchw/nchw_backward.cuh"
 
 namespace minidnn::cuda::pooling {
 
-// y and indices: of windows of static size if kWindow > 0 (maxima with indices), else of windows of any size.
+// Computes y and indices. If kWindow > 0, it computes maxima with indices for windows of this size. If kWindow = 0,
+// windows may have any size.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
     nchw_forward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -27,7 +28,7 @@ __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
   else work.pool_any();
 }
 
-// y of windows of static size, without indices: a tile of windows per thread and iteration.
+// Computes y without indices, for windows of compile-time size. In each iteration, a thread computes a tile of windows.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
     nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -42,7 +43,7 @@ __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
   work.store();
 }
 
-// dx of averages, and of maxima with windows of a size unknown to the compiler.
+// Computes dx of averages, and dx of maxima with windows whose size is unknown to the compiler.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, kWindow == 0             ? kNchwBlocks
                                                                                : gathers_tiles(kStride) ? kTileBlocks
@@ -53,7 +54,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   NchwBackward<T, kIsMax, Step> work{s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   const bool given = kIsMax && s.index_bytes;
-  if (given) work.find();  // while dy is still in flight
+  if (given) work.find();  // runs while dy is still in flight
   cp_async_wait_group<0>();
   __syncthreads();
   if (!given) {
@@ -67,7 +68,8 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   work.store(work.dx());
 }
 
-// Gradients of maxima for windows of static size. With kIndexBytes = 0 the kernel finds the maxima.
+// Computes dx of maxima, for windows of compile-time size. kIndexBytes: bytes of a given index; if it is 0, the kernel
+// finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
     nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes whose elements are contiguous (NCHW). A block takes several whole planes, or several lines of one
-// plane. The x and dy that it needs are one contiguous span each. It copies them to shared memory by 16-byte cp.async,
-// all in flight together, and pools there; with several blocks on an SM, the loads of one hide the arithmetic of
-// others. This file has the partition of a problem, what both directions compute per window, and the forward direction.
+// Pooling of planes whose elements are contiguous (NCHW). A block has several whole planes, or several lines of one
+// plane. The x and the dy that it needs are contiguous. It copies them to shared memory by 16-byte cp.async, all in
+// flight together, and pools there. Several blocks run on an SM, so that some load while others compute. This file has
+// the division of a problem among blocks, the code for windows that both directions share, and the forward direction.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nchw/nchw_params.h"
@@ -14,13 +14,13 @@
 
 namespace minidnn::cuda::pooling {
 
-// The slice that a block works on.
+// The planes and lines that a block processes.
 struct NchwBlock {
   int64_t plane;
   int planes;
-  int begin, end;      // lines of y (forward) or dx (backward)
-  int p_begin, p_end;  // lines of windows
-  int x_begin, x_end;  // lines of x
+  int begin, end;      // lines of y (forward) or dx (backward): begin <= line < end
+  int p_begin, p_end;  // lines of windows: p_begin <= p < p_end
+  int x_begin, x_end;  // lines of x: x_begin <= line < x_end
 
   MINIDNN_HD NchwBlock(const NchwParams& s, int64_t block, bool backward) {
     const int64_t group = s.chunks == 1 ? block : int64_t(s.by_chunks.quotient(uint32_t(block)));
@@ -48,8 +48,8 @@ struct NchwBlock {
   }
 };
 
-// Calls visit(offset from the plane's first element, value) for the elements of x in window (p, q), in order: the
-// `lane`-th and then every `lanes`-th.
+// Calls visit(offset from the plane's first element, value) for elements of x in window (p, q), in order. It begins
+// with element number `lane` of the window and takes every `lanes`-th element from there.
 template <class T, class Visit>
 MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
   const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
@@ -71,8 +71,8 @@ MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, 
   }
 }
 
-// Calls put(d, V's result for window p + d) for d from 0 to below kDown, up to window p_end - 1. Each line of x is
-// traversed once, and its result joins all windows over it.
+// Calls put(d, result of window p + d) for each d below kDown with p + d < p_end. V computes the results. Each line of
+// x is traversed once, and its result is joined to the results of all windows that contain the line.
 template <class V, class T, class Put>
 MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
@@ -95,7 +95,7 @@ MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end,
     if (d < windows) put(d, found[d]);
 }
 
-// One lane's partial result for a plane that is one window.
+// best_of() and sum_of() compute the partial result of one lane, for a plane that is one window.
 constexpr int kAtOnce = 8;
 template <class T> MINIDNN_HD Best best_of(const T* plane, int n, int lane, int lanes) {
   Best best;
@@ -149,8 +149,8 @@ template <class T, bool kIsMax, class S> struct NchwForward {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
     copy_in(t, source(), n, at_same_alignment<T>(source(), smem));
   }
-  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows of the thread; (p, q) is the topmost
-  // window.
+  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows below each other that the thread
+  // computes. (p, q) is the topmost window of the group.
   template <class Take> MINIDNN_HD void each_windows(Take&& take) {
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
@@ -162,7 +162,7 @@ template <class T, bool kIsMax, class S> struct NchwForward {
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
   }
-  // Pools windows of static size by tiles, into a separate buffer in shared memory.
+  // Pools windows of compile-time size by tiles, and stores y to a separate buffer in shared memory.
   MINIDNN_HD void pool_tiles() {
     constexpr int kAcross = steps_across(S::stride);
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
@@ -263,7 +263,7 @@ template <class T, bool kIsMax, class S> struct NchwForward {
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
     const int lines = b.end - b.begin, n = lines * s.w.count * b.planes << s.lane_bits;
-    // All lanes of a warp stay in the loop, for the shuffles.
+    // All lanes of a warp stay in the loop, because they exchange values by shuffles.
     for (int i = t.index; i - t.index % 32 < n; i += t.count) {
       uint32_t rest = uint32_t(min_of(i, n - 1));
       const int lane = int(rest) & (s.lanes() - 1);

@@ -1,19 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling where channels are contiguous (NHWC), forward and backward: a thread takes 16 bytes of channels, or one word.
-// Grid: x = blocks of an image, y = images (a block takes every gridDim.y-th). Block: 256 threads; 128 for
-// max_backward.
-// Shared memory (dynamic): forward, the partial results of teams, for windows of a size unknown to the compiler;
-// backward, the layout of NhwcBackward; max_backward, the sums and the stages of NhwcMaxBackward.
+// Pooling of tensors with contiguous channels (NHWC), forward and backward. A thread has 16 bytes of channels, or one
+// 32-bit word.
+// Windows of compile-time size are those whose size is a template argument of the kernel.
+// Grid: x = blocks of an image, y = images (a block processes every gridDim.y-th image). Block: 256 threads; 128
+// threads in max_backward.
+// Shared memory (dynamic). Forward: the partial results of teams, if the window size is unknown to the compiler.
+// Backward: the layout of NhwcBackward. max_backward: the sums and the stages of NhwcMaxBackward.
 // Memory: y or dx is written once. Windows that overlap read x or dy again, mostly from the L1 or L2 cache.
-// Numerics: sums in float32; those of more than 64 terms are compensated. A maximum is the first one; a NaN is larger
-// than every number.
+// Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one
+// counts. NaN is larger than every number.
 #include "cuda/pooling/nhwc/nhwc_backward.cuh"
 #include "cuda/pooling/nhwc/nhwc_max_backward.cuh"
 
 namespace minidnn::cuda::pooling {
 
-// y and indices. Windows of static size, or s.several_windows: one item per thread. Otherwise a block has
-// s.teams teams: they divide the lines of each window, and the first team combines the results from shared memory.
+// Computes y and indices. For windows of compile-time size, and with s.several_windows, each thread computes one item,
+// which is some windows of some channels. Otherwise a block has s.teams teams of threads. The teams divide the lines of
+// each window, and the first team combines the results of all teams from shared memory.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -41,9 +44,10 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
   }
 }
 
-// dx. Averages at a compile-time stride of 1: a tile of dx per thread, without shared memory. Otherwise a tile of dx
-// per block: windows add to sums in shared memory (s.scatter), or each dx reads the keys or the scaled dy of the
-// windows over it.
+// Computes dx, in one of three ways. Averages at a compile-time stride of 1: a thread computes a tile of dx, without
+// shared memory. Other problems: a block computes a tile of dx. If s.scatter is set, windows add to sums in shared
+// memory. If not, each dx reads the keys (numbers of the maxima) or the scaled dy (dy / divisor) of the windows that
+// contain it.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -74,12 +78,13 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Gradients of maxima by strips, for windows of static size. With kIndexBytes = 0 the kernel finds the maxima.
+// Computes dx of maxima by strips (some columns, line by line), for windows of compile-time size. kIndexBytes: bytes of
+// a given index; if it is 0, the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // one item per warp
+  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // each warp computes one item, which is a strip
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)

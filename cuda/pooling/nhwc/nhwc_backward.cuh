@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling where channels are contiguous. If the size of the windows is static, gradients of maxima are
-// computed by strips and those of averages at stride 1 by tiles. Otherwise a block takes a tile of dx: it first
-// computes, into shared memory, the maximum or the scaled dy of each window over the tile. For maxima, each window
-// then adds its dy to a dx in shared memory, in phases of windows that do not overlap. For averages, each dx sums the
-// scaled dy of the windows over it.
+// Gradients of pooling of tensors with contiguous channels (NHWC). If the window size is known at compile time,
+// gradients of maxima are computed by strips (some columns, line by line), and gradients of averages at stride 1 by
+// tiles. Otherwise a block computes a tile of dx in two steps. First, it computes the maximum or the scaled dy (dy /
+// divisor) of each window over the tile, into shared memory. Then, for maxima, each window adds its dy to a dx in
+// shared memory, in phases of windows that do not overlap. For averages, each dx sums the scaled dy of the windows that
+// contain it.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
 
 namespace minidnn::cuda::pooling {
 
 #ifdef __CUDACC__
-// Covers all windows of a block; a thread takes two in each phase.
+// Adds the dy of all windows of a block to dx, in phases. In each phase, a thread processes up to two windows.
 template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {
-    const bool two = base + count < n;  // if false, no thread has a second window
+    const bool two = base + count < n;  // whether some threads have a second window
     for (int down = 0; down < phases_down; ++down)
       for (int across = 0; across < phases_across; ++across) {
         work.scatter(base + work.t.index, down, across);
@@ -35,8 +36,9 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   // The block's tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // Layout of shared memory. Where windows add to dx: sums [lines][columns][channels], then dy and keys [window
-  // lines][window columns][channels]. Otherwise: keys or scaled dy alone.
+  // The layout of shared memory. If windows add to dx: the sums of dx [lines][columns][channels], then dy and the keys
+  // (numbers of the maxima) [window lines][window columns][channels]. Otherwise: only the keys (maxima) or the scaled
+  // dy (averages).
   struct Keys {
     uint16_t of[kWidth];
   };
@@ -74,7 +76,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   MINIDNN_HD void find() {
     if constexpr (kIsMax && S::window == 0)
       if (s.several_windows && s.index_bytes == 0) return find_down();
-    // The numbers are those of a whole tile, so that the divisors are known in advance.
+    // Windows are numbered as those of a whole tile, even if the tile is partial. So the divisors are known in advance.
     const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
@@ -100,7 +102,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     Words two{};
     MINIDNN_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      uint32_t index, beyond = 0;  // lower and upper 32 bits
+      uint32_t index, beyond = 0;  // index: the lower 32 bits; beyond: the upper 32 bits
       if (s.index_bytes == 8) {
         if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
         index = two.word[k % 2 * 2];
@@ -109,10 +111,10 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // All indices of a window are close to each other, so a multiplication (by_line) computes the line of an index.
+      // The line of an index is computed by a multiplication (FastDivmod), not by a division.
       uint32_t rest = in ? index : 0;
       const int column = s.by_x_columns.divmod(rest);
-      // scatter() does not check whether an index is in its window.
+      // scatter() does not check whether an index is inside its window, so this is checked here.
       if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
              uint32_t(column - s.w.first(q)) < uint32_t(s.w.window);
@@ -165,14 +167,15 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
           [&](int d, const FirstLargestLanes<T>& found) {
             Keys key;
             MINIDNN_UNROLL
-            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].index);  // -1 (no maximum) is kNowhere
+            // -1 (no maximum) becomes kNowhere.
+            for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].index);
             keys()[((p + d - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector] = key;
           });
     }
   }
 
-  // Starts the copy of dy to shared memory (visible after cp_async_wait_group and a barrier), and sets the sums to
-  // zero.
+  // Starts the copy of dy to shared memory, and sets the sums to zero. The copy is visible after cp_async_wait_group
+  // and a barrier.
   MINIDNN_HD void load() {
     const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -182,9 +185,9 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     }
     clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
-  // Windows that overlap must not add to dx at the same time, so a block processes them in phases. The phase (down,
-  // across) has, in each channel, the windows at rows down + i * phases_down and columns across + j * phases_across.
-  // Its windows do not overlap. A corner is the index (i, j, channel) of such a window.
+  // Windows that overlap must not add to dx at the same time, so a block processes windows in phases. In each channel,
+  // the phase (down, across) has the windows at rows down + i * phases_down and columns across + j * phases_across.
+  // Windows of a phase do not overlap. A corner is the index (i, j, channel) of such a window.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }
@@ -217,7 +220,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   MINIDNN_HD void put(int line, int column, int vector, const float (&sum)[kWidth]) const {
     store_words(dx_at(line, column, vector), words_of<T>(sum));
   }
-  // Averages at stride 1: dx is a sum over a window of dy, here for one word of channels.
+  // Averages at stride 1: each dx is a sum over a window of dy. A thread computes one 32-bit word of channels.
   MINIDNN_HD void pool_scaled_dy(int item) const {
     if (s.mean_factor != 0) pool_scaled_dy(item, s.mean_factor, [](int, int) { return 1.f; });
     else pool_scaled_dy(item, 1.f, [&](int p, int q) { return mean_factor_of<S>(s, p, q); });
@@ -254,7 +257,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         }
     }
   }
-  // A thread takes several dx below each other, and sums each line of windows once for all of them.
+  // A thread computes several dx below each other. It sums each line of windows once for all of them.
   MINIDNN_HD void gather_down() {
     const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.tile_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -289,7 +292,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     if constexpr (S::window == 0 && !kIsMax)
       if (s.several_windows) return gather_down();
     if constexpr (S::window > 0) {
-      // A thread takes the dx between two steps of the windows: the same windows cover them.
+      // A thread computes a tile of dx of stride x stride elements. All elements of the tile are in the same windows.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kStride = S::stride;
       const int first_line = (h_begin + s.h.before) / kStride, first_column = (w_begin + s.w.before) / kStride;
       const int tile_lines = (h_end - 1 + s.h.before) / kStride - first_line + 1;

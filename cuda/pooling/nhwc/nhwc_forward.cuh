@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling where channels are contiguous (NHWC): the partition of a problem, and the forward direction. A thread
-// computes several lines of y below each other, 16 bytes of channels each, or a tile of windows for one 32-bit word of
-// channels. Where there are few windows, several teams of threads share each window. Data that windows share is read
-// again from the L1 or L2 cache.
+// Pooling of tensors with contiguous channels (NHWC): the division of a problem among threads, and the forward
+// direction. A thread computes 16 bytes of channels in several lines of y below each other, or a tile of windows for
+// one 32-bit word of channels. If there are few windows, several teams of threads share each window. Elements in
+// several windows are read again, from the L1 or L2 cache.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -13,9 +13,10 @@ namespace minidnn::cuda::pooling {
 template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 template <class S> constexpr int kAcross = across_of(S::stride);
 
-// Calls put(d, L's result for window p + d) for d from 0 to below kDownOf, up to window p_end - 1; there is no
-// dilation. Each line of x is traversed once, and its result joins all windows over it. index_of(line, column) is the
-// index that L records for an element. kAtOnce loads are in flight together: backward has registers for two.
+// Calls put(d, result of window p + d) for each d below kDownOf with p + d < p_end. L computes the results. There must
+// be no dilation. Each line of x is traversed once, and its result is joined to the results of all windows that contain
+// the line. index_of(line, column) is the index that L records for an element. kAtOnce: loads in flight at the same
+// time; backward kernels have registers for two.
 template <class L, int kAtOnce, class T, class ElementIndex, class Put>
 MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int q, ElementIndex&& index_of,
                           Put&& put) {
@@ -49,8 +50,8 @@ MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int
     if (d < windows) put(d, found[d]);
 }
 
-// An image as 32-bit words of channels, with less than 2^31 elements: a 32-bit offset saves half of the address
-// arithmetic.
+// An image as 32-bit words of channels. It has fewer than 2^31 elements, so offsets have 32 bits. This saves half of
+// the address arithmetic.
 template <class T> struct WordsOf {
   const uint32_t* image;
   uint32_t line, column;
@@ -69,7 +70,7 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
   const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  int item;  // of a thread, or of a team member
+  int item;  // number of the item that this thread computes, or shares with threads of other teams
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
   MINIDNN_HD T* y(int p, int q, int vector) const {
@@ -101,14 +102,14 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       store_words(y(p + d, q, vector), total.result(mean_factor(p + d, q)));
     }
   }
-  // Pools a tile of windows of one word of channels, with 32-bit offsets in an image. item_of(word, index) converts a
-  // word of x to an Item of R; put(found, p, q, word) stores the result of window (p, q).
+  // Pools a tile of windows of one 32-bit word of channels, with 32-bit offsets in an image. item_of(word, index)
+  // converts a word of x to an Item of R. put(found, p, q, word) stores the result of window (p, q).
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
     uint32_t rest = uint32_t(item);
 #ifdef __CUDA_ARCH__
-    // Without this barrier, the compiler computes the addresses of all branches before it selects one, and runs out of
-    // registers.
+    // Without this asm barrier, the compiler computes the addresses of all branches before it selects a branch. The
+    // kernel then runs out of registers.
     asm volatile("" : "+r"(rest));
 #endif
     const int word = s.by_words.divmod(rest), q = s.by_columns.divmod(rest) * kWide, p = int(rest) * kDown;
@@ -183,7 +184,7 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
           }
         });
   }
-  // Two per iteration: two int64 indices fill 16 bytes.
+  // Stores indices in 16-byte words: four int32 or two int64 indices per iteration.
   MINIDNN_HD void put_indices(int p, int q, int vector, const int32_t (&index)[kWidth]) const {
     const int64_t at = image * s.indices_image + p * s.indices_line + q * s.indices_column + vector * kWidth;
     auto sign = [](int32_t v) { return uint32_t(v >> 31); };
@@ -205,8 +206,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
     else pool_down_with<MaxLanes<T>>();
   }
 
-  // One team's partial result for a window: a maximum and its index, or a sum. It is written to the team's own slot in
-  // `smem`; the slots of successive teams are `stride` slots from each other.
+  // The partial result of a team for a window: maxima and their indices, or sums. Each team writes its own slot in
+  // `smem`. The slots of successive teams are `stride` slots apart.
   struct Partial {
     float value[kWidth];
     int32_t index[kWidth];
@@ -223,8 +224,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       const int line = s.h.first(p) + r * s.h.dilation;
       const T* from = x(vector) + line * s.x_line;
       for (int c = c_begin; c < c_end; c += kAtOnce) {
-        // Beyond the last column, loads the last one again: a condition would keep the loads from being in flight
-        // together.
+        // Beyond the last column, the last one is loaded again. A condition would keep the loads from being in flight
+        // at the same time.
         Words v[kAtOnce];
         MINIDNN_UNROLL
         for (int k = 0; k < kAtOnce; ++k)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of maxima where channels are contiguous, for windows of compile-time size: a warp computes a strip of dx.
+// Gradients of maxima for tensors with contiguous channels (NHWC) and windows whose size is known at compile time. A
+// warp computes a strip of dx.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -7,17 +8,18 @@
 
 namespace minidnn::cuda::pooling {
 
-// The lanes of a warp copy n adjacent columns of a line, 32 channels each, in copies of 16 bytes. A column that does
-// not exist is replaced by the nearest one.
+// The lanes of a warp copy n adjacent columns of a line, with 32 channels each, in copies of 16 bytes. A column outside
+// the image is replaced by the nearest column inside.
 template <class U, int kN> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
 #else
-  static constexpr int kCopiers = kVectors;  // a test runs threads one after another, and each copies what it needs
+  // A test on the CPU runs threads one after another, so each thread copies what it needs.
+  static constexpr int kCopiers = kVectors;
 #endif
   static constexpr int kCopies = (kN * kVectors + kCopiers - 1) / kCopiers;
-  int copier, channel;  // channel: the first that the thread copies, counted from the group's first
+  int copier, channel;  // channel: the first channel that the thread copies, relative to its group of channels
   uint32_t offset[kCopies];
 
   MINIDNN_HD WarpLineCopy(int lane, int first, int size, int64_t column_stride)
@@ -28,7 +30,7 @@ template <class U, int kN> struct WarpLineCopy {
       offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
     }
   }
-  // `line` points to the thread's channels of a line.
+  // Copies the thread's part of a line. `line` points to the thread's first channel in the line.
   MINIDNN_HD void copy(const U* line, U* to) const {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m)
@@ -37,9 +39,9 @@ template <class U, int kN> struct WarpLineCopy {
   }
 };
 
-// A strip of dx for windows of static size: each lane of a warp has one channel. Each window adds its dy to
-// the dx of its maximum if that is in the strip. Lines of x (or of indices) and of dy are copied to shared memory some
-// steps ahead. Shared memory holds the sums of a few lines at a time; each thread updates only its own sums.
+// A strip of dx for windows of compile-time size. Each lane of a warp has one channel. Each window adds its dy to the
+// dx of its maximum, if this dx is in the strip. Lines of dy, and of x or of indices, are copied to shared memory some
+// steps ahead. Shared memory holds the sums of a few lines at a time. Each thread updates only its own sums.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
@@ -58,9 +60,10 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   unsigned char* smem;
   int thread;
 
-  // The number of a slot has, from the top: the line, counted from the first that is seen; 2 bits that are 1 for the
-  // columns of dx, 0 before and 2 behind them; 3 bits of column. sum() uses the position of the 2 bits for the warp
-  // number of the block's four warps.
+  // A slot is the place of a sum. The number of a slot has three fields. The upper bits are the line, counted from the
+  // first line that the strip reads. The next 2 bits are 1 for the columns of dx, 0 for columns before and 2 for
+  // columns behind these. The lowest 3 bits are the column. In an address, sum() uses the place of the 2 bits for the
+  // number of the warp, as a block has four warps.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
   MINIDNN_HD float& sum(int slot) const {
@@ -68,12 +71,12 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
     const uint32_t own = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(smem + ((uint32_t(slot) << 7 & kUsed) | own));
   }
-  // A stage's indices, at the thread's channel.
+  // The data of a stage (the buffer of one step) at the channel of this thread.
   template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
-  // All lanes of a warp call it with the same item, which is a group of 32 channels, a span of columns and a span of
-  // lines.
+  // Computes one item: a strip of some lines and columns of dx, for a group of 32 channels. All lanes of a warp call it
+  // with the same item.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
     const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
@@ -122,8 +125,7 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
       here = stages + next * kStageBytes;
     };
 
-    // For each window, the mask that selects the bits which tell whether a slot is in dx; 0 if there is no such
-    // window.
+    // For each window, the mask of the 2 bits that tell whether a slot is in dx. It is 0 if the window does not exist.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.pooling.nhwc divides a problem: what a thread, a block and the grid compute.
+// The division of a problem by cuda.pooling.nhwc: what a thread, a block and the grid compute. Windows of compile-time
+// size are those whose size is a template argument of the kernel.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_params.h"
 #include "cuda/pooling/problem_windows.h"
@@ -8,29 +9,34 @@ namespace minidnn::cuda::pooling {
 
 struct NhwcTiling {
   enum class Method {
-    windows,      // forward: a thread computes vectors of y; or teams of threads divide the lines of each window
-    word_tiles,   // windows of static size: a thread computes a tile of y, or of dx, for one 32-bit word of channels
-    strips,       // gradients of maxima, windows of static size: a warp computes a strip of dx
-    block_tiles,  // other gradients: a block computes a tile of dx in shared memory
+    windows,  // forward: a thread computes 16-byte vectors of y, or teams of threads divide the lines of each window
+    // Windows of compile-time size: a thread computes a tile of y, or of dx, for one 32-bit word of channels.
+    word_tiles,
+    strips,       // windows of compile-time size: a warp computes a strip of dx of maxima
+    block_tiles,  // other gradients: a block computes a tile of dx, with shared memory
   } method;
-  StaticStep step;       // {}: the size of the windows is unknown to the compiler
-  bool several_windows;  // it is unknown, and a thread takes several windows or elements of dx below each other
-  int64_t threads;       // per block
-  int64_t blocks;        // per image
-  int64_t smem_bytes;    // may be more than the device has
-  int64_t items;         // windows, word_tiles: threads per image. strips: warps per image
-  int64_t items_across;  // items side by side
-  int64_t teams;         // windows: teams per block
+  StaticStep step;  // window and stride known at compile time; {} if they are unknown
+  // Whether the window size is unknown to the compiler, and a thread computes several windows or elements of dx below
+  // each other.
+  bool several_windows;
+  int64_t threads;     // threads per block
+  int64_t blocks;      // blocks per image
+  int64_t smem_bytes;  // bytes of shared memory per block, perhaps more than the device has
+  // Items per image. In the methods windows and word_tiles, an item is what a thread computes. In strips, it is what a
+  // warp computes.
+  int64_t items;
+  int64_t items_across;  // number of items side by side in an image
+  int64_t teams;         // method windows: teams of threads per block
   int64_t lines_of_strip;
   struct BlockTile {
-    bool scatter;                          // windows add to dx, in phases of windows that do not overlap
-    int64_t vectors, lines, columns;       // of dx; a vector is 16 bytes of channels
-    int64_t window_lines, window_columns;  // at most, of the windows over it
-    int64_t dy_at, keys_at;                // offsets in shared memory where windows add to dx
+    bool scatter;                          // whether windows add to dx, in phases of windows that do not overlap
+    int64_t vectors, lines, columns;       // size of the tile of dx; a vector is 16 bytes of channels
+    int64_t window_lines, window_columns;  // largest number of lines and columns of windows over the tile
+    int64_t dy_at, keys_at;                // offsets in shared memory, used if windows add to dx
   } tile;
 };
 
-// For a problem that why_not_windows() accepts, and a device with `sms` multiprocessors.
+// The problem must be one that why_not_windows() accepts. sms: the number of multiprocessors of the device.
 NhwcTiling nhwc_tiling(const PoolingProblem&, int64_t sms);
 NhwcParams nhwc_params(const PoolingProblem&, const NhwcTiling&);
 

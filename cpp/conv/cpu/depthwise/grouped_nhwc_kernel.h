@@ -49,7 +49,8 @@ struct GroupedNhwcKernels {
   void (*pixels)(int64_t size, const GroupedNhwcSums&);
   // Computes kGroupedNhwcRows lines (image rows) of y together for groups of one channel, so that they share loads of
   // x:
-  //   y[r, p, c] = sum over t and i < height of x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
+  //   y[r, p, c] = sum over t and i < height of
+  //     x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
   // Here t is a column of the window, which has `height` (3, 5 or 7) elements. Terms whose line r + i is less than
   // `first`, or not less than `end`, are left out, because this line is outside the image.
   void (*lines)(const GroupedNhwcSums&);

@@ -18,9 +18,9 @@ enum class ConvDirection : int64_t { forward, backward_data, backward_filter, ba
 // has this dtype too, or is float32 if the operands are 16-bit.
 struct ConvProblem {
   ConvDirection direction{};
-  TensorDesc x;         // x, or dx in backward_data: [N, C, spatial...]; rank 0 in backward_bias
-  TensorDesc w;         // w, or dw in backward_filter: [K, C / groups, window...]; rank 0 in backward_bias
-  TensorDesc y;         // y, or dy in the backward directions: [N, K, spatial...]
+  TensorDesc x;  // x, or dx in backward_data: [N, C, spatial...]; rank 0 in backward_bias
+  TensorDesc w;  // w, or dw in backward_filter: [K, C / groups, window...]; rank 0 in backward_bias
+  TensorDesc y;  // y, or dy in the backward directions: [N, K, spatial...]
   // The residual is only used forward. It has y's shape and dtype, and may be the same memory as y. Rank 0 if there is
   // none.
   TensorDesc residual;

@@ -7,9 +7,9 @@
 namespace minidnn {
 
 struct ChannelsLast {
-  ConvTensorView side;    // sizes and strides of what the micro-kernels read: the tensor itself or its copy
-  bool copied = false;    // whether the tensor is copied; if not, the members below are not used
-  DType dtype{};          // dtype of the tensor
+  ConvTensorView side;  // sizes and strides of what the micro-kernels read: the tensor itself or its copy
+  bool copied = false;  // whether the tensor is copied; if not, the members below are not used
+  DType dtype{};        // dtype of the tensor
   // sizes and strides of the tensor itself; source.channels is the number of channels of one group
   ConvTensorView source;
   int64_t images = 0, groups = 1;

@@ -26,11 +26,11 @@ struct ImplicitGemmFilterTiling {
   const GemmKernel<float>& kernel = kernels.f32;
   ChannelsLast x;
   int64_t threads, taps;
-  int64_t panels, tiles;    // Per group: number of panels of input channels, and number of tiles of filters.
-  int64_t item_tiles;       // largest number of tiles that a work item computes
+  int64_t panels, tiles;  // Per group: number of panels of input channels, and number of tiles of filters.
+  int64_t item_tiles;     // largest number of tiles that a work item computes
   // Whether the pixels of each channel of dy are contiguous floats. dy is then read in place, else packed.
   bool unit_stride_pixels;
-  bool direct_store;        // whether the kernel writes its sums directly to dw, and not to the workspace
+  bool direct_store;  // whether the kernel writes its sums directly to dw, and not to the workspace
   // Whether pixels are a multiple of 2 or 4 KB apart in x, so that they would share few cache sets. If so, each panel
   // (some channels of these pixels) is copied to contiguous memory first.
   bool cache_set_conflict;

@@ -16,7 +16,7 @@ constexpr int64_t kBlockTiles = 16;
 
 struct ImplicitGemmTiling {
   struct Phase : ConvPhase {
-    int64_t weights_at = 0;         // offset of the phase's packed weights, in floats
+    int64_t weights_at = 0;  // offset of the phase's packed weights, in floats
     // For each segment of k (the input channels at a window element): byte offset of its input from that of the pixel.
     std::vector<int64_t> segments;
     // In each dimension, the smallest and the largest offset of a window element.
@@ -35,19 +35,19 @@ struct ImplicitGemmTiling {
   bool backward;
   int64_t threads, merged = 1;  // merged: number of window elements that form one segment of k
 
-  ChannelsLast input;                 // the input, or the float32 channels-last copy of it
-  ConvTensorView in, out;             // in: sizes and strides of the input, or of its copy. out: those of the result.
-  bool nhwc_output = false;           // whether the result is channels-last
+  ChannelsLast input;        // the input, or the float32 channels-last copy of it
+  ConvTensorView in, out;    // in: sizes and strides of the input, or of its copy. out: those of the result.
+  bool nhwc_output = false;  // whether the result is channels-last
   // whether each block copies its input pixels to [pixel, channel] in the scratch memory of its thread
   bool transposes_pixels = false;
   int64_t channels, columns, panels;  // Per group: input channels, output channels, and panels of output channels.
   // Step from one pixel of a phase to the next, in pixels of the result (step) and of the input (in_step).
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
 
-  int64_t w_in, w_out;        // strides of w along the input channels (w_in) and the output channels (w_out)
+  int64_t w_in, w_out;  // strides of w along the input channels (w_in) and the output channels (w_out)
   // whether the window elements of a filter are contiguous in memory, beginning at lowest_tap
   bool dense_taps = false;
-  int64_t lowest_tap = 0;     // offset of the window element with the lowest address
+  int64_t lowest_tap = 0;  // offset of the window element with the lowest address
   // whether each block packs the weights that it reads, instead of packing all weights in advance
   bool packs_panels = false;
 

@@ -12,7 +12,7 @@ namespace {
 
 // Pixels of a slice. A panel of dy (the filters of a tile) takes 32 KB of a first-level cache for these pixels.
 constexpr int64_t kSlicePixels = 256;
-constexpr int64_t kItemTiles = 16;     // largest number of tiles that a work item computes
+constexpr int64_t kItemTiles = 16;  // largest number of tiles that a work item computes
 
 ChannelsLast with_border(const ConvProblem& p, const ConvGeometry& g) {
   int64_t border[kMaxSpatial];

@@ -6,8 +6,8 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
-// Largest number of tiles that are multiplied together. The registers that their sums take are the same as in
-// gemm_microkernel_isa.cpp.
+// Largest number of tiles that are multiplied together. It equals kRows of gemm_microkernel_isa.cpp, which gives the
+// reason.
 constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 // y = B^T x, the transform of an input patch. The rows share partial sums, so it takes few operations.

@@ -135,7 +135,7 @@ struct ForwardInputs {
 // Checks the arguments and makes y. Error messages about y's shape begin with `what`.
 Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
   const auto& [x, w, bias, residual, attributes, activation] = inputs;
-  const Tensor& b = bias ? *bias : w;  // if there is no bias, the checks see w in its place
+  const Tensor& b = bias ? *bias : w;  // if there is no bias, w is passed to the checks instead
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
   Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};

@@ -65,9 +65,9 @@ struct ConvGeometry {
   // the w_space of a reversed window is negative
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. Consecutive taps (window elements) that read or write the same element of x are tap_period =
-  // stride / gcd(stride, dilation) apart. The elements of y at these taps are y_period = dilation / gcd(stride,
-  // dilation) apart.
+  // For backward_data. The taps (window elements) that use the same element of x are tap_period apart, where tap_period
+  // = stride / gcd(stride, dilation). The elements of y that they use are y_period apart, where y_period = dilation /
+  // gcd(stride, dilation).
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};

@@ -10,7 +10,8 @@ namespace minidnn {
 
 // What must be computed for one chunk of images.
 struct Im2colChunk {
-  ConvColumns x, dy;  // the im2col matrix of x, which is gathered from x or summed into dx; the copy of dy
+  // x: the im2col matrix of x, which is gathered from x or summed into dx. dy: the copy of dy, if one is made.
+  ConvColumns x, dy;
   bool gathers_x = false, gathers_dy = false, sums_dx = false;
   MatmulProblem product;
 };

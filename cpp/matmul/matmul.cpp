@@ -91,7 +91,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
                 " needs c, or an out to add to; got neither");
-  // if there is no c, the checks see a in its place
+  // if there is no c, a is passed to the checks instead
   const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;
   if (options.c) {
     std::optional<TensorDesc> seen = broadcast(c.desc, *shape);
@@ -105,7 +105,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
     p.has_bias = 1;
     p.bias_stride = options.bias->desc.stride[0];
   }
-  // If there is no bias, the checks see b in its place.
+  // If there is no bias, b is passed to the checks instead.
   Tensor y = output(me, "out", call.out, want, h, {{"a", a}, {"b", b}, {"bias", options.bias ? *options.bias : b}},
                     {{"c", c}});
   if (options.beta != 0 && !options.c) p.c = y.desc;

@@ -8,13 +8,13 @@
 namespace minidnn {
 
 constexpr int64_t kNormColumns = 4096;  // largest number of columns of a block (see NormBlock) whose `space` is 1
-// A result of more bytes is written with non-temporal stores. Without sums, the threshold of cpu.batch_norm.vectorized
-// is higher. Here, the inputs have just been summed, are read again, and are still in the caches. Measured on 2 Zen 3
-// cores with 32 MB of cache (2026-11-21).
+// A result of more bytes is written with non-temporal stores. Where cpu.batch_norm.vectorized needs no sums, it uses a
+// higher threshold. Here, the inputs have just been summed, are read again, and are still in the caches. Measured on 2
+// Zen 3 cores with 32 MB of cache (2026-11-21).
 constexpr int64_t kNormSummedBytes = 12 << 20;
 
 // A block of x, dy and out: [rows][columns][space]. Elements along `space` are contiguous. If `space` is 1, the columns
-// are contiguous. Parameters and sums have one entry per column (a channel, or a part of one).
+// are contiguous. Parameters and sums have one entry per column.
 struct NormBlock {
   const void* x;
   const void* dy;  // dy in the gradient, the residual forward
@@ -46,8 +46,8 @@ struct ChannelNormKernels {
     // y in place of x. It fills in only the mean of NormLines.
     void (*gate[2])(const NormBlock&, const NormLines&, bool non_temporal);
   } f32, bf16, f16;
-  // Adds the moments of one column per channel to those of its channel. The column covers n elements, and the channel
-  // has covered `joined` elements before. The columns of neighbouring channels are `step` apart in `results`.
+  // Adds the moments of one column per channel to the moments of its channel. The column has n elements, and the
+  // channel has `joined` elements so far. The columns of neighbouring channels are `step` apart in `results`.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
                        double* mean, double* squares);
   void (*join_gradients)(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two loops compute all cases. One runs over contiguous spans, where all lanes of a vector belong to the same column
-// (channel). The other runs over rows of columns, where each lane has its own column. Each lane adds a limited number
-// of elements in float32. Its rounding error is then at most that of the reference engine.
+// A block is [rows][columns][space] (channel_norm.h). One loop runs over contiguous spans along `space`, where all
+// lanes of a vector belong to the same column. If `space` is 1, another loop runs over rows, where each lane has its
+// own column. Each lane adds a limited number of elements in float32. Its rounding error is then at most that of the
+// reference engine.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -273,8 +274,8 @@ template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, 
   if (i < n) store_floats(out + n - kFloats, last);
 }
 
-// Writes one row of columns. The coefficients of whole pairs of vectors, counted from the first column, must be in the
-// order of lanes.
+// Writes one row, where neighbouring elements belong to neighbouring columns. The coefficients must be in the order of
+// lanes as far as columns fill whole pairs of vectors.
 template <class Map, class T>
 MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
   auto whole = [](const float* from) { return load(from); };

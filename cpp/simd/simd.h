@@ -55,9 +55,9 @@ template <class V> inline __attribute__((always_inline)) V keep_in_register(V v)
 #endif
   return v;
 }
-// dispatch_count() turns n into a constant: it calls f(Count<n>{}) for 1 <= n <= most. for_balanced_chunks() splits [0,
-// n) into as few chunks as possible. A chunk has at most `most` elements, and all chunks have nearly equal sizes. It
-// calls f(first, Count<size>{}) for each chunk.
+// dispatch_count() turns n into a constant: it calls f(Count<n>{}) for 1 <= n <= most.
+// for_balanced_chunks() splits n elements into as few chunks as possible. A chunk has at most `most` elements, and all
+// chunks have nearly equal sizes. It calls f(first, Count<size>{}) for each chunk.
 template <int n> struct Count {
   static constexpr int value = n;
 };
@@ -190,7 +190,8 @@ MINIDNN_HD void store_floats(float16* to, Floats v) {
 }
 
 // Two vectors with 2 kFloats consecutive elements, in the cheapest order. For bfloat16, `first` has the even elements
-// and `second` the odd ones, which needs no shuffles. For other types, `first` has the first half of the elements.
+// and `second` the odd elements, which needs no shuffles. For other types, `first` has the first half of the elements
+// and `second` the second half.
 struct Pair {
   Floats first, second;
 };

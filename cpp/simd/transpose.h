@@ -62,8 +62,7 @@ void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t
       TransposeTile<T>::transpose(rows, to + j * to_step + i, to_step);
     }
     if (along_whole == along) continue;
-    // Whole vectors can be loaded if they end before the last row of `from` ends. They may read beyond the end of their
-    // own row.
+    // Whole vectors can be loaded if the last one ends within `from`. They may read beyond the end of their own row.
     if (step > 0 && (i + kSide - 1) * step + along_whole + kSide <= (across - 1) * step + along) {
       for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + along_whole;
       TransposeTile<T>::transpose(rows, to + along_whole * to_step + i, to_step, int(along - along_whole));

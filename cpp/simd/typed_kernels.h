@@ -5,7 +5,7 @@
 
 namespace minidnn::cpu {
 
-// Kernels must have members f32, bf16 and f16, the loops for float32, bfloat16 and float16.
+// The type Kernels must have members f32, bf16 and f16, the loops for float32, bfloat16 and float16.
 template <class Kernels> const auto& typed_kernels(const Kernels& all, DType t) {
   return t == DType::float32 ? all.f32 : t == DType::bfloat16 ? all.bf16 : all.f16;
 }

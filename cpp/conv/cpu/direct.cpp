@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr double kGrainFlop = 32768;  // FLOP that a thread must have to be worth waking
+constexpr double kGrainFlop = 32768;  // smallest number of FLOP that is worth waking a thread for
 
 template <class T, class Y> void compute(const ConvGeometry& g, ConvDirection direction, double flop,
                                          const ConvArgs& a) {

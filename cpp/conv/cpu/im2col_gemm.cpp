@@ -11,7 +11,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // elements that a thread must have to be worth waking
+constexpr int64_t kGrain = 8192;  // smallest number of elements that is worth waking a thread for
 
 bool inside(int64_t i, int64_t size) { return uint64_t(i) < uint64_t(size); }
 

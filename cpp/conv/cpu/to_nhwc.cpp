@@ -11,7 +11,7 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // elements that a thread must have to be worth waking
+constexpr int64_t kGrain = 16384;  // smallest number of elements that is worth waking a thread for
 
 // Copies images whose pixels are contiguous in each channel and which get no border. An image is then one long line of
 // pixels, which is divided into chunks.

@@ -84,7 +84,7 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // if the last tile is partly filled, its excess rows read the first row again
+          // if a tile has more rows than are left, its excess rows read the first row again
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
@@ -191,7 +191,7 @@ struct Packed final : Engine<MatmulProblem> {
         auto block = [&](int64_t i, int64_t thread) {
           product.block(i, static_cast<char*>(workspace) + size_t(thread) * tiling.scratch_bytes);
         };
-        // If the product takes only a few microseconds, one thread is done before another thread would wake up.
+        // A product of a few microseconds is computed by one thread, which is done before another thread would wake up.
         const bool small = matmul_flop(tiling.p) < double(cpu::work_size(1000000));
         if (small)
           for (int64_t i = 0; i < tiling.blocks; ++i) block(i, 0);

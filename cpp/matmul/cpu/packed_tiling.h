@@ -8,7 +8,7 @@ namespace minidnn {
 namespace cpu::matmul {
 
 struct PackedTiling {
-  static constexpr int64_t kBlockTiles = 32;  // largest number of tiles of rows in a block
+  static constexpr int64_t kBlockTiles = 32;  // largest number of tiles (of rows) in a block of y
   // Number of steps of k that are summed in registers before they are added to the sums of earlier steps. It is the
   // same for every tiling, so the rounding of a sum does not depend on the tiling.
   static constexpr int64_t kSegment = 256;
@@ -26,11 +26,12 @@ struct PackedTiling {
   int64_t tile_rows, tile_columns;  // shape of a tile of the micro-kernel, in elements
   // number of tiles (of rows) and of panels (of columns) of one matrix of the batch
   int64_t tiles, panels;
-  int64_t block_tiles, block_panels;  // number of tiles and of panels of a block
+  int64_t block_tiles, block_panels;  // number of tiles (of rows) and of panels (of columns) of a block of y
   // blocks_down, blocks_across: number of blocks of one matrix in each dimension. blocks: number of blocks of all
   // matrices.
   int64_t blocks_down, blocks_across, blocks;
-  int64_t slice;                // number of steps of k in a slice
+  // number of steps of k (the inner dimension) that are packed and multiplied at a time
+  int64_t slice;
   bool a_in_place, b_in_place;  // whether a and b are read without packing
   // Offsets in the scratch memory of a thread, in bytes. Offset 0 has the packed rows of a.
   size_t b_at, sums_at, scratch_bytes, bytes;

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // number of products that a thread must have to be worth waking
+constexpr int64_t kGrain = 16384;  // smallest number of products (multiply-adds) that is worth waking a thread for
 
 }  // namespace
 
@@ -17,7 +17,8 @@ struct Reference final : Engine<MatmulProblem> {
   std::string name() const override { return "cpu.matmul.reference"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);  // slow, because it reads b along its columns
+    // this engine is slow, because it reads b along its columns
+    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device&, const Config&) const override {
     return make_plan<MatmulProblem>([p](const MatmulArgs& a, void*, Stream) {

@@ -18,7 +18,8 @@ struct DirectNchwTiling {
     std::vector<int64_t> depths;  // distinct offsets of window elements in the first spatial dimension
     // For each value, a copy of the input lines is made. It holds every stride-th pixel, beginning with this pixel.
     std::vector<int64_t> columns;
-    int64_t weights_at = 0;  // offset of this phase's packed weights, in floats
+    // offset of the packed weights of this phase (result pixels that use the same window elements), in floats
+    int64_t weights_at = 0;
     // Number of taps (window elements) in each column of taps. `taps` is sorted by column.
     int64_t height = 1;
     // For each input channel, the offset in the band of each column of taps (window elements).
@@ -26,7 +27,7 @@ struct DirectNchwTiling {
     std::vector<int64_t> w;  // For each input channel, the offset in w of each tap (window element).
     // top: smallest offset of a window element in the second spatial dimension. lines: input lines of a band.
     int64_t top = 0, lines = 0;
-    int64_t rows = 0, bands = 0;  // rows: result lines per band; bands: number of bands
+    int64_t rows = 0, bands = 0;  // rows: result lines per band (neighbouring lines); bands: number of bands
     // line_chunk: pixels per chunk of a result line. line_chunks: number of chunks.
     int64_t line_chunk = 0, line_chunks = 0;
     int64_t pitch = 0, length = 0;  // pitch: floats of a result line. length: floats of a copied input line.

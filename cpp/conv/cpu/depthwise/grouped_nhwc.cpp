@@ -53,8 +53,8 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
       used.spans.push_back({&zone, begin, used.taps.size()});
     }
   }
-  // Prefetches the line of x that the next result line reads and the current one does not read. The hardware prefetcher
-  // follows fewer lines than a convolution reads.
+  // Prefetches the line of x that is needed for the next result line but not for the current one. The hardware
+  // prefetcher follows fewer lines than a convolution reads.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -276,7 +276,7 @@ struct GroupedNhwc final : PlanEngine<GroupedNhwcTiling, GroupedNhwcPlan> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // The copy of a tensor that is not channels-last moves its bytes more than once.
+    // If a tensor is not channels-last, copying it first costs additional memory traffic.
     const ConvGeometry g = conv_geometry(p);
     const bool copied = g.x.channel != 1 || g.y.channel != 1;
     const double loads = p.direction == ConvDirection::backward_filter ? 1 + 2 / double(g.x.channels) : 1;

@@ -13,8 +13,8 @@ namespace minidnn {
 // lines.
 constexpr int64_t kGroupedNhwcRows = 7;
 
-// The arguments of `pixels`, which computes `pixels` pixels of one result line, and of `lines`, which computes as many
-// pixels of each of kGroupedNhwcRows lines. Offsets and steps are in elements.
+// The arguments of the kernels `pixels` and `lines`. `pixels` computes this many pixels of one result line. `lines`
+// computes this many pixels of each of kGroupedNhwcRows lines. Offsets and steps are in elements.
 struct GroupedNhwcSums {
   // For each tap (window element): the offset of its first element of x, and of its first weight in w.
   const int64_t *at, *w_at;
@@ -47,8 +47,7 @@ struct GroupedNhwcKernels {
   // Computes, for all pixels p < pixels and channels c < channels, where i runs over the channels of the group of c:
   //   y[p, c] = sum over taps t and i of x[at[t] + p * x_step + i] * w[w_at[t] + i * w_step + c]
   void (*pixels)(int64_t size, const GroupedNhwcSums&);
-  // Computes kGroupedNhwcRows lines (image rows) of y together for groups of one channel, so that they share loads of
-  // x:
+  // Computes kGroupedNhwcRows lines (image rows) of y together, which share loads of x. Groups must have one channel.
   //   y[r, p, c] = sum over t and i < height of
   //     x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
   // Here t is a column of the window, which has `height` (3, 5 or 7) elements. Terms whose line r + i is less than

@@ -12,8 +12,8 @@ namespace {
 
 // Bytes of the sums of dw that a work item computes. They fit a first-level cache.
 constexpr int64_t kSumBytes = 16 << 10;
-// For dw. The lines of dy are divided among work items until there are kItems of them, as long as an item has
-// kChunkWork products.
+// For dw. The lines (image rows) of dy are divided into chunks until there are kItems work items. But a work item has
+// at least kChunkWork products (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {

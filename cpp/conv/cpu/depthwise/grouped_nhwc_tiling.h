@@ -38,7 +38,7 @@ struct GroupedNhwcTiling {
   int64_t size, channels, threads;  // size: channels of a group. channels: channels of all groups.
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Phase> phases;
-  int64_t longest = 0;  // pixels of the longest result line of any phase
+  int64_t longest = 0;  // number of pixels of the longest line (image row) of the result
   size_t in_at = 0, dy_at = 0, weights_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
   // For dw: vectors of channels per work item, lines of dy per chunk, and number of chunks.
   int64_t vectors_of_item = 1, lines_of_chunk = 0, chunks = 1;

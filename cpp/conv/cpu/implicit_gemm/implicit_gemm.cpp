@@ -24,7 +24,7 @@ namespace {
 // The rows (result pixels) that a block computes in one phase.
 struct Rows {
   int64_t count, tiles;
-  GemmSegment* segments;  // For each tile, the offsets at which its rows read.
+  GemmSegment* segments;  // For each tile of the product, the offsets at which its rows read the input.
   int64_t y[kBlockTiles * kGemmRows],
       c[kBlockTiles * kGemmRows];  // y: for each row, the offset of its results. c: the offset of its residual.
 };

@@ -79,7 +79,7 @@ int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {
   if (!is_pointwise(g)) return false;
-  // Exchanging x and y saves packing the difference of their channels. In return, dw is written twice: as sums, then
+  // Exchanging x and y saves copying the difference of their channels. In return, dw is written twice: as sums, then
   // transposed.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;

@@ -11,7 +11,7 @@ namespace minidnn {
 namespace cpu::conv {
 
 struct ImplicitGemmFilterTiling {
-  // Largest number of pixels of a slice. With 16 channels, a slice takes 16 KB.
+  // The pixels of dy are split into slices of at most this many pixels. With 16 channels, a slice takes 16 KB.
   static constexpr int64_t kSlicePixels = 256;
 
   // The pixels from `begin` to `end` of one line (image row) of y.
@@ -27,7 +27,7 @@ struct ImplicitGemmFilterTiling {
   ChannelsLast x;
   int64_t threads, taps;
   int64_t panels, tiles;  // Per group: number of panels of input channels, and number of tiles of filters.
-  int64_t item_tiles;     // largest number of tiles that a work item computes
+  int64_t item_tiles;     // largest number of tiles (of filters) that a work item computes
   // Whether the pixels of each channel of dy are contiguous floats. dy is then read in place, else packed.
   bool unit_stride_pixels;
   bool direct_store;  // whether the kernel writes its sums directly to dw, and not to the workspace
@@ -35,12 +35,13 @@ struct ImplicitGemmFilterTiling {
   // (some channels of these pixels) is copied to contiguous memory first.
   bool cache_set_conflict;
   std::vector<Span> spans;
-  // For each slice of pixels, the index of its first entry in `spans`. The last entry is the number of spans.
+  // For each slice (some pixels of dy), the index of its first entry in `spans`. The last entry is the number of spans.
   std::vector<size_t> slices;
   size_t x_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   ImplicitGemmFilterTiling(const ConvProblem&, const Device&);
-  int64_t line() const { return taps * panels * kernel.columns; }  // number of sums that are stored per filter
+  // number of sums that are stored per filter, with padding
+  int64_t line() const { return taps * panels * kernel.columns; }
   // Whether x and y of a pointwise convolution are exchanged. One of the two must be copied: y is packed, or x is
   // copied to channels-last if y is channels-first and read in place. The exchange is made if the copied tensor then
   // has fewer channels.

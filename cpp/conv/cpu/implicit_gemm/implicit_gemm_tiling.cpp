@@ -130,18 +130,18 @@ bool ImplicitGemmTiling::merges(const ConvGeometry& g) {
 }
 
 void ImplicitGemmTiling::make_blocks() {
-  // In channels-first layout, a block copies its pixels to [pixel, channel]. The copy takes at most half of a
+  // If the input is channels-first, a block copies its pixels to [pixel, channel]. The copy takes at most half of a
   // second-level cache.
   const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
   block_rows = kernel.rows * (transposes_pixels ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
-  // If one block computes all pixels of each phase, each panel of weights is read by one block only.
+  // If one block computes all pixels of each phase, only one block reads each panel (weights of some output channels).
   packs_panels =
       std::ranges::all_of(phases, [&](const Phase& phase) { return g.images * volume(phase.count) <= block_rows; });
   const int64_t panel_bytes = floats_of_panel() * int64_t(sizeof(float));
   packs_panels =
       packs_panels && panel_bytes * g.groups * panels > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
 
-  // together: number of phases that a block computes
+  // together: number of phases (result pixels that use the same window elements) that a block computes
   const int64_t most = block_rows, together = packs_panels ? int64_t(phases.size()) : 1;
   int64_t all = 0;
   for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);

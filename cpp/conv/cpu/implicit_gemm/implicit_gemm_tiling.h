@@ -16,10 +16,11 @@ constexpr int64_t kBlockTiles = 16;
 
 struct ImplicitGemmTiling {
   struct Phase : ConvPhase {
-    int64_t weights_at = 0;  // offset of the phase's packed weights, in floats
+    // offset of the packed weights of this phase (result pixels that use the same window elements), in floats
+    int64_t weights_at = 0;
     // For each segment of k (the input channels at a window element): byte offset of its input from that of the pixel.
     std::vector<int64_t> segments;
-    // In each dimension, the smallest and the largest offset of a window element.
+    // In each dimension, the smallest and the largest offset of a window element from its pixel, in input pixels.
     int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};
   };
 

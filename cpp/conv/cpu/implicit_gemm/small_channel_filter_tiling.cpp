@@ -10,9 +10,9 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// Pixels of a slice. A panel of dy (the filters of a tile) takes 32 KB of a first-level cache for these pixels.
+// Pixels of a slice (part of dy). For these pixels, a panel (the filters of a tile) takes 32 KB of a first-level cache.
 constexpr int64_t kSlicePixels = 256;
-constexpr int64_t kItemTiles = 16;  // largest number of tiles that a work item computes
+constexpr int64_t kItemTiles = 16;  // largest number of tiles (of weights) that a work item computes
 
 ChannelsLast with_border(const ConvProblem& p, const ConvGeometry& g) {
   int64_t border[kMaxSpatial];

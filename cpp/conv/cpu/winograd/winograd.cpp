@@ -22,9 +22,9 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The engine needs this many channels, and this many products per result. cuda.conv.winograd has the same limits. A
-// result gets the rounding error of its whole tile, but the error that float32 may have grows with the number of
-// products of the result.
+// The engine needs at least this many channels, and this many products per result, for the accuracy of float32.
+// cuda.conv.winograd has the same limits. A result gets the rounding error of its whole tile. The error that is
+// accepted grows with the number of products of the result itself.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
 constexpr int64_t kMostColumns = 32;  // largest number of filters of a panel: two vectors
 constexpr int64_t kChunk = 32;        // number of channels whose windows (weights) are transformed together

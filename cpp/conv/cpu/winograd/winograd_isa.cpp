@@ -82,8 +82,8 @@ void patches(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t 
     }
 }
 
-// Multiplies kRows transformed patches with a panel of transformed windows at one of the 36 points, over `channels`
-// channels. The patches in `a` are `pitch` elements apart.
+// Multiplies kRows transformed patches by the transformed windows of a panel of filters, at one of the 36 points. Sums
+// over `channels` channels. The patches in `a` are `pitch` elements apart.
 template <int kRows> void block(int64_t channels, const float* a, int64_t pitch, const float* b, float* to, bool add) {
   Floats tile[kRows][kVectors] = {};
   const float* row[kRows];

@@ -9,10 +9,11 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// Bytes of the transformed input patches of a block. They fit a second-level cache.
+// Bytes of the transformed input patches of a block of tiles. They fit a second-level cache.
 constexpr int64_t kPatchBytes = 640 << 10;
-constexpr int64_t kLeastTiles = 24, kMostTiles = 96;  // limits of the number of tiles of a block
-constexpr int64_t kFewTiles = 128;                    // largest number of tiles with which shares_patches can be true
+constexpr int64_t kLeastTiles = 24, kMostTiles = 96;  // smallest and largest number of tiles of a block
+// With at most this many tiles, all threads may share the transformed input patches.
+constexpr int64_t kFewTiles = 128;
 
 int64_t rounded_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
@@ -65,8 +66,8 @@ void WinogradTiling::divide_tiles() {
 void WinogradTiling::lay_out_workspace() {
   const int64_t tiles = ceil_div(tile_lines, blocks) * chunk_tiles;
   const int64_t pixels = kWinogradTile * kWinogradTile * chunk_tiles;
-  // Each of the 36 planes gets an extra vector of space. Planes that are a multiple of the page size apart would share
-  // few cache sets.
+  // Transformed data has a plane (matrix) for each of 36 points. Each plane gets an extra vector of space. Planes that
+  // are a multiple of the page size apart would share few cache sets.
   window_plane = (shares_patches ? std::min(channels, kWinogradChannels) : channels) * kernels.columns + 16;
   patch_plane = tiles * pitch + 16;
   product_plane = tiles * kernels.columns + 16;

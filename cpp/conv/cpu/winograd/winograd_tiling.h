@@ -15,7 +15,8 @@ struct WinogradTiling {
   ConvTensorView in, out;  // in: the tensor that patches are read from (x or dy). out: the result.
   int64_t before[2];       // In each dimension, a patch of inputs begins this many pixels before its tile of results.
   int64_t threads, channels, filters;
-  int64_t pitch, panels;  // pitch: floats of a pixel's channels, with padding. panels: number of panels of filters.
+  // pitch: floats of a pixel's channels, with padding. panels: number of panels (groups of filters).
+  int64_t pitch, panels;
 
   // Numbers of tiles of an image: tile_rows high and tile_columns wide. tile_lines is the number of rows of tiles of
   // all images.
@@ -40,7 +41,7 @@ struct WinogradTiling {
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   WinogradTiling(const ConvProblem&, const Device&);
-  // Floats of one input line of the ring buffer: the pixels that the patches of a chunk read.
+  // floats of one line of input pixels that the patches of a chunk (some tiles of a line) read
   int64_t ring_line() const { return (kWinogradTile * chunk_tiles + 2) * pitch; }
   // Returns the number of products in the sum of a result, for the result that has the fewest.
   int64_t least_products() const;

@@ -97,7 +97,7 @@ int64_t ieee(const Handle& h, DType dtype) { return h.options().math == Math::ie
 std::string conv_text(const ConvProblem& p, const char* word) {
   const char* name = Family<ConvProblem>::name;
   std::string text = head_text(name, word, operand_dtype(p));
-  // leaves out the strides, which out= shows
+  // the shape alone, because out= shows the strides
   auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);

@@ -31,7 +31,7 @@ struct ConvProblem {
   int64_t alignment = 16;  // Alignment in bytes that all tensors have: at most 16. It is less than 16 only on a GPU.
   Activation activation{};
   int64_t has_bias = 0;     // 1 if a forward convolution adds a bias, else 0
-  int64_t bias_stride = 0;  // Stride of the bias [K], or of db in backward_bias, in elements.
+  int64_t bias_stride = 0;  // stride in elements of the bias [K], or of db in backward_bias
 };
 
 struct ConvArgs {
@@ -62,7 +62,7 @@ struct ConvGeometry {
   int64_t images = 0, groups = 1;
   ConvTensorView x, y, residual;
   int64_t window[kMaxSpatial]{1, 1, 1};
-  // the w_space of a reversed window is negative
+  // the strides w_space are negative if the window is reversed
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
   // For backward_data. The taps (window elements) that use the same element of x are tap_period apart, where tap_period
@@ -136,7 +136,8 @@ template <int D> struct NdIterator {
 
   MINIDNN_HD NdIterator(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
     for (int d = D - 1; d >= 0; --d) {
-      size[d] = max_of(sizes[d], int64_t(1));  // code may construct the iterator of an empty box, but never advances it
+      // a loop may construct the iterator of an empty box, but never advances it
+      size[d] = max_of(sizes[d], int64_t(1));
       at[d] = d ? index % size[d] : index;
       step[d] = d ? stride % size[d] : stride;
       index /= size[d];

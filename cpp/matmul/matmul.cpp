@@ -91,7 +91,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
                 " needs c, or an out to add to; got neither");
-  // if there is no c, a is passed to the checks instead
+  // if there is neither c nor `out`, a is passed to the checks instead
   const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;
   if (options.c) {
     std::optional<TensorDesc> seen = broadcast(c.desc, *shape);

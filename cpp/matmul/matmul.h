@@ -18,7 +18,7 @@ struct Family<MatmulProblem> {
 };
 
 struct MatmulOptions {
-  bool transpose_a = false, transpose_b = false;  // whether the last two dimensions of a (of b) are exchanged
+  bool transpose_a = false, transpose_b = false;  // whether the last two dimensions of a and of b are exchanged
   double alpha = 1, beta = 0;
   // c is broadcast to y. It is not read if beta is 0. If the caller passes no c and beta is not 0, `out` is read as c.
   std::optional<Tensor> c;

@@ -17,7 +17,7 @@ constexpr int64_t kNormSummedBytes = 12 << 20;
 // are contiguous. Parameters and sums have one entry per column.
 struct NormBlock {
   const void* x;
-  const void* dy;  // dy in the gradient, the residual forward
+  const void* dy;  // dy in the backward pass, the residual in the forward pass
   void* out;
   int64_t rows, columns, space;
   struct Steps {

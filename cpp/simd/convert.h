@@ -13,7 +13,7 @@ namespace minidnn::MINIDNN_ISA {
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // Number of elements that are converted before they are used. As floats, they stay in the first-level cache.
 constexpr int64_t kSpan = 256;
-static_assert(kSpan % kStep == 0);  // so a buffer of kSpan elements has space for the last step with its padding
+static_assert(kSpan % kStep == 0);  // so the last step with its padding fits a buffer of kSpan elements
 
 // The order of the floats that widen() writes to a buffer and narrow() reads from it:
 //   memory  the order of the elements in memory

@@ -32,7 +32,7 @@ template <class T> struct GemmTile {
 };
 
 template <class T> struct GemmKernel {
-  int64_t rows, columns;  // shape of a tile, in elements
+  int64_t rows, columns;  // rows and columns of a tile
   // Computes to[i, j] = (add ? to[i, j] : 0) + sum of a_i[k * a_step] * b_s[k * b_step + j] over all segments and all
   // steps k of each segment, in this order. Reads and writes all rows and columns of the tile.
   void (*multiply)(const GemmTile<T>&);
@@ -54,7 +54,7 @@ struct FloatsFunction {
 struct Epilogue {
   FloatsFunction activation;
   float activation_alpha = 0, alpha = 1, beta = 0;
-  int64_t y_column = 1, c_column = 0;  // elements from one column to the next, in y and in c
+  int64_t y_column = 1, c_column = 0;  // elements from one column to the next: in y (y_column) and in c (c_column)
   int64_t bias_row = 0, bias_column = 0;
   bool plain() const { return !activation.loop && alpha == 1 && y_column == 1; }
 };

@@ -23,7 +23,7 @@ struct PackedTiling {
   MatmulProblem p;
   MatmulSizes s;
   Row row;
-  int64_t tile_rows, tile_columns;  // shape of a tile of the micro-kernel, in elements
+  int64_t tile_rows, tile_columns;  // rows and columns of a tile of the micro-kernel
   // number of tiles (of rows) and of panels (of columns) of one matrix of the batch
   int64_t tiles, panels;
   int64_t block_tiles, block_panels;  // number of tiles (of rows) and of panels (of columns) of a block of y

@@ -26,7 +26,7 @@ struct GroupedNhwcSums {
   float* y;
   int64_t y_step, y_row;
   int64_t pixels, channels;                // `channels` is a multiple of the lanes of a vector
-  int64_t height = 1, first = 0, end = 0;  // used by lines() only
+  int64_t height = 1, first = 0, end = 0;  // these three members are used by lines() only
 };
 
 // The arguments of `filters`, which adds up dw over `rows` x `pixels` positions of dy.

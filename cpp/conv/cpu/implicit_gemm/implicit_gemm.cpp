@@ -26,7 +26,8 @@ struct Rows {
   int64_t count, tiles;
   GemmSegment* segments;  // For each tile of the product, the offsets at which its rows read the input.
   int64_t y[kBlockTiles * kGemmRows],
-      c[kBlockTiles * kGemmRows];  // y: for each row, the offset of its results. c: the offset of its residual.
+      // y: for each row, the offset of its results. c: for each row, the offset of its residual.
+      c[kBlockTiles * kGemmRows];
 };
 
 struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {

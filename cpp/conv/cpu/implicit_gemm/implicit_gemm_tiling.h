@@ -41,7 +41,8 @@ struct ImplicitGemmTiling {
   bool nhwc_output = false;  // whether the result is channels-last
   // whether each block copies its input pixels to [pixel, channel] in the scratch memory of its thread
   bool transposes_pixels = false;
-  int64_t channels, columns, panels;  // Per group: input channels, output channels, and panels of output channels.
+  // Per group: number of input channels, of output channels, and of panels (some output channels).
+  int64_t channels, columns, panels;
   // Step from one pixel of a phase to the next, in pixels of the result (step) and of the input (in_step).
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
 

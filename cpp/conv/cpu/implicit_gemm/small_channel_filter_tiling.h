@@ -17,7 +17,7 @@ struct SmallChannelFilterTiling {
   // Per group: number of weights of a filter, number of tiles of these weights, and number of panels of filters. A
   // panel has as many filters as a tile has columns.
   int64_t weights, tiles, panels;
-  int64_t pitch;                      // floats from one row of sums to the next
+  int64_t pitch;                      // floats from one row of the sums of dw to the next row
   int64_t item_tiles;                 // largest number of tiles (of weights) that a work item computes
   int64_t slice_pixels, slice_lines;  // A slice (part of dy) has slice_lines lines of slice_pixels pixels each.
   size_t x_at = 0, dy_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;

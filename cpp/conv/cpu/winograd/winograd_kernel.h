@@ -25,7 +25,8 @@ constexpr int64_t kWinogradChannels = 64;
 // panel of filters, at each of the 36 points.
 struct WinogradProduct {
   int64_t tiles, channels;
-  const float* patches;  // [point, tile, channel]; two tiles are patch_pitch elements apart
+  // transformed patches [point, tile, channel]; neighbouring tiles are patch_pitch elements apart
+  const float* patches;
   int64_t patch_pitch, patch_plane;
   const float* windows;  // transformed weights [point, channel, filter]
   int64_t window_plane;

@@ -41,7 +41,8 @@ WinogradTiling::WinogradTiling(const ConvProblem& problem, const Device& d)
 int64_t WinogradTiling::least_products() const {
   int64_t products = channels;
   for (int j = 0; j < 2; ++j) {
-    // Counts the window elements that fall on data in dimension j. The first or the last result has the fewest of them.
+    // Finds the result whose window has the fewest elements on data in this dimension. It is the first or the last
+    // result.
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
     for (int64_t at : {int64_t(0), out.size[1 + j] - 1})

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Per-channel sums over all other dimensions, computed by plans of the reduce family. This file has the bases of
-// engines of both devices:
-//   {cpu,cuda}.conv.bias_reduction      db, the sums of dy
-//   {cpu,cuda}.conv.unfused_statistics  statistics of y: any forward convolution writes y, then y is read again
+// Sums of each channel over all other dimensions, computed by plans of the reduce family. This file defines the base
+// classes of two engines, which the CPU and the CUDA engines share:
+//   {cpu,cuda}.conv.bias_reduction      computes db, the sums of dy
+//   {cpu,cuda}.conv.unfused_statistics  computes y with any forward engine, then reads y again for its statistics
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"

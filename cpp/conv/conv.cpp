@@ -28,7 +28,7 @@ TensorDesc out_desc(const ConvProblem& p) {
   }
 }
 
-// The descriptor of the result if the caller passes none.
+// The descriptor that the result gets if the caller passes no `out`.
 TensorDesc default_out(const ConvProblem& p, const char* what) {
   Layout layout = p.direction == ConvDirection::backward_bias   ? Layout::channels_first
                   : p.direction == ConvDirection::backward_data ? preferred_layout(p.y)
@@ -36,7 +36,8 @@ TensorDesc default_out(const ConvProblem& p, const char* what) {
   return dense(out_dtype(p), shape_of(out_desc(p)), layout, what);
 }
 
-// Checks the attributes. Returns a problem with these attributes and no tensors.
+// Checks the attributes (stride, padding, dilation, groups). Returns a ConvProblem with these attributes whose tensor
+// descriptors are still empty.
 ConvProblem problem(const char* call, ConvDirection direction, const ConvAttributes& from, int64_t rank) {
   ConvProblem p;
   p.direction = direction;
@@ -47,7 +48,7 @@ ConvProblem problem(const char* call, ConvDirection direction, const ConvAttribu
   return p;
 }
 
-// Checks that w [K, C / groups, window...] fits x [N, C, spatial...].
+// Checks that the shape of w, [K, C / groups, window...], fits the shape of x, [N, C, spatial...].
 void check_filter(const char* call, int64_t groups, const char* x_name, std::span<const int64_t> x, const char* w_name,
                   std::span<const int64_t> w) {
   MINIDNN_CHECK(ShapeError, x[1] % groups == 0, call, ": groups=", groups, " must divide the ", x[1], " channels of ",
@@ -68,12 +69,13 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
   return y;
 }
 
-// Checks that dy's spatial sizes follow from x's. Several sizes of x have windows at the same positions and give the
-// same dy; with the smallest of them, the last window ends where the padding ends.
+// Checks that a convolution of x gives dy's spatial sizes. Several sizes of x may give the same dy. With the smallest
+// of these sizes, the last window ends at the end of the padding.
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
-    // last: where the last window starts; reach: distance of its first and last element; least, most: sizes of x.
+    // last: where the last window starts, in padded x. reach: the distance from the first to the last element of a
+    // window. least, most: the smallest and the largest size of x that gives this size of dy.
     int64_t last = 0, reach = 0, least = 0, most = 0;
     bool fits = dy[2 + i] > 0 && !__builtin_mul_overflow(dy[2 + i] - 1, s.stride[i], &last) &&
                 !__builtin_mul_overflow(s.dilation[i], w[2 + i] - 1, &reach) &&
@@ -95,7 +97,8 @@ int64_t ieee(const Handle& h, DType dtype) { return h.options().math == Math::ie
 std::string conv_text(const ConvProblem& p, const char* word) {
   const char* name = Family<ConvProblem>::name;
   std::string text = head_text(name, word, operand_dtype(p));
-  auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };  // its strides are shown by out=
+  // the shape alone, because out= shows the strides
+  auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);
   if (forward || p.direction == ConvDirection::backward_filter) text += " x=" + problem_text(p.x);
@@ -115,24 +118,24 @@ std::string conv_text(const ConvProblem& p, const char* word) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
-// A forward convolution that has been checked, and its y.
+// A forward convolution whose arguments have been checked, with its problem, its pointers and its output y.
 struct Forward {
   Handle& handle;
   ConvProblem problem;
   ConvArgs args;
   Tensor y;
 };
-// The arguments of a forward convolution.
+// The tensors and options that the caller of a forward convolution passes.
 struct ForwardInputs {
   const Tensor &x, &w;
   const std::optional<Tensor>&bias, &residual;
   const ConvAttributes& attributes;
   Activation activation;
 };
-// `what` is the name of y in error messages.
+// Checks the arguments and makes y. Error messages about y's shape begin with `what`.
 Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
   const auto& [x, w, bias, residual, attributes, activation] = inputs;
-  const Tensor& b = bias ? *bias : w;  // without a bias, w is checked a second time
+  const Tensor& b = bias ? *bias : w;  // if there is no bias, w is passed to the checks instead
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
   Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};

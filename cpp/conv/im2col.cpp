@@ -14,14 +14,16 @@ struct Chunk : Im2colChunk {
   SelectedPlan<MatmulProblem> choice;
 };
 
-// The chunks of one config, and the plans that compute them: the batch has some whole chunks and perhaps a shorter one.
+// How a config divides the batch into chunks of images, and the plans that compute the chunks. All chunks have `images`
+// images, except that the last may be shorter.
 struct Im2colTiling {
-  int64_t images;  // images of a whole chunk
+  int64_t images;  // number of images of a whole chunk (a part of the batch)
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  // The layout of the workspace. The workspaces of the product and of the transform share inner_at.
+  // Offsets in the workspace, in bytes. The matrix product and the transform that writes dw share the space at
+  // inner_at.
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
@@ -56,7 +58,7 @@ struct Im2colTiling {
     bytes += inner;
   }
   bool moves() const { return whole.gathers_x || whole.gathers_dy || whole.sums_dx; }
-  // Bytes written into columns and read again, for one whole chunk.
+  // For one whole chunk of images: the bytes that are written to the im2col matrix, plus the bytes read back from it.
   double moved_bytes(DType t) const {
     double x = whole.gathers_x || whole.sums_dx ? columns_elements(whole.x.g) : 0;
     double dy = whole.gathers_dy ? columns_elements(whole.dy.g) : 0;
@@ -161,16 +163,17 @@ std::string Im2colEngine::why_not(const ConvProblem& p, const Device& d) const {
 double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
   const Im2colTiling tiling(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], tiling.images));
-  // The rate of the loops as a fraction of the copy rate. On a GPU they move one element at a time, strided on both
-  // sides; 0.03 to 0.4 were measured.
+  // For the time estimate: the speed of the loops that copy to and from the im2col matrix, as a fraction of the speed
+  // of a plain copy. On a GPU, these loops move one element at a time, with a stride in both arrays. Measurements on
+  // GPUs gave fractions from 0.03 to 0.4.
   const double rate = d.place.is_cuda ? 0.1 : 0.5;
   double moving = tiling.moves() ? roofline_us(0, tiling.moved_bytes(operand_dtype(p)), d, rate) : 0;
   return chunks * (tiling.whole.choice.estimate_us + moving) + tiling.to_dw_choice.estimate_us;
 }
 
 std::vector<Config> Im2colEngine::configs(const ConvProblem& p, const Device& d) const {
-  // Larger chunks are not faster than those with this many bytes of columns, which have enough rows for any product. On
-  // the CPU, the columns must also fit its caches.
+  // Chunks whose im2col matrix has this many bytes have enough rows for any product, and larger chunks are not faster.
+  // On the CPU, the matrix must also fit the caches.
   double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
   const Im2colChunk one = im2col_chunk(p, 1, false);

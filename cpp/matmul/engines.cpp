@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of matmul.
+// The list of the CPU engines of matmul (matrix products).
 #include "cpp/engine/engine_list.h"
 #include "cpp/matmul/matmul.h"
 

@@ -17,8 +17,8 @@ std::string operand_text(const char* name, const Tensor& t, bool transpose) {
   return cat(name, " ", shape_text(t.desc), transpose ? " transposed" : "");
 }
 
-// The shape of the result with its batch dimensions filled in; the last two dimensions are left to the caller. Empty if
-// the batch dimensions of a and b do not broadcast.
+// Returns the shape of the result. Its batch dimensions are filled in, and the caller fills in the last two dimensions.
+// Returns nullopt if the batch dimensions of a and b do not broadcast.
 std::optional<Shape> batch_shape(const TensorDesc& a, const TensorDesc& b) {
   int64_t rank = std::max(a.rank, b.rank);
   Shape shape(size_t(rank), 1);
@@ -91,7 +91,8 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
                 " needs c, or an out to add to; got neither");
-  const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;  // a is a placeholder if there is no c
+  // if there is neither c nor `out`, a is passed to the checks instead
+  const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;
   if (options.c) {
     std::optional<TensorDesc> seen = broadcast(c.desc, *shape);
     MINIDNN_CHECK(ShapeError, seen, me, ": c ", shape_text(c.desc), " does not broadcast to the result ",
@@ -104,7 +105,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
     p.has_bias = 1;
     p.bias_stride = options.bias->desc.stride[0];
   }
-  // If there is no bias, b is a placeholder and is checked twice.
+  // If there is no bias, b is passed to the checks instead.
   Tensor y = output(me, "out", call.out, want, h, {{"a", a}, {"b", b}, {"bias", options.bias ? *options.bias : b}},
                     {{"c", c}});
   if (options.beta != 0 && !options.c) p.c = y.desc;

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
-// The problem of a matrix product, y = activation(alpha * a @ b + beta * c + bias), and its maths. Shared by CPU and
-// CUDA.
+// The type of the problem of a matrix product, y = activation(alpha * a @ b + beta * c + bias), and the arithmetic that
+// CPU and CUDA engines share.
 #pragma once
 #include "cpp/activation/activation_math.h"
 
 namespace minidnn {
 
-// Transposes and broadcasts are expressed by strides: every operand has the full batch shape, and its stride is zero in
-// a broadcast dimension.
+// Shapes, strides, dtypes and options of a matrix product. Strides express transposes and broadcasts. Every operand has
+// the full batch shape, and its stride is zero in a dimension in which it is broadcast.
 struct MatmulProblem {
-  TensorDesc a;             // [..., M, K]
-  TensorDesc b;             // [..., K, N]; its dtype is a's
-  TensorDesc c;             // [..., M, N]; rank 0 if there is none. May be y itself; its dtype is y's
-  TensorDesc y;             // [..., M, N]; its dtype is a's, or float32 for 16-bit operands
-  int64_t bias_stride = 0;  // of bias [N], in elements; its dtype is a's
+  TensorDesc a;  // a [..., M, K]
+  TensorDesc b;  // b [..., K, N], of the same dtype as a
+  // c [..., M, N], of the same dtype as y; rank 0 if there is none. c may be the same memory as y.
+  TensorDesc c;
+  TensorDesc y;             // y [..., M, N], of the same dtype as a, or float32 if a is 16-bit
+  int64_t bias_stride = 0;  // stride of the bias [N] in elements; the bias has the same dtype as a
   int64_t has_bias = 0;
-  int64_t ieee = 0;        // 1: float32 products stay float32; 0: they may be rounded to TF32
-  int64_t alignment = 16;  // of all tensors in memory, in bytes: at most 16, and less only on a GPU
+  int64_t ieee = 0;        // 1 if float32 products stay float32, 0 if engines may round operands to TF32
+  int64_t alignment = 16;  // Alignment in bytes that all tensors have: at most 16. It is less than 16 only on a GPU.
   Activation activation{};
 };
 
 struct MatmulArgs {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;  // not read if beta is 0
+  const void* c = nullptr;  // c is not read if beta is 0
   const void* bias = nullptr;
   void* y = nullptr;
   double alpha = 1, beta = 0, activation_alpha = 0;
@@ -40,16 +41,16 @@ MINIDNN_HD MatmulSizes sizes_of(const MatmulProblem& p) {
   return s;
 }
 
-// One matrix of a batch. data is null if an optional operand is absent.
+// One matrix of a batch. `data` is null if the matrix is an optional operand that the caller did not pass.
 template <class T>
 struct Matrix {
   T* data;
-  int64_t row, column;  // strides
+  int64_t row, column;  // strides from row to row and from column to column, in elements
   MINIDNN_HD T* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
 };
 
-// The matrix number `batch` of d, [..., rows, columns], in row-major order of the batch dimensions. Void is void or
-// const void.
+// Returns matrix number `batch` of a tensor d [..., rows, columns]. Matrices are numbered in row-major order of the
+// batch dimensions. The type Void is void or const void.
 template <class T, class Void>
 MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   int64_t offset = 0;
@@ -60,7 +61,7 @@ MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   return {static_cast<T*>(data) + offset, d.stride[d.rank - 2], d.stride[d.rank - 1]};
 }
 
-// The epilogue of every engine: the only code that reads c and bias and writes y. T is the dtype of a, Y of y.
+// The epilogue of a matrix product, which reads c and the bias and writes y. T is the type of a, and Y that of y.
 template <class T, class Y>
 struct MatmulEpilogue {
   using Acc = Accumulator<T>;
@@ -98,7 +99,7 @@ struct MatmulEpilogue {
   }
 };
 
-// Computes the i-th element of y in row-major order.
+// Computes element i of y, counted in row-major order.
 template <class T, class Y>
 MINIDNN_HD void matmul_element(const MatmulProblem& p, const MatmulArgs& args, int64_t i) {
   using Acc = Accumulator<T>;

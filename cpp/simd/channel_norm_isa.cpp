@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two loops compute all problems: one over contiguous spans, where all lanes belong to one column, and one over rows of
-// columns, where each lane has its own column. Each lane adds a limited number of elements in float32, so that its
-// rounding error does not exceed that of the reference.
+// A block is [rows][columns][space] (channel_norm.h). One loop runs over contiguous spans along `space`, where all
+// lanes of a vector belong to the same column. If `space` is 1, another loop runs over rows, where each lane has its
+// own column. Each lane adds a limited number of elements in float32. Its rounding error is then at most that of the
+// reference engine.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -11,7 +12,8 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Two sums, kept as vectors: of x - center and its square, or of dy and dy (x - mean).
+// Two sums, each kept as a vector. Moments: the sums of x - center and of its square. Gradients: the sums of dy and of
+// dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -40,7 +42,7 @@ template <class Sums> MINIDNN_HD void join(Sums& total, const Sums& s) {
   total.b += s.b;
 }
 
-// Loads dy only if F reads it.
+// Loads dy if F reads it, else returns zeros.
 template <class F, class T> MINIDNN_HD Floats dy_floats(const T* dy) {
   if constexpr (F::reads_dy) return load_floats(dy);
   else return Floats{};
@@ -55,14 +57,15 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
 }
 
 constexpr int kSumLength = 128;  // number of additions before a partial sum is added to its total
-constexpr int kTileSpans = 64;   // spans whose totals are kept at the same time
+// number of spans (contiguous elements of a column) whose totals are kept at the same time
+constexpr int kTileSpans = 64;
 
-// Adds the sums of one span to `total`.
+// Adds the sums of one span (contiguous elements of a column) to `total`.
 template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy, int64_t n, Floats center,
                                                         Sums& total) {
   int64_t i = 0;
   while (i + 2 * kPair <= n) {
-    Sums s[4]{};  // independent sums: their additions do not wait for each other
+    Sums s[4]{};  // four independent sums, so that an addition need not wait for the previous one
     const int64_t end = min_of<int64_t>(n, i + kSumLength * 2 * kPair);
     for (; i + 2 * kPair <= end; i += 2 * kPair)
 #pragma GCC unroll 2
@@ -79,8 +82,8 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // The remaining elements are the last lanes of a vector. The vector begins earlier in the span, or, if the span is
-    // shorter than a vector, in a copy that is padded with zeros.
+    // The remaining elements become the last lanes of a vector, and the other lanes are not added. The vector is loaded
+    // from the end of the span. If the span is shorter than a vector, it is loaded from a copy padded with zeros.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -115,8 +118,8 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
   }
 }
 
-// Converts between the order of columns and the order of T's lanes, for whole pairs of vectors. The rest keeps its
-// order.
+// Convert between the order of columns in memory and the order of lanes in which load_pair() loads a T. They convert
+// whole pairs of vectors. The columns after the last pair keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {
@@ -131,7 +134,8 @@ template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
     store_from_pair<T>(line + c, Pair{load(line + c), load(line + c + kFloats)});
 }
 
-// Adds the column sums of `rows` rows to those in memory. Whole pairs of columns are in the order of lanes.
+// Adds up `rows` rows of each column, and adds these sums to a and b in memory. Columns that fill whole pairs of
+// vectors are in the order of lanes.
 template <class Sums, int rows, class T>
 MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const float* center, float* a, float* b) {
   int64_t c = 0;
@@ -188,9 +192,9 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// Sums around a center, which is the mean of a few elements of the block. If a column's center is further from its mean
-// than a standard deviation (values that drift), the columns are summed again around their means. Then the subtraction
-// of squares loses at most one bit.
+// Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
+// mean than a standard deviation, for example if values drift. All columns are then summed again around their means.
+// After that, the subtraction of squares loses at most one bit.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };
@@ -225,7 +229,7 @@ template <class T> void moments(const NormBlock& p, float* results) {
   }
 }
 
-// norm_element() on vectors.
+// The same computation as norm_element(), on vectors.
 template <bool adds, bool relu> struct Forward {
   static constexpr bool reads_dy = adds;
   Floats mean, factor, offset;
@@ -234,7 +238,7 @@ template <bool adds, bool relu> struct Forward {
   MINIDNN_HD Floats operator()(Floats x, Floats residual) const {
     Floats y = (x - mean) * factor + offset;
     if (adds) y += residual;
-    if (relu) y = y < 0 ? Floats{} : y;  // NaN is kept
+    if (relu) y = y < 0 ? Floats{} : y;  // the comparison is false for NaN, so relu keeps NaN
     return y;
   }
 };
@@ -255,8 +259,8 @@ template <bool relu> struct Gate {
   MINIDNN_HD Floats operator()(Floats y, Floats dy) const { return relu ? (y <= 0 ? Floats{} : dy) : dy; }
 };
 
-// The last vector of the span overlaps the one before it and `out` may be x, so it is computed before anything is
-// written.
+// Writes one span (contiguous elements of a column). The last vector overlaps the one before it, and `out` may be x. So
+// the last vector is computed before anything is written.
 template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
   if (n < kFloats) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
   const Floats last = map(load_floats(x + n - kFloats), dy_floats<Map>(dy + n - kFloats));
@@ -270,7 +274,8 @@ template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, 
   if (i < n) store_floats(out + n - kFloats, last);
 }
 
-// The coefficient lines are in the order of lanes for whole pairs, counted from the first column.
+// Writes one row, where neighbouring elements belong to neighbouring columns. The coefficients must be in the order of
+// lanes as far as columns fill whole pairs of vectors.
 template <class Map, class T>
 MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
   auto whole = [](const float* from) { return load(from); };

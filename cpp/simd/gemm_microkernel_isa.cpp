@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of gemm_microkernel.h, for one instruction set.
+// The kernels of gemm_microkernel.h. This file is compiled once per instruction set.
 #include "cpp/simd/gemm_microkernel.h"
 
 #include "cpp/simd/simd.h"
@@ -11,8 +11,8 @@ template <class T> const T* at_byte(const T* p, int64_t bytes) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p) + bytes);
 }
 
-// Keeps kRows x kVectors vectors of sums in registers; each step loads kVectors vectors of b and broadcasts kRows
-// elements of a.
+// Computes a tile. kRows x kVectors vectors of sums stay in registers. Each step of k loads kVectors vectors of b, and
+// broadcasts kRows elements of a.
 template <class T, int kRows, int kVectors> void multiply(const GemmTile<T>& t) {
   Vector<T> tile[kRows][kVectors] = {};
   const int64_t steps = t.steps, a_step = t.a_step, b_step = t.b_step;
@@ -44,7 +44,8 @@ template <class T, int kRows, int kVectors> void multiply(const GemmTile<T>& t) 
     }
 }
 
-// Transposes a square block: log2(n) times, the rows of its upper half are interleaved with those of its lower half.
+// Transposes a square block of n x n elements in log2(n) stages. Each stage interleaves the rows of the upper half with
+// the rows of the lower half.
 template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   constexpr int n = kLanes<T>;
   typedef decltype(Vector<T>{} < Vector<T>{}) Mask;
@@ -66,12 +67,13 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
-// Transposes blocks of n x n elements: those of the first n columns from top to bottom, then those of the next n
-// columns, so that writes to `to` are consecutive. The last block of a row or column may overlap the block before it.
+// Transposes a matrix in blocks of n x n elements. The blocks of the first n columns come first, from top to bottom,
+// then those of the next n columns. Writes to `to` are then consecutive. The last block of a row or column may overlap
+// the block before it.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  // A block has more columns than the matrix: load_first() fills the others with zeros.
+  // whether the matrix has fewer columns than a block; load_first() then fills the missing columns with zeros
   const bool narrow = sizeof(T) == 4 && columns < n;
   if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
@@ -110,7 +112,8 @@ void pack(const T* from, int64_t column, int64_t step, int64_t count, int64_t le
       for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = j < count ? from[j * column + k * step] : T(0);
 }
 
-// A vector can be longer than a row of `to`. Its surplus elements land in the following rows, which are written later.
+// Packs rows of a. A stored vector may be longer than a row of `to`. Its excess elements land in the following rows,
+// which are written later.
 template <class T, int kRows>
 void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -154,7 +157,7 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
     }
   }
   if (f.activation.loop) {
-    // Contiguous rows are processed in one call, because a call costs as much as many elements.
+    // If the rows are contiguous, one call processes all of them, because a call costs as much as many elements.
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
@@ -170,7 +173,7 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
   }
 }
 
-// Each lane keeps a partial sum; the lanes are added in order at the end.
+// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added in order.
 template <class T, int kColumns>
 void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -197,10 +200,11 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 }
 
 int64_t fma(int64_t n, float* sink) {
-  constexpr int kChains = 12;  // more than the number of multiply-add units times their latency in cycles
+  // number of independent sums: more than the number of multiply-add units times their latency in cycles
+  constexpr int kChains = 12;
   const Vector<float> a = load(sink), b = a + 1.0f;
   Vector<float> sums[kChains];
-  // The sums begin with different values, or the compiler would merge them into one.
+  // The sums begin with different values. Otherwise, the compiler would merge them into one sum.
   for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);
   for (int64_t i = 0; i < n; ++i)
 #pragma GCC unroll 16
@@ -214,8 +218,9 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// Nearly all registers hold sums. Of the others, two hold a row of b, one holds an element of a (none does if the
-// multiply instruction broadcasts it from memory), and without fused multiply-add each product takes one more.
+// Number of rows of a tile of two vectors. Its sums take nearly all vector registers. Of the others, two hold a row of
+// b. One holds an element of a, unless the multiply instruction broadcasts the element from memory. Without fused
+// multiply-add, products need one more register.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// GCC's and Clang's vector types, with the register width of the instruction set that the file is compiled for: loads,
-// stores, reductions of lanes, and float32 vectors that are loaded from and stored to memory of float32, bfloat16 or
-// float16. 16-bit types are storage only, as in cpp/core/half.h, and give the same bits except NaN payloads. Only for
-// X_isa.cpp files.
+// The vector types of GCC and Clang, with the register width of the instruction set that a file is compiled for. There
+// are loads, stores, and reductions over the lanes of a vector. float32 vectors can be loaded from float32, bfloat16
+// and float16 memory and stored to it. 16-bit types are for storage only, as in cpp/core/half.h. They give the same
+// bits as there, except for the payloads of NaNs. Only files X_isa.cpp include this header.
 #pragma once
 #include <cstdint>
 
@@ -34,7 +34,7 @@ template <class T> struct VectorOf {
 template <class T> using Vector = typename VectorOf<T>::type;
 template <class T> constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// Load and store; the address may be unaligned.
+// load() and store() accept any address, aligned or not.
 template <class T> inline __attribute__((always_inline)) Vector<T> load(const T* from) {
   Vector<T> v;
   __builtin_memcpy(&v, from, sizeof v);
@@ -43,7 +43,8 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
-// Keeps v in a register. Without this, GCC emits a separate load for each use of a value in memory.
+// Returns v, and makes the compiler keep it in a register. Without this call, GCC loads a value from memory again for
+// each use.
 template <class V> inline __attribute__((always_inline)) V keep_in_register(V v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
@@ -54,8 +55,9 @@ template <class V> inline __attribute__((always_inline)) V keep_in_register(V v)
 #endif
   return v;
 }
-// dispatch_count(): calls f(Count<n>{}) for 1 <= n <= most. for_balanced_chunks(): splits [0, n) into the fewest chunks
-// of at most `most`, of nearly equal sizes, and calls f(first, Count<size>{}) for each.
+// dispatch_count() turns n into a constant: it calls f(Count<n>{}) for 1 <= n <= most.
+// for_balanced_chunks() splits n elements into as few chunks as possible. A chunk has at most `most` elements, and all
+// chunks have nearly equal sizes. It calls f(first, Count<size>{}) for each chunk.
 template <int n> struct Count {
   static constexpr int value = n;
 };
@@ -70,7 +72,7 @@ template <int most, class F> inline __attribute__((always_inline)) void for_bala
     dispatch_count<most>(some, [&](auto count) { f(first, count); });
   }
 }
-// Reduces all lanes with op, by halves.
+// Reduces all lanes with op: combines both halves of the vector, then both halves of the result, and so on.
 template <class Op> inline __attribute__((always_inline)) float reduce_lanes(Vector<float> v, Op op) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
@@ -84,11 +86,11 @@ using Words = Vector<uint32_t>;
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
 constexpr int kFloats = kLanes<float>;
 
-MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // preserves -0, unlike v + 0
+MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // v - 0 keeps a v of -0, but v + 0 gives +0
 MINIDNN_HD Floats select(Vector<int32_t> mask, Floats yes, Floats no) {
   return (Floats)((Vector<int32_t>(yes) & mask) | (Vector<int32_t>(no) & ~mask));
 }
-// Whether any lane is not 0.
+// Returns whether any lane is not 0.
 MINIDNN_HD bool any_of(Vector<int32_t> v) {
 #if defined(__AVX512F__)
   return __builtin_ia32_ptestmd512(v, v, (unsigned short)(-1)) != 0;
@@ -101,13 +103,13 @@ MINIDNN_HD bool any_of(Vector<int32_t> v) {
   return all != 0;
 #endif
 }
-// v with zeros in all lanes before `from`.
+// Returns v with zeros in the lanes before lane `from`.
 MINIDNN_HD Floats lanes_from(int from, Floats v) {
   Vector<int32_t> lane;
   for (int i = 0; i < kFloats; ++i) lane[i] = i;
   return (Floats)(Vector<int32_t>(v) & (lane >= from));
 }
-// The sum of all lanes, always added in the same order.
+// Returns the sum of all lanes. The order of the additions is always the same.
 MINIDNN_HD float sum_lanes(Floats v) {
   for (int half = kFloats / 2; half > 0; half /= 2)
     for (int i = 0; i < half; ++i) v[i] += v[i + half];
@@ -120,13 +122,13 @@ MINIDNN_HD Halves load_halves(const void* from) {
   return h;
 }
 
-// Loads kFloats elements; `from` may be unaligned.
+// Loads kFloats elements as floats. `from` may be unaligned.
 MINIDNN_HD Floats load_floats(const float* from) { return load(from); }
 MINIDNN_HD Floats load_floats(const bfloat16* from) {
   return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
 }
 
-// Rounds to bfloat16; the result is in the upper half of each word.
+// Rounds floats to bfloat16. Each result is in the upper half of its 32-bit word.
 MINIDNN_HD Words rounded_to_bfloat16(Floats v) {
   const Words u = (Words)v, nearest = u + 0x7fff + (u >> 16 & 1);
   return v != v ? u | 0x400000 : nearest;
@@ -159,12 +161,12 @@ MINIDNN_HD Halves to_float16(Floats v) { return (Halves)__builtin_ia32_vcvtps2ph
 #else
 MINIDNN_HD Floats load_floats(const float16* from) {
   Words h = __builtin_convertvector(load_halves(from), Words), sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
-  // Multiplying by 2^112 adjusts the exponent and normalises subnormals exactly.
+  // For numbers: multiplying by 2^112 corrects the exponent, and converts subnormals exactly.
   Words number = (Words)((Floats)(magnitude << 13) * 0x1p112f), special = magnitude << 13 | 0x7f800000;
   Words is_special = (Words)((Vector<int32_t>)magnitude >= 0x7c00);
   return (Floats)(sign | (number & ~is_special) | (special & is_special));
 }
-// The same conversion as in half.h. All cases are computed, and masks select the result.
+// Rounds as the scalar conversion of half.h does. It computes all cases, and masks select the result.
 MINIDNN_HD Halves to_float16(Floats v) {
   Words u = (Words)v, sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
   Vector<int32_t> m = (Vector<int32_t>)magnitude;
@@ -176,7 +178,7 @@ MINIDNN_HD Halves to_float16(Floats v) {
 }
 #endif
 
-// Stores kFloats elements, each rounded once; `to` may be unaligned.
+// Rounds each of kFloats floats once, and stores them. `to` may be unaligned.
 MINIDNN_HD void store_floats(float* to, Floats v) { store(to, v); }
 MINIDNN_HD void store_floats(bfloat16* to, Floats v) {
   Halves h = to_bfloat16(v);
@@ -187,8 +189,9 @@ MINIDNN_HD void store_floats(float16* to, Floats v) {
   __builtin_memcpy(to, &h, sizeof h);
 }
 
-// Two vectors for 2 kFloats consecutive elements, in the cheapest order: for bfloat16 the even elements and the odd
-// ones, which needs no shuffles; else the first half and the second half.
+// Two vectors with 2 kFloats consecutive elements, in the cheapest order. For bfloat16, `first` has the even elements
+// and `second` the odd elements, which needs no shuffles. For other types, `first` has the first half of the elements
+// and `second` the second half.
 struct Pair {
   Floats first, second;
 };
@@ -214,7 +217,8 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// Convert 2 kFloats floats between the order of memory and the order of lanes of a pair of T.
+// Load and store 2 kFloats floats. Memory has them in their usual order, and the Pair has them in the order in which
+// load_pair() loads a T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -234,8 +238,8 @@ template <class T> MINIDNN_HD void store_from_pair(float* to, const Pair& p) {
     }
 }
 
-// Load and store the first n < kFloats elements. On load the other lanes are zero. Memory behind the n elements is not
-// accessed.
+// load_first() and store_first() access only the first n < kFloats elements in memory. load_first() sets the other
+// lanes to zero.
 template <class T> MINIDNN_HD Floats load_first(const T* from, int64_t n) {
   T some[kFloats];
   __builtin_memset(some, 0, sizeof some);
@@ -268,22 +272,22 @@ MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
 }
 #endif
 
-// Writes long contiguous spans from front to back by stores that bypass the caches, for results that no cache can hold:
-// their cache lines are not read first. Elements are collected in a staging buffer that has the alignment of the
-// destination, and are stored by whole vectors.
+// Writes long contiguous spans from front to back with stores that bypass the caches. It is for results that no cache
+// can hold. Their cache lines are not read before they are written. Elements are collected in a staging buffer that has
+// the same alignment as the destination, and are stored in whole vectors.
 template <class T> class Streamer {
  public:
   static constexpr int64_t kCapacity = 2048 / int64_t(sizeof(T));
 
   MINIDNN_HD explicit Streamer(T* to) { begin(to); }
-  // Continues at `to`. This costs nothing if `to` is the next element.
+  // Continues at `to`. The call costs nothing if `to` is the next element anyway.
   MINIDNN_HD void move_to(T* to) {
     if (to == span_ + end_) return;
     drain();
     begin(to);
   }
-  // The address in the staging buffer for the next elements, at most kCapacity. The caller then passes their number to
-  // advance().
+  // Returns where in the staging buffer the caller must write the next elements, at most kCapacity. The caller then
+  // passes their number to advance().
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;
@@ -307,7 +311,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // the buffer ends before the first whole vector
+      if (begin_ < kWhole) return;  // all elements in the buffer are before the first whole vector
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);
@@ -336,8 +340,8 @@ template <class T> class Streamer {
   }
 
   alignas(kVectorBytes) T stage_[2 * kCapacity + kWhole];
-  T* span_;              // stage_[i] is stored to span_[i]
-  int64_t begin_, end_;  // the range of stage_ that is not stored yet
+  T* span_;              // element i of stage_ will be stored at span_[i]
+  int64_t begin_, end_;  // the range of elements of stage_ that have not been stored yet
 };
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Transposition in registers, for X_isa.cpp files.
+// Transposition in registers. Only files X_isa.cpp, which are compiled once per instruction set, include this header.
 #pragma once
 #include "cpp/core/hd.h"
 
@@ -10,14 +10,14 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Transposes a square whose side is the number of elements in a 16-byte vector: each round interleaves the first half
-// of the rows with the second half.
+// Transposes a square of elements. Its side is the number of elements in a 16-byte vector. Each round interleaves the
+// first half of the rows with the second half.
 template <class T> struct TransposeTile {
   static constexpr int kSide = 16 / int(sizeof(T));
   typedef T V __attribute__((vector_size(16)));
   typedef decltype(V() == V()) Lanes;
 
-  // Stores only the first `columns` rows of the transposed square.
+  // Stores only the first `columns` rows of the transposed square. They were the first columns of the square.
   static inline __attribute__((always_inline)) void transpose(const T* const x[kSide], T* to, int64_t to_step,
                                                               int columns = kSide) {
     V rows[kSide], next[kSide];
@@ -40,15 +40,15 @@ template <class T> struct TransposeTile {
   }
 };
 
-// to[j * to_step + i] = from[i * step + j] for i in [0, across), j in [0, along). Requires to_step >= across, and 16
-// writable bytes behind the last row of `to`.
+// Computes to[j * to_step + i] = from[i * step + j] for all i < across and j < along. to_step must be at least
+// `across`. 16 bytes after the last row of `to` must be writable.
 template <class T>
 void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t across, int64_t along) {
   constexpr int64_t kSide = TransposeTile<T>::kSide;
   const int64_t across_whole = across & -kSide, along_whole = along & -kSide;
   const T* rows[kSide];
-  // The remainder of `across` is written first: a vector stored at the end of a row of `to` overwrites the start of the
-  // next row, which is written afterwards.
+  // The columns i that do not fill a vector are written first. A vector at the end of a row of `to` overwrites the
+  // start of the next row, which is written later.
   if (across_whole < across)
     for (int64_t j = 0; j < along_whole; j += kSide) {
       for (int64_t i = 0; i < kSide; ++i) rows[i] = from + min_of(across_whole + i, across - 1) * step + j;
@@ -62,7 +62,7 @@ void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t
       TransposeTile<T>::transpose(rows, to + j * to_step + i, to_step);
     }
     if (along_whole == along) continue;
-    // Vectors that read beyond the end of a row of x, but not beyond the end of the last row.
+    // Whole vectors can be loaded if the last one ends within `from`. They may read beyond the end of their own row.
     if (step > 0 && (i + kSide - 1) * step + along_whole + kSide <= (across - 1) * step + along) {
       for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + along_whole;
       TransposeTile<T>::transpose(rows, to + along_whole * to_step + i, to_step, int(along - along_whole));

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.direct: the shared arithmetic in plain loops, any strides, threaded over outputs.
+// cpu.conv.direct: the arithmetic of conv_math.h in plain loops, for any strides. The outputs are divided among
+// threads.
 #include "cpp/conv/conv.h"
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
@@ -8,7 +9,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr double kGrainFlop = 32768;  // fewest flop that are worth waking a thread for
+constexpr double kGrainFlop = 32768;  // smallest number of FLOP that is worth waking a thread for
 
 template <class T, class Y> void compute(const ConvGeometry& g, ConvDirection direction, double flop,
                                          const ConvArgs& a) {

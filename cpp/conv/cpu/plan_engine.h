@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The common part of CPU engines whose plan is derived from a tiling: a struct that a constructor computes from a
-// problem and a device, without building anything. Its member `bytes` is the size of the workspace.
+// The base class of CPU engines whose plan is derived from a Tiling. A Tiling says how an engine divides its work. Its
+// constructor takes a problem and a device, and only computes numbers. `Tiling::bytes` is the size of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 

@@ -11,10 +11,10 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // fewest elements that are worth waking a thread for
+constexpr int64_t kGrain = 16384;  // smallest number of elements that is worth waking a thread for
 
-// Copies images whose lines are contiguous both in the tensor and in the copy: each image is one line, which is divided
-// into chunks.
+// Copies images whose pixels are contiguous in each channel and which get no border. An image is then one long line of
+// pixels, which is divided into chunks.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
@@ -32,7 +32,8 @@ template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to
   });
 }
 
-// Copies any other tensor. A work item is one line of pixels.
+// Copies any tensor to channels-last. Dense images without a border go to copy_images(). For others, a work item is one
+// line of pixels.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t* size = m.source.size;
   const int64_t* space = m.source.space;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.unfused_statistics: two launches: the convolution, then the reduction of y (channel_sums.h).
+// cpu.conv.unfused_statistics computes the convolution first, then reduces y to its statistics (channel_sums.h).
 #include "cpp/conv/channel_sums.h"
 
 namespace minidnn {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.packed: products of any strides. y is divided into blocks; one thread computes a block, slice by slice of
-// K. For each slice, panels of b are packed for the micro-kernel (cpp/simd/gemm_microkernel.h) and are kept in the
-// second-level cache while the rows of a are traversed. a is read without packing if its layout allows it. Sums are
-// kept in float32 (float64 for float64) until the last slice has been added. The sum of an element depends neither on
-// its block nor on the number of threads.
+// cpu.matmul.packed: matrix products of any strides. y is divided into blocks. One thread computes a block, slice by
+// slice of K. For each slice, it packs panels (some columns) of b for the micro-kernel (cpp/simd/gemm_microkernel.h).
+// The panels stay in the second-level cache while the thread loops over the rows of a. It reads a without packing if
+// the layout of a allows it.
+// Sums stay in float32 (float64 for float64 operands) until the last slice has been added. The sum of an element of y
+// depends neither on its block nor on the number of threads.
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
@@ -30,7 +31,7 @@ template <class Acc> const GemmKernel<Acc>& kernel_of(PackedTiling::Row row) {
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const PackedTiling& tiling;
-  const MatmulArgs& args;  // operands are exchanged if tiling.transposed
+  const MatmulArgs& args;  // the operands a and b have been exchanged if tiling.transposed
   const MatmulProblem& p = tiling.p;
   const GemmKernel<Acc>& kernel = kernel_of<Acc>(tiling.row);
   const MatmulSizes s = tiling.s;
@@ -55,7 +56,7 @@ template <class T, class Y> struct Product {
         row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
         return finish(batch, row, column, 1, columns, sums, pitch);
       }
-    // If the result is nothing but sums, whole tiles are summed in y itself.
+    // If y needs no epilogue and has the dtype of the sums, whole tiles are summed directly in y.
     const bool direct_store = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
     for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(tiling.slice, 1)) {
@@ -83,7 +84,8 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          for (int64_t i = 0; i < kernel.rows; ++i)  // rows beyond the last read the first row again
+          // if a tile has more rows than are left, its excess rows read the first row again
+          for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
           int64_t to_pitch = pitch;
@@ -98,7 +100,7 @@ template <class T, class Y> struct Product {
         }
       }
     }
-    // Store what is not in y yet: everything, or the edges.
+    // Stores the sums that are not in y yet: all sums, or those of partly filled tiles if whole tiles were summed in y.
     const int64_t done_rows = direct_store ? rows / kernel.rows * kernel.rows : 0;
     const int64_t done_columns = direct_store ? columns / kernel.columns * kernel.columns : 0;
     if (done_columns < columns)
@@ -107,8 +109,8 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Calls f(first k, count) for strips of k. If each k is a separate line of memory, strips are short: all tiles or
-  // panels copy from a few lines before the next lines are read.
+  // Calls f(first k, count) for strips (parts) of k. If k is not contiguous in memory, strips have 16 steps: all tiles
+  // or panels copy from the same cache lines before the loop goes on.
   template <class F> static void in_strips(int64_t length, bool k_is_contiguous, F&& f) {
     const int64_t some = k_is_contiguous ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));
@@ -118,7 +120,8 @@ template <class T, class Y> struct Product {
   }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
 
-  // Packs a tile of rows of a, or a panel of columns of b. Two rows, or two columns, are `unit` elements apart.
+  // Packs a tile of rows of a, or a panel of columns of b. Neighbouring rows (columns) are `unit` elements apart, and
+  // neighbouring k are `step` elements apart.
   template <bool rows> void pack(const T* from, int64_t unit, int64_t step, int64_t count, int64_t length,
                                  Acc* to) const {
     if constexpr (sizeof(T) == sizeof(Acc))
@@ -150,7 +153,7 @@ template <class T, class Y> struct Product {
       f.beta = float(args.beta);
       f.y_column = y.column;
       f.c_column = c.column;
-      // The bias of a transposed product belongs to rows.
+      // In a transposed product, the bias belongs to the rows and not to the columns.
       (tiling.transposed ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[PackedTiling::kBlockTiles * kGemmRows], c_rows[PackedTiling::kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) {
@@ -188,7 +191,7 @@ struct Packed final : Engine<MatmulProblem> {
         auto block = [&](int64_t i, int64_t thread) {
           product.block(i, static_cast<char*>(workspace) + size_t(thread) * tiling.scratch_bytes);
         };
-        // A single thread finishes a few microseconds of work before another one is woken.
+        // A product of a few microseconds is computed by one thread, which is done before another thread would wake up.
         const bool small = matmul_flop(tiling.p) < double(cpu::work_size(1000000));
         if (small)
           for (int64_t i = 0; i < tiling.blocks; ++i) block(i, 0);

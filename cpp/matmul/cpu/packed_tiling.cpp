@@ -10,10 +10,11 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-// The length of a slice of k, a multiple of kSegment, and the number of panels of b in a block: a packed slice of b has
-// 200 KB. If a must be packed too, slices are shorter and blocks are wider; each packing then serves more columns.
+// kSlice: steps of k per slice, a multiple of kSegment. kBlockPanels: panels (column groups of b) per block. With these
+// values, a packed slice of b takes 200 KB. kPackedSlice and kPackedPanels are used instead if a must be packed, too.
+// Slices are then shorter and blocks wider, so that each packed row of a serves more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
-constexpr int64_t kFewTiles = 2;  // b is not packed for this many tiles of rows or fewer
+constexpr int64_t kFewTiles = 2;  // b is not packed if a block of y has at most this many tiles of rows
 
 bool has_contiguous_columns(const MatmulProblem& p) {
   const int64_t last = p.y.rank - 1;
@@ -81,11 +82,11 @@ void PackedTiling::divide(const Device& d) {
     blocks_across = ceil_div(panels, block_panels);
     return blocks = s.batch * blocks_down * blocks_across;
   };
-  // Halve the blocks until there are two for each thread.
+  // Halves the blocks of y until there are at least two for each thread.
   while (count_blocks() < 2 * d.sm_count && d.sm_count > 1 && (block_tiles > 4 || block_panels > 1))
     if (block_tiles > 4) block_tiles = ceil_div<int64_t>(block_tiles, 2);
     else block_panels = ceil_div<int64_t>(block_panels, 2);
-  // Blocks of nearly equal size.
+  // Makes all blocks of y nearly equal in size.
   block_tiles = ceil_div(tiles, blocks_down);
   block_panels = ceil_div(panels, blocks_across);
   count_blocks();

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.reference: the shared maths (matmul_math.h) in a plain loop over elements, any strides, threaded.
+// cpu.matmul.reference: the arithmetic of matmul_math.h in a plain loop over the elements of y, for any strides. The
+// elements are divided among threads.
 #include "cpp/core/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/matmul.h"
@@ -8,7 +9,7 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // products that justify waking a thread
+constexpr int64_t kGrain = 16384;  // smallest number of products (multiply-adds) that is worth waking a thread for
 
 }  // namespace
 
@@ -16,7 +17,8 @@ struct Reference final : Engine<MatmulProblem> {
   std::string name() const override { return "cpu.matmul.reference"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);  // reads b down its columns
+    // this engine is slow, because it reads b along its columns
+    return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device&, const Config&) const override {
     return make_plan<MatmulProblem>([p](const MatmulArgs& a, void*, Stream) {

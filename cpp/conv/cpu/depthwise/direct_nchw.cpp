@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.direct_nchw: all directions of convolutions with few input channels per group. A vector holds neighbouring
-// pixels of a line. A band of input lines is copied to scratch that fits a cache, with zeros around the lines and with
-// pixels that are `stride` apart stored next to each other. Each tap is then a vector at a fixed offset, at the borders
-// too. Results are stored directly at their final position, or through scratch if they need a conversion or an
-// epilogue.
+// cpu.conv.direct_nchw: convolutions with few input channels per group, forward and both gradients. A SIMD vector holds
+// neighbouring pixels of a line (a row of the image).
+// The engine copies a band (neighbouring input lines) to scratch that fits a cache. The copy has zeros around the
+// lines, and stores pixels that are `stride` apart next to each other. Each window element then reads a vector at a
+// fixed offset, at the borders too. Results are stored directly to the output. They go through scratch if they need a
+// conversion or an epilogue.
 #include <algorithm>
 #include <bit>
 
@@ -19,24 +20,27 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostChannels = 16;  // the most input channels of a group
+constexpr int64_t kMostChannels = 16;  // largest number of input channels per group
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
 
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // The range of a band's lines that are inside the input, for result lines from `row` on.
+  // The range [first, end) of the input lines of a band that are inside the image. The band computes result lines from
+  // `row` on.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Copies the input lines that the result reads from `row` and `pixel` on, for all channels of x.
+  // Copies to `to` the input lines that result lines from `row` on read, starting at result pixel `pixel`, for all
+  // input channels of the group.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
     const auto [above, end] = existing(b, row);
     for (int64_t column : b.columns) {
-      const int64_t first = column + pixel * stride;  // input pixel at the line's first element
+      // the input pixel that becomes the first element of the copied line
+      const int64_t first = column + pixel * stride;
       const int64_t before = std::min(minidnn::detail::steps_to(-first, stride), b.length);
       const int64_t stop = std::min(minidnn::detail::steps_to(in.size[2] - first, stride), b.length);
       for (int64_t shift : b.depths) {
@@ -59,7 +63,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       }
     }
   }
-  // Copies lines of some channels, with zeros around them.
+  // Copies lines (rows of an image) of `channels` channels to `to`, with zeros around them.
   template <class T> void copy(const PaddedLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
@@ -110,7 +114,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // Each band is copied before the previous one is used, so that no load waits for a recent store.
+        // A thread copies the next band (input lines) before it computes with the current one. Otherwise loads would
+        // wait for stores that have just been issued.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
@@ -127,7 +132,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // `at`: image, group, depth, band, chunk of a line.
+  // `at` is the index {image, group, depth, band (some neighbouring lines), chunk of a line}.
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.line_chunk,
@@ -174,7 +179,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // A work item computes some filters of a group, over all bands of one chunk.
+  // A work item computes dw for some filters of a group, from one chunk of the bands (a band is some neighbouring
+  // lines).
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -212,7 +218,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
                           }
                       });
   }
-  // The scratch holds dy's lines, then x's lines, then `sums`.
+  // Adds the products of one band (neighbouring lines of dy) to `sums`. The scratch of a thread holds dy's lines, then
+  // x's lines, then `sums`.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
     const NdIterator<4> at({g.images, b.count[0], b.bands, b.line_chunks}, unit);
@@ -258,12 +265,13 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // The fewer filters use each loaded vector, the larger is the fraction of the time that loads take.
+    // Each vector of x is loaded once for up to kFilters filters. With fewer filters, loads take a larger fraction of
+    // the time.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
-    // Pixels that are not contiguous are moved one at a time.
+    // If the pixels of a line are not contiguous in memory, they are copied one at a time. This counts such pixels.
     double moved = 0;
     for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));

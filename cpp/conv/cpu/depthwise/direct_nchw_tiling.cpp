@@ -10,11 +10,16 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostPixels = 1024;     // the most pixels of a chunk of a line
-constexpr int64_t kBandBytes = 64 << 10;  // bytes of a band's input lines: fits a second-level cache
-// bytes of a band's lines of dy, which all taps read: fits a first-level cache
+// A longer line (image row) of results is divided into chunks of at most this many pixels.
+constexpr int64_t kMostPixels = 1024;
+// Bytes of the input lines (image rows) that are copied for a band (neighbouring result lines). They fit a second-level
+// cache.
+constexpr int64_t kBandBytes = 64 << 10;
+// Bytes of the lines (image rows) of dy in a band (neighbouring lines). They fit a first-level cache, because every
+// window element reads them again.
 constexpr int64_t kGradientBytes = 32 << 10;
-// For a filter gradient: the number of work items to reach, and the fewest products of an item.
+// For dw. The images are divided into chunks until there are kItems work items. But a work item has at least kChunkWork
+// products (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
@@ -90,7 +95,8 @@ DirectNchwTiling::Band DirectNchwTiling::band(ConvPhase&& phase) const {
   for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
   b.top = heights.empty() ? 0 : heights.front();
   const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
-  // Taps are grouped into columns if every column has the same consecutive lines.
+  // Taps (window elements) are grouped into columns if all columns of the window have taps at the same consecutive
+  // lines.
   const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
   const bool together =
       in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&

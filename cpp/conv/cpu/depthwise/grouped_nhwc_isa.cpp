@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kN = kLanes<float>;
 
-// Puts channel i of each group into all lanes of that group.
+// A vector holds groups of `size` channels. Copies channel i of each group to all lanes of that group.
 template <int size> Vector<float> spread(Vector<float> x, int i) {
   if constexpr (size == 1) return x;
   typedef int Lanes __attribute__((vector_size(kVectorBytes)));
@@ -16,7 +16,7 @@ template <int size> Vector<float> spread(Vector<float> x, int i) {
   return __builtin_shuffle(x, from);
 }
 
-// Computes several pixels at a time: each vector of weights is loaded once for all of them.
+// Computes kPixels pixels together, so that each vector of weights is loaded once for all of them.
 template <int size, int kPixels>
 void block(const GroupedNhwcSums& o, int64_t c) {
   const int64_t *at = o.at, *w_at = o.w_at, taps = o.taps, x_step = o.x_step, w_step = o.w_step, y_step = o.y_step;
@@ -39,7 +39,8 @@ void block(const GroupedNhwcSums& o, int64_t c) {
   for (int p = 0; p < kPixels; ++p) store(y + p * y_step, sums[p]);
 }
 
-// Computes one pixel, several vectors of channels at a time: their additions do not wait for each other.
+// Computes kVectors vectors of channels of one pixel together. An addition to one of the vectors need not wait for the
+// additions to the others.
 template <int size, int kVectors>
 void across(const GroupedNhwcSums& o, int64_t c) {
   const int64_t *at = o.at, *w_at = o.w_at, taps = o.taps, w_step = o.w_step;
@@ -59,7 +60,7 @@ void across(const GroupedNhwcSums& o, int64_t c) {
   for (int v = 0; v < kVectors; ++v) store(y + v * kN, sums[v]);
 }
 
-// Computes enough pixels at a time that additions do not wait for each other.
+// Computes kPixels pixels together: enough that additions to different sums hide each other's latency.
 template <int size, int kPixels = size < 8 || kVectorRegisters == 32 ? 8 : 4>
 void pixels_of(GroupedNhwcSums o) {
   constexpr int kAcross = 4;
@@ -106,7 +107,7 @@ void lines(const GroupedNhwcSums& o) {
   by(o);
 }
 
-// Keeps the sums of kTaps taps in registers while looping over the pixels.
+// Adds to dw for kTaps taps (window elements). Their sums stay in registers during the loop over the pixels.
 template <int size, int kTaps>
 void some_filters(const GroupedNhwcFilterSums& o, int64_t first) {
   const int64_t *at = o.at + first, *slot = o.slot + first, pixels = o.pixels;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of channels-last convolutions with few channels per group, compiled once per instruction set. A
-// vector holds some channels of one pixel. `size` is the number of channels of a group on both sides: 1, 2, 4 or 8, and
-// at most the lanes of a vector.
+// The inner loops of channels-last convolutions with few channels per group, compiled once per instruction set. A SIMD
+// vector holds neighbouring channels of one pixel. `size` is the number of channels of a group: 1, 2, 4 or 8, and at
+// most the lanes of a vector. The input and the output have the same number.
 #pragma once
 #include <cstdint>
 
@@ -9,13 +9,15 @@
 
 namespace minidnn {
 
-// Result lines that are computed together: 7 divides the 7, 14, 28, 56 and 112 lines of most images.
+// Number of result lines (image rows) that are computed together. It is 7 because most images have 7, 14, 28, 56 or 112
+// lines.
 constexpr int64_t kGroupedNhwcRows = 7;
 
-// The operands of `pixels` pixels of one result line, or of each of kGroupedNhwcRows lines. Offsets and steps are in
-// elements.
+// The arguments of the kernels `pixels` and `lines`. `pixels` computes this many pixels of one result line. `lines`
+// computes this many pixels of each of kGroupedNhwcRows lines. Offsets and steps are in elements.
 struct GroupedNhwcSums {
-  const int64_t *at, *w_at;  // for each tap: the offset in x of its first element, and in w of its first weight
+  // For each tap (window element): the offset of its first element of x, and of its first weight in w.
+  const int64_t *at, *w_at;
   int64_t taps;
   const float* x;
   int64_t x_step, x_row;
@@ -23,13 +25,14 @@ struct GroupedNhwcSums {
   int64_t w_step;
   float* y;
   int64_t y_step, y_row;
-  int64_t pixels, channels;                // channels: a multiple of the lanes of a vector
-  int64_t height = 1, first = 0, end = 0;  // only used by lines()
+  int64_t pixels, channels;                // `channels` is a multiple of the lanes of a vector
+  int64_t height = 1, first = 0, end = 0;  // these three members are used by lines() only
 };
 
-// Sums of a filter gradient over `rows` x `pixels` elements of dy.
+// The arguments of `filters`, which adds up dw over `rows` x `pixels` positions of dy.
 struct GroupedNhwcFilterSums {
-  const int64_t *at, *slot;  // for each tap: the offset in x of its first element, and the index of its sums
+  // For each tap (window element): the offset of its first element of x, and the index of its sums.
+  const int64_t *at, *slot;
   int64_t taps;
   const float* x;
   int64_t x_row, x_step;
@@ -41,16 +44,18 @@ struct GroupedNhwcFilterSums {
 
 struct GroupedNhwcKernels {
   int64_t lanes;
-  // y[p, c] = sum over taps t and channels i of c's group of x[at[t] + p * x_step + i] * w[w_at[t] + i * w_step + c],
-  // for p < pixels and c < channels.
+  // Computes, for all pixels p < pixels and channels c < channels, where i runs over the channels of the group of c:
+  //   y[p, c] = sum over taps t and i of x[at[t] + p * x_step + i] * w[w_at[t] + i * w_step + c]
   void (*pixels)(int64_t size, const GroupedNhwcSums&);
-  // Like `pixels` for groups of one channel, but for kGroupedNhwcRows lines r of y at a time, which share their loads.
-  // The taps form columns t of `height` (3, 5 or 7) consecutive lines. Lines of x are counted from the first line's
-  // first tap, and exist only from `first` to `end`. y[r, p, c] = sum over t and i < height, where line r + i exists,
-  // of x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c].
+  // Computes kGroupedNhwcRows lines (image rows) of y together, which share loads of x. Groups must have one channel.
+  //   y[r, p, c] = sum over t and i < height of
+  //     x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
+  // Here t is a column of the window, which has `height` (3, 5 or 7) elements. Terms whose line r + i is less than
+  // `first`, or not less than `end`, are left out, because this line is outside the image.
   void (*lines)(const GroupedNhwcSums&);
-  // sums[(slot[t] * size + i) * lanes + c] += sum over rows r and pixels p of dy[r * dy_row + p * dy_step + c]
-  // * x[at[t] + r * x_row + p * x_step + i], c < lanes.
+  // Adds to the sums of dw, for all c < lanes, taps t (window elements) and i < size:
+  //   sums[(slot[t] * size + i) * lanes + c] += sum over r < rows and p < pixels of
+  //     dy[r * dy_row + p * dy_step + c] * x[at[t] + r * x_row + p * x_step + i]
   void (*filters)(int64_t size, const GroupedNhwcFilterSums&);
 };
 

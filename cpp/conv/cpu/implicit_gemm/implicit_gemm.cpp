@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its operands in place. The rows of a
-// tile are pixels of the result, its columns are about 16 output channels, and each segment of k is the input
-// channels under one tap. Where that tap falls on padding, the row reads zeros instead. No columns are written (no
-// im2col); only the weights are packed, once per call. A strided backward_data is split into phases: all pixels of a
-// phase use the same taps, and each phase is a separate convolution. An operand that the kernel cannot read is copied
-// first (to_nhwc.h).
+// tile are pixels of the result. Its columns are output channels. Each segment of the inner dimension k has the input
+// channels at one tap (window element). If the tap falls on padding for some pixel, that row of the tile reads zeros.
+// No im2col matrix is written. Only the weights are packed, once per call. A strided backward_data is split into
+// phases. All pixels of a phase use the same taps, and each phase is a separate convolution. An input in a layout that
+// the kernel cannot read is copied first (to_nhwc.h).
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -21,20 +21,21 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows that a block computes in one phase.
+// The rows (result pixels) that a block computes in one phase.
 struct Rows {
   int64_t count, tiles;
-  GemmSegment* segments;  // for each tile, where its rows read
+  GemmSegment* segments;  // For each tile of the product, the offsets at which its rows read the input.
   int64_t y[kBlockTiles * kGemmRows],
-      c[kBlockTiles * kGemmRows];  // y: offset at which each row is written; c: offset of its residual
+      // y: for each row, the offset of its results. c: for each row, the offset of its residual.
+      c[kBlockTiles * kGemmRows];
 };
 
 struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
   using ImplicitGemmTiling::ImplicitGemmTiling;
 
-  // Packs the weights as [panel, tap, channel, column], separately for each phase. The weights are read in memory
-  // order: a work item is one panel or, if the weights of an input channel are stored together, 16 input channels of
-  // all panels.
+  // Packs the weights of each phase as [panel, tap, input channel, column], where a tap is a window element and a panel
+  // has as many output channels as a tile has columns. The weights are read in memory order. If the weights of an input
+  // channel are stored together, a work item is 16 input channels of all panels, else one panel.
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
@@ -53,8 +54,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     return weights + phase.weights_at +
            (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
   }
-  // Packs input channels k to `end` of a panel for the given phases. The weights of each phase go to
-  // destination(phase).
+  // Packs the input channels from k to `end` of one panel (some output channels), for the phases `some`. Writes the
+  // weights of each phase to destination(phase).
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
@@ -64,7 +65,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // If the size is a constant, the compiler emits no call of memcpy. So the usual size has its own branch.
+  // Copies a row of packed weights. The usual size has its own branch: for a constant size, the compiler emits moves
+  // and no call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -74,11 +76,11 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     constexpr int64_t kMost = 256 * 32;
     float rows[kMost];
     const int64_t taps = volume(g.window), width = kernel.columns;
-    // If the taps are contiguous in memory, whole lines of weights are transposed, and each row is then copied to its
-    // tap.
+    // If the taps (window elements) of a filter are contiguous in memory, all of them are transposed at once. Each row
+    // is then copied to the place of its tap.
     const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
-    // The distance of prefetches, in lines of weights. The hardware prefetcher does not predict these lines, because
-    // they are far apart.
+    // How many input channels ahead the loop prefetches weights. The hardware prefetcher does not predict these reads,
+    // because they are far apart in memory.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
       const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
@@ -112,7 +114,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     });
   }
 
-  // Computes where each row reads and writes. Values common to a line of pixels are computed once per line.
+  // Computes where each row of the tiles (a result pixel) reads and writes. Values that all pixels of a line share are
+  // computed once per line.
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t segments = int64_t(phase.segments.size()), size = int64_t(sizeof(float)), length = phase.count[2];
     const int64_t segment_bytes = channels * merged * kernel.columns * size;
@@ -148,7 +151,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
           continue;
         }
         position[2] = (first + i) * in_step[2];
-        const bool inside = lines_inside && within(2, position[2]);  // all taps fall on data
+        // whether all taps (window elements) of this pixel fall on data
+        const bool inside = lines_inside && within(2, position[2]);
         const int64_t at = (origin + position[2] * in.space[2]) * size;
         for (int64_t s = 0; s < segments; ++s) {
           tile[s].a[lane] = at + phase.segments[size_t(s)];
@@ -158,7 +162,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
         }
       }
     }
-    for (; lane > 0; next())  // rows that fill up the last tile: computed, but not used
+    for (; lane > 0; next())  // the rows that fill up the last tile read zeros, and their results are not used
       for (int64_t s = 0; s < segments; ++s) tile[s].a[lane] = nowhere;
   }
 
@@ -223,8 +227,8 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
       gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
     if (nhwc_output) return;
-    // The sums are transposed, so that pixels become columns. Pixels that have a constant step in the result and in the
-    // residual are written together.
+    // The output is channels-first, so the sums are transposed and pixels become columns. Consecutive pixels are
+    // written together if they have the same step in the result, and in the residual.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);
@@ -250,7 +254,7 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     }
   }
 
-  // Transposes the channels-first planes of a block to [pixel, channel].
+  // Transposes the channels-first pixels that a block reads to [pixel, channel].
   const float* transpose_pixels(const Block& block, const float* x, float* to) const {
     const int64_t plane = volume(in.size);
     const int64_t end = std::min(block.row + block.rows, g.images * plane);
@@ -292,10 +296,11 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // A partly filled panel costs as much as a full one, and a segment of few channels as much as a longer one.
+    // A panel (the output channels of a tile) costs the same if it is only partly filled. A segment (the input channels
+    // at one window element) has a fixed cost besides the cost of its channels.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
-    // Transposing pixels and results takes a quarter of the time of the products.
+    // If pixels and results must be transposed, this adds a quarter to the time of the products.
     const double transposing = ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
     const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(steps));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.implicit_gemm_filter: backward_filter as products over pixels. The rows of a tile are filters, its columns
-// are the input channels under one tap, and a segment of k follows a line of pixels, where x is read in place. A tap
-// that falls on padding uses only some of the line's pixels. The pixels are split into slices; a slice stays in the
-// caches while all tiles that read it are computed.
+// cpu.conv.implicit_gemm_filter: backward_filter as matrix products whose inner dimension k is the pixels. The rows of
+// a tile are filters. Its columns are the input channels at one tap (window element). A segment of k is a line of
+// pixels, which is read from x in place. If the tap falls on padding at some pixels, the segment leaves them out. The
+// pixels are split into slices. A slice stays in the caches while all tiles that read it are computed.
 #include <algorithm>
 #include <array>
 
@@ -18,12 +18,12 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// A work item: some tiles of filters, and the scratch of the thread that computes them.
+// A work item: some tiles of filters, and the scratch memory of the thread that computes them.
 struct Work {
   int64_t group, tile, tiles;
-  const float* filters;  // dy, if it is read in place
+  const float* filters;  // the data of dy; used only if dy is read in place
   float *packed, *columns;
-  GemmSegment *segments, *last;  // `last` has the segments of a partly filled tile
+  GemmSegment *segments, *last;  // `last` has the segments of the last tile if filters do not fill it
 };
 
 struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTiling {
@@ -47,7 +47,8 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
                       segments,
                       segments + kSlicePixels};
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
-      std::vector<bool> begun(size_t(taps), false);  // whether a tap already has sums
+      // for each tap (window element), whether its sums have been written
+      std::vector<bool> begun(size_t(taps), false);
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!unit_stride_pixels) pack_filters(dy, work, s);
         for (int64_t tap = 0; tap < taps; ++tap) multiply_tap(from, work, s, tap, to, begun);
@@ -58,7 +59,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     });
   }
 
-  // Offset of the sums of filter k of a group under one tap.
+  // Offset of the sums of filter k of a group at one tap (window element).
   int64_t offset_of_sums(int64_t group, int64_t k, int64_t tap) const {
     if (!direct_store) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
@@ -67,7 +68,7 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
   }
   int64_t pitch() const { return direct_store ? g.w_filter : line(); }
 
-  // Packs dy as [tile, pixel of the slice, filter], with zeros after the last filter.
+  // Packs dy as [tile, pixel of the slice, filter of the tile], with zeros for filters that do not exist.
   template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
     float* to = work.packed;
     for (int64_t t = work.tile; t < work.tile + work.tiles; ++t, to += kSlicePixels * kernel.rows) {
@@ -93,10 +94,11 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     int64_t at[kMaxSpatial], shift[kMaxSpatial], rest = tap;
     for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at[j] = rest % g.window[j];
     for (int j = 0; j < kMaxSpatial; ++j) shift[j] = at[j] * g.dilation[j] - g.pad[j];
-    // The range of a line's pixels for which this tap falls on data.
+    // The range [low, high) of pixels of a line of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    int64_t pixel = 0, count = 0, steps = 0;  // index of a pixel in the slice; number of segments; pixels of each
+    // pixel: index of a pixel in the slice. count: number of segments. steps: pixels of each segment.
+    int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {
       if (count) {
         multiply_segments(from, work, tap, count, steps, to, begun[size_t(tap)]);
@@ -125,20 +127,20 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     flush();
   }
 
-  // Multiplies `count` segments of one slice, of `steps` pixels each, under one tap. A panel of channels stays in the
-  // first-level cache while the tiles of filters are computed.
+  // Multiplies `count` segments (lines of pixels) of one slice, each of `steps` pixels, at one tap (window element). A
+  // panel of input channels stays in the first-level cache while all tiles of filters are computed with it.
   void multiply_segments(const float* from, const Work& work, int64_t tap, int64_t count, int64_t steps, float* to,
                          bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    std::array<int64_t, kSlicePixels> in_x;  // byte offsets of the segments in x, if they are copied
+    std::array<int64_t, kSlicePixels> in_x;  // if panels are copied: the byte offset of each segment in x
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       in_x[size_t(s)] = work.segments[s].b;
       work.segments[s].b = s * steps * kernel.columns * int64_t(sizeof(float));
     }
     const int64_t rest = g.y.channels % kernel.rows;
     for (int64_t s = 0; unit_stride_pixels && rest && s < count;
-         ++s) {  // rows after the last filter read the first one again
+         ++s) {  // rows of the tile that have no filter read the tile's first filter again
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
     }
@@ -182,12 +184,12 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
     return true;
   }
 
-  // Copies the sums from [tap, column] order to dw's own order.
+  // Copies the sums, which are in the order [filter, tap, input channel], to dw in its own layout.
   template <class Y> void write_filters(const float* sums, Y* dw, const Work& work) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
     const int64_t channels = g.x.channels;
     if constexpr (sizeof(Y) == 4) {
-      if (taps == 1 && g.w_filter == 1) {  // x and y are exchanged
+      if (taps == 1 && g.w_filter == 1) {  // x and y are exchanged, so the sums must be transposed
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
         kernels.transpose(sums + offset_of_sums(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
         return;

@@ -9,9 +9,9 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// If the weights take more than kManyWeights bytes, and one panel of all phases takes at most kPanelBytes, each panel
-// is packed just before the only block that reads it. Packing all weights in advance would move them through memory two
-// more times.
+// A panel has the weights of as many output channels as a tile has columns. Usually all panels are packed in advance.
+// If the weights take more than kManyWeights bytes and a panel at most kPanelBytes, a block packs each panel just
+// before it uses it. This saves writing all packed weights to memory and reading them again.
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 }  // namespace
@@ -130,26 +130,29 @@ bool ImplicitGemmTiling::merges(const ConvGeometry& g) {
 }
 
 void ImplicitGemmTiling::make_blocks() {
-  // The transposed pixels of a block take at most half of a second-level cache.
+  // If the input is channels-first, a block copies its pixels to [pixel, channel]. The copy takes at most half of a
+  // second-level cache.
   const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
   block_rows = kernel.rows * (transposes_pixels ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
-  // If every phase fits one block, a panel is read by one block only.
+  // If one block computes all pixels of each phase, only one block reads each panel (weights of some output channels).
   packs_panels =
       std::ranges::all_of(phases, [&](const Phase& phase) { return g.images * volume(phase.count) <= block_rows; });
   const int64_t panel_bytes = floats_of_panel() * int64_t(sizeof(float));
   packs_panels =
       packs_panels && panel_bytes * g.groups * panels > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
 
-  const int64_t most = block_rows, together = packs_panels ? int64_t(phases.size()) : 1;  // phases of an item
+  // together: number of phases (result pixels that use the same window elements) that a block computes
+  const int64_t most = block_rows, together = packs_panels ? int64_t(phases.size()) : 1;
   int64_t all = 0;
   for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
-  // About four items per thread balance the load.
+  // About four work items per thread are enough to balance the load.
   int64_t block_panels = std::max<int64_t>(1, panels * all / std::max<int64_t>(1, threads * 4 * together));
   block_panels = std::min(block_panels, panels);
   for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
     const int64_t rows = packs_panels ? most : g.images * volume(phases[size_t(i)].count);
     if (rows == 0) continue;
-    // All blocks have the same length (only the last may be shorter). This avoids a remainder of a single tile.
+    // All blocks get the same number of rows, except that the last may be shorter. This avoids a last block of a single
+    // tile.
     const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
     for (int64_t group = 0; group < g.groups; ++group)
       for (int64_t row = 0; row < rows; row += length)

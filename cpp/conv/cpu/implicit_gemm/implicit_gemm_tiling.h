@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.conv.implicit_gemm: phases, blocks of rows and panels, and the layout of the workspace.
+// How cpu.conv.implicit_gemm divides its work: phases (of a strided backward_data), blocks of pixels and output
+// channels, and the layout of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/phases.h"
@@ -9,18 +10,21 @@
 namespace minidnn {
 namespace cpu::conv {
 
-// The most tiles of a block. The input of so many tiles stays in the first cache levels while the kernel loops over the
+// Largest number of tiles of a block. Their input stays in the first two cache levels while the kernel loops over the
 // weights.
 constexpr int64_t kBlockTiles = 16;
 
 struct ImplicitGemmTiling {
   struct Phase : ConvPhase {
-    int64_t weights_at = 0;         // offset of the packed weights of the first group and panel, in floats
-    std::vector<int64_t> segments;  // byte offset from the input under a pixel to the start of each segment of k
-    int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};  // smallest and largest shift of all taps
+    // offset of the packed weights of this phase (result pixels that use the same window elements), in floats
+    int64_t weights_at = 0;
+    // For each segment of k (the input channels at a window element): byte offset of its input from that of the pixel.
+    std::vector<int64_t> segments;
+    // In each dimension, the smallest and the largest offset of a window element from its pixel, in input pixels.
+    int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};
   };
 
-  // One work item: `rows` rows of each of `phases` phases, times `panels` panels of output channels.
+  // A work item: `rows` result pixels of each of `phases` phases, times `panels` panels of output channels.
   struct Block {
     int64_t phase, phases, group, row, rows, panel, panels;
   };
@@ -30,34 +34,39 @@ struct ImplicitGemmTiling {
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
   bool backward;
-  int64_t threads, merged = 1;  // merged: number of taps that form one segment of k
+  int64_t threads, merged = 1;  // merged: number of window elements that form one segment of k
 
-  ChannelsLast input;                 // the input: in place, or the copy of it that the kernel reads
-  ConvTensorView in, out;             // the input as the kernel reads it, and the result
-  bool nhwc_output = false;           // the result is channels-last
-  bool transposes_pixels = false;     // each block transposes the pixels that it reads into its thread's scratch
-  int64_t channels, columns, panels;  // per group: input channels, output channels, panels of output channels
-  // Step from one pixel of a phase to the next: in the result, and in the input.
+  ChannelsLast input;        // the input, or the float32 channels-last copy of it
+  ConvTensorView in, out;    // in: sizes and strides of the input, or of its copy. out: those of the result.
+  bool nhwc_output = false;  // whether the result is channels-last
+  // whether each block copies its input pixels to [pixel, channel] in the scratch memory of its thread
+  bool transposes_pixels = false;
+  // Per group: number of input channels, of output channels, and of panels (some output channels).
+  int64_t channels, columns, panels;
+  // Step from one pixel of a phase to the next, in pixels of the result (step) and of the input (in_step).
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
 
-  int64_t w_in, w_out;        // strides of the weights by input and by output channel
-  bool dense_taps = false;    // the taps of a filter are contiguous in memory and begin at lowest_tap
-  int64_t lowest_tap = 0;     // the least offset of a tap
-  bool packs_panels = false;  // each block packs the panels that it reads, instead of all being packed in advance
+  int64_t w_in, w_out;  // strides of w along the input channels (w_in) and the output channels (w_out)
+  // whether the window elements of a filter are contiguous in memory, beginning at lowest_tap
+  bool dense_taps = false;
+  int64_t lowest_tap = 0;  // offset of the window element with the lowest address
+  // whether each block packs the weights that it reads, instead of packing all weights in advance
+  bool packs_panels = false;
 
   std::vector<Phase> phases;
-  int64_t block_rows;  // the most rows of a block
+  int64_t block_rows;  // largest number of rows (result pixels) of a block
   std::vector<Block> blocks;
 
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
-  // Offsets in the scratch of a thread, in bytes. Offset 0 has the segments.
+  // Byte offsets in the scratch memory of a thread. The GEMM segments (where tiles read) are at offset 0.
   size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);
-  // True for a pointwise convolution of float32 channels-first planes: each block then transposes its own pixels.
+  // Whether each block transposes its input pixels to [pixel, channel]. True for a pointwise convolution of stride 1
+  // whose input is dense, float32 and channels-first.
   static bool transposes(const ConvProblem&, const ConvGeometry&);
-  // True for an input of few channels (a first layer's): it is copied together with its padding, and one segment of k
-  // then covers all taps of a line of the window.
+  // Whether all window elements of a window line form one segment of k. True for a forward convolution with few input
+  // channels, such as the first layer of a network. The input is then copied with its padding.
   static bool merges(const ConvGeometry&);
 
  private:
@@ -66,7 +75,7 @@ struct ImplicitGemmTiling {
   void find_segments(Phase&) const;
   void make_blocks();
   void lay_out_workspace();
-  int64_t floats_of_panel() const;  // the weights of one panel, of all phases
+  int64_t floats_of_panel() const;  // number of weights of one panel (some output channels), over all phases
 };
 
 }  // namespace cpu::conv

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.small_channel_filter: backward_filter as products over pixels, for few input channels. The rows of a tile
-// are the weights of a filter, that is pairs of tap and channel, whose elements of x are broadcast from any address.
-// The columns of a tile are filters, read in place from channels-last dy. Nothing is packed. Only x is copied, with its
-// padding, so that every tap falls on an element under each pixel.
+// cpu.conv.small_channel_filter: backward_filter as matrix products whose inner dimension is the pixels, for few input
+// channels. The rows of a tile are weights of a filter, which are pairs of a window element and an input channel. Their
+// elements of x are broadcast, and may be at any address. The columns of a tile are filters, which are read in place
+// from channels-last dy. Nothing is packed. Only x is copied, together with its padding, so that every window element
+// falls on data.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
@@ -16,12 +17,12 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// An element of a filter: its offset in dw, and the offset of the element of x that it multiplies at the first pixel.
+// One weight of a filter. w: its offset in dw. x: the offset of the element of x that it multiplies at the first pixel.
 struct Weight {
   int64_t w, x;
 };
 
-// All weights of a filter of the first group, in the order of dw.
+// Returns all weights of the first filter, sorted by their offset in dw.
 std::vector<Weight> weights_of(const SmallChannelFilterTiling& t) {
   std::vector<Weight> weights;
   const std::vector<ConvPhase> phases = conv_phases(t.g);
@@ -40,15 +41,16 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
 
   using SmallChannelFilterTiling::SmallChannelFilterTiling;
 
-  // The tiles of a work item, and one segment for each of these tiles and each line of a slice.
+  // A work item: some tiles of weights. `segments` has one entry for each of these tiles and each line of a slice (some
+  // lines of pixels).
   struct Item {
     int64_t group, tile, tiles;
     GemmSegment* segments;
     float* sums;
   };
 
-  // A work item computes some tiles of a group, over all pixels. A slice of dy stays in the caches while these tiles
-  // are computed.
+  // A work item computes some tiles of dw of one group, over all pixels. A slice (some lines of dy) stays in the caches
+  // while these tiles are computed.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
     const float* image = x.read(args.x, workspace + x_at);
@@ -73,7 +75,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Fills in segment `index` of `count` of each tile, for the line of dy `at` [image, depth, row], from `pixel` on.
+  // Fills in segment `index` of the `count` segments of each tile. The segment is the line of dy at [image, depth, row]
+  // = `at`, beginning with pixel `pixel`.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -85,7 +88,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
     GemmSegment* to = item.segments + index;
     for (int64_t t = item.tile; t < item.tile + item.tiles; ++t, to += count) {
-      for (int64_t row = 0; row < kernel.rows; ++row) {  // rows after the last weight read the first one again
+      // rows of the tile that have no weight read the first weight's element again
+      for (int64_t row = 0; row < kernel.rows; ++row) {
         const int64_t weight = t * kernel.rows + row;
         to->a[row] = (x_offset + filter_weights[size_t(weight < weights ? weight : 0)].x) * bytes_of_float;
       }
@@ -93,7 +97,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
   }
 
-  // Adds `count` lines of `pixels` pixels each to the sums of all tiles and panels.
+  // Adds the products of `count` lines of `pixels` pixels each to the sums of all tiles of weights and all panels of
+  // filters.
   void multiply(const Item& item, int64_t count, int64_t pixels, const float* image, const float* gradient,
                 bool add) const {
     for (int64_t panel = 0; panel < panels; ++panel)
@@ -126,7 +131,7 @@ struct SmallChannelFilter final : PlanEngine<SmallChannelFilterTiling, SmallChan
     const SmallChannelFilterTiling t(p, d);
     const double waste = wasted(t.weights, t.kernel.rows) * wasted(t.g.y.channels, t.kernel.columns);
     const double copied = double(p.x.numel()) + (t.g.y.channel == 1 ? 0 : double(p.y.numel()));
-    const double written = double(p.w.numel());  // stored one at a time
+    const double written = double(p.w.numel());  // weights, which are stored to dw one at a time
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92) +
            roofline_us(0, 12 * copied + 48 * written, d, 1);
   }

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.winograd: 3 x 3 windows at stride 1 in float32, forward and backward_data, with a quarter of the products
-// (winograd_kernel.h). A block of tiles stays in a second-level cache from its input pixels to its results:
+// cpu.conv.winograd: float32 convolutions with 3 x 3 windows at stride 1, forward and backward_data, by Winograd's
+// method. It takes a quarter of the products (winograd_kernel.h). A tile is 4 x 4 results, and a patch the 6 x 6 inputs
+// that a tile reads. A block of tiles stays in a second-level cache from its inputs to its results:
 //   1. Lines of the input are copied channels-last, with zeros around them, so patches need no border handling.
 //   2. The patches are transformed to 36 matrices [tile, channel].
-//   3. Each panel of filters multiplies all 36 matrices and, while the products are in that cache, transforms them back
-//      to pixels.
+//   3. Each panel of filters multiplies all 36 matrices. Its products are transformed back to pixels while they are
+//      in the cache.
 // backward_data is a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees.
-//
-// Sums are float32. An error of one element of a patch reaches all 16 results of its tile, and so does a NaN or an
-// infinity.
+// Sums are float32. A rounding error, a NaN or an infinity in one element of a patch affects all 16 results of the
+// tile.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
@@ -22,20 +22,23 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The limits are those of cuda.conv.winograd. A result has the error of its whole tile, while the error that is
-// accepted of float32 grows with the number of products of the result itself.
+// The engine needs at least this many channels, and this many products per result, for the accuracy of float32.
+// cuda.conv.winograd has the same limits. A result gets the rounding error of its whole tile. The error that is
+// accepted grows with the number of products of the result itself.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-constexpr int64_t kMostColumns = 32;  // the most filters of a panel: two vectors
-constexpr int64_t kChunk = 32;        // channels whose windows are transformed at a time
+constexpr int64_t kMostColumns = 32;  // largest number of filters of a panel: two vectors
+constexpr int64_t kChunk = 32;        // number of channels whose windows (weights) are transformed together
 
-// The time to transform one point of a window or of a tile, as a number of products. Measured on Zen 5, 2026-11-22.
+// For the time estimate: the time to transform one of the 36 points of a window or of a tile, counted in products
+// (multiply-adds). Measured on Zen 5, 2026-11-22.
 constexpr double kWindowProducts = 4, kTileProducts = 10;
 
-// How the weights are read: strides by input and output channel, and the offset of each tap of a window.
+// How the weights are read. in, out: strides along the input and the output channels. taps: offset of each of the nine
+// taps (window elements).
 struct Weights {
-  int64_t in, out, lowest, taps[9];  // lowest: the least of the offsets
-  bool dense;                        // the nine taps of a window are contiguous in memory
-  int64_t slots[9];                  // index of each tap in the copy that transform_windows() makes
+  int64_t in, out, lowest, taps[9];  // `lowest` is the smallest offset of a tap
+  bool dense;                        // whether the nine taps of a window are contiguous in memory
+  int64_t slots[9];                  // index of each tap in the copy that transform_windows() makes of a window
 
   explicit Weights(const ConvGeometry& g)
       : in(g.backward_data ? g.w_filter : g.w_channel),
@@ -57,9 +60,10 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   using WinogradTiling::WinogradTiling;
 
-  // Transforms the windows of `number` channels, from `first` on, for one panel of filters.
+  // Transforms the windows (weights) of one panel of filters, for `number` input channels beginning with `first`.
   void transform_windows(const float* w, int64_t panel, int64_t first, int64_t number, float* to) const {
-    // The windows as [channel, tap, filter], and space for the taps that the last vector has too many.
+    // The windows as [channel, tap, filter]. The extra space is for the last vector store, which may write more than
+    // nine taps.
     float lines[(kChunk * 9 + 7) * kMostColumns];
     const int64_t columns = kernels.columns, count = std::min(columns, filters - panel * columns);
     const float* from = w + panel * columns * weights.out + first * weights.in;
@@ -70,8 +74,9 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Transposes whole vectors of taps. The taps beyond the ninth belong to the next filter; they are overwritten
-          // later. The last filter has no next filter, so its taps are copied one at a time.
+          // Transposes whole vectors of taps, more than the nine of a window. The excess taps belong to the next
+          // filter's window, and are overwritten later. The last filter is followed by no other, so its taps are copied
+          // one at a time.
           const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -93,7 +98,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     }
   }
 
-  // Copies `count` pixels of an input line, from `column` on, channels-last. Pixels outside the image become zeros.
+  // Copies `count` pixels of line `row` of the input to `to` in channels-last order, beginning with pixel `column`.
+  // Pixels outside the image become zeros.
   void read_line(const float* image, int64_t row, int64_t column, int64_t count, float* to) const {
     const int64_t before = std::clamp<int64_t>(-column, 0, count),
                   end = std::clamp<int64_t>(in.size[2] - column, before, count);
@@ -112,9 +118,9 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
   }
 
   struct Line {
-    int64_t image, row, column, height, width;  // in pixels of the result
+    int64_t image, row, column, height, width;  // row, column, height and width are in pixels of the result
   };
-  // A chunk of a tile line; `index` counts the tile lines of all images.
+  // Returns the pixels of one chunk of a line of tiles. `index` counts the lines of tiles of all images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
@@ -123,14 +129,15 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   int64_t tiles_of_line(int64_t chunk) const { return ceil_div<int64_t>(line(0, chunk).width, kWinogradTile); }
 
-  // Transforms the patches of a chunk of the tile lines from `first` to `end`.
+  // Transforms the input patches of one chunk of the tile lines from `first` to `end`.
   void transform_patches(int64_t first, int64_t end, int64_t chunk, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
     const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, chunk);
-      // The first two lines of these patches are the last two lines of the patches above, and are still in the ring.
+      // The first two input lines of these patches are the last two of the patches above. They are still in the ring
+      // buffer of input lines.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
       const float* rows[kWinogradPatch];
       for (int64_t j = 0; j < kWinogradPatch; ++j) {
@@ -142,7 +149,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     }
   }
 
-  // Transforms the products of a panel to pixels and stores them.
+  // Transforms the products of a panel of filters to pixels of the result, and stores them.
   void transform_results(int64_t first, int64_t end, int64_t chunk, int64_t panel, const ConvArgs& args,
                          float* scratch) const {
     const int64_t tiles = tiles_of_line(chunk);
@@ -157,12 +164,12 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
   static int64_t offset_of(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
-  // Whether all pixels of a tile line have one constant step in memory.
+  // Whether the pixels of a line of tiles are at equal distances in memory, also from one image row to the next.
   static bool evenly_spaced(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
-  // Writes the pixels of a panel's filters to the result, with bias, residual and activation.
+  // Writes the pixels of a panel of filters to the result. Applies bias, residual and activation.
   void finish(const Line& at, int64_t first, const ConvArgs& args, float* scratch) const {
     const ConvTensorView& other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
@@ -210,8 +217,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + scratch_at + size_t(thread) * scratch_bytes);
   }
 
-  // Many tiles: the transformed windows are shared by all blocks. Each block transforms its patches in its thread's
-  // scratch.
+  // For many tiles. All weights are transformed first, and all blocks of tiles share them. Each block transforms its
+  // input patches in the scratch memory of its thread.
   void compute_blocks(const ConvArgs& args, void* workspace) const {
     float* windows = static_cast<float*>(workspace);
     const int64_t chunks = ceil_div(channels, kChunk), panel_size = kWinogradPlanes * window_plane;
@@ -244,8 +251,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     });
   }
 
-  // Few tiles: the transformed patches are shared by all panels. Each panel transforms its windows in its thread's
-  // scratch.
+  // For few tiles. All input patches are transformed first, and all panels of filters share them. Each panel transforms
+  // its weights in the scratch memory of its thread.
   void compute_panels(const ConvArgs& args, void* workspace) const {
     float* patches = static_cast<float*>(workspace);
     const int64_t chunks = std::min(threads, tile_lines);

@@ -6,9 +6,11 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
-constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;  // as in gemm_microkernel_isa.cpp
+// Largest number of tiles that are multiplied together. It equals kRows of gemm_microkernel_isa.cpp, which gives the
+// reason.
+constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
-// y = B^T x. The rows share partial sums: they take 14 operations, while B has 26 elements that are not zero.
+// y = B^T x, the transform of an input patch. The rows share partial sums, so it takes few operations.
 MINIDNN_HD void transform_patch(const Floats (&x)[6], Floats (&y)[6]) {
   const Floats a = x[4] - x[2], b = x[3] - x[1], even = a + 1.5f * x[3], odd = b + 1.5f * x[2];
   y[0] = x[0] - x[2] + a + 1.5f * b;
@@ -37,8 +39,8 @@ MINIDNN_HD void transform_result(const Floats (&m)[6], Floats (&y)[4]) {
   y[3] = difference + 0.125f * m[3] - 8.0f * m[4] + m[5];
 }
 
-// Transforms a square of vectors along its columns, then along its rows. Calls out(i, j, v) for each of the kOut x kOut
-// results.
+// Applies a one-dimensional transform to a square of vectors: first along its columns, then along its rows. Calls
+// out(i, j, v) for each of the kOut x kOut results.
 template <int kIn, int kOut, class In, class Out>
 MINIDNN_HD void transform_both_sides(void (*transform)(const Floats (&)[kIn], Floats (&)[kOut]), In in, Out out) {
   Floats half[kOut][kIn];
@@ -80,7 +82,8 @@ void patches(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t 
     }
 }
 
-// Computes `kRows` tiles of a panel at one point, over `channels` channels. The tiles of `a` are `pitch` apart.
+// Multiplies kRows transformed patches by the transformed windows of a panel of filters, at one of the 36 points. Sums
+// over `channels` channels. The patches in `a` are `pitch` elements apart.
 template <int kRows> void block(int64_t channels, const float* a, int64_t pitch, const float* b, float* to, bool add) {
   Floats tile[kRows][kVectors] = {};
   const float* row[kRows];
@@ -105,12 +108,13 @@ template <int kRows> void block(int64_t channels, const float* a, int64_t pitch,
     }
 }
 void multiply(const WinogradProduct& product) {
-  const WinogradProduct p = product;  // a local copy, which the compiler can keep in registers
+  const WinogradProduct p = product;  // a local copy, so that the compiler can keep its members in registers
   for (int64_t point = 0; point < kWinogradPlanes; ++point) {
     const float *a = p.patches + point * p.patch_plane, *b = p.windows + point * p.window_plane;
     float* to = p.products + point * p.product_plane;
     for (int64_t k = 0; k < p.channels; k += kWinogradChannels)
-      // Blocks of nearly equal size: with few tiles at a time, additions would wait for each other.
+      // Tiles are multiplied in blocks of nearly equal size. In a block of only few tiles, additions would wait for
+      // each other.
       for_balanced_chunks<kMostRows>(p.tiles, [&](int64_t t, auto rows) {
         block<rows.value>(min_of(kWinogradChannels, p.channels - k), a + t * p.patch_pitch + k, p.patch_pitch,
                           b + k * kColumns, to + t * kColumns, p.add || k > 0);
@@ -119,7 +123,8 @@ void multiply(const WinogradProduct& product) {
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
-  // From the last tile to the first: the first tile of a line then overwrites the excess pixels of the previous line.
+  // The loop runs from the last tile to the first. The last tile of a line may write pixels beyond the line's end. The
+  // first tile of the next line overwrites them.
   for (int64_t t = tiles - 1; t >= 0; --t)
     for (int64_t v = 0; v < kColumns; v += kFloats)
       transform_both_sides<6, 4>(

@@ -37,6 +37,10 @@ template <class Y, int kSteps> struct ColumnSums {
 // GemmStore::lines: rows of y are contiguous in memory, and a warp stores 128 bytes of a row together. Sixteen rows at
 // a time pass through shared memory; each lane then stores 16 bytes of every fourth row. c is read in the same way; its
 // next 128 bytes of each row are loaded one iteration early.
+// Each slot of shared memory holds 128 bytes of one of the sixteen rows. Slot i has row `first` of lane 4 i if i < 8,
+// else row `second` of lane 4 (i - 8). Each lane computes the offsets of one slot; the other lanes get them by shuffles.
+// Chunk i (16 bytes) of a slot is stored at i ^ (slot % 4 * 2 | slot / 4 % 2). Then none of these accesses has bank
+// conflicts: one chunk of eight slots (stmatrix), two chunks of four slots (float2), eight chunks of one slot.
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
                                                  uint32_t second, uint32_t n, Sums& sums) {
@@ -47,9 +51,6 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
   static_assert(kCount % 8 == 0);
   const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
-  // Each slot of shared memory holds 128 bytes of one of the sixteen rows. Slot i has row `first` of lane 4 i if i < 8,
-  // else row `second` of lane 4 (i - 8). Each lane computes the offsets of one slot; the other lanes get them by
-  // shuffles.
   const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
   const typename Context::Row mine = e.row(lane & 8 ? seconds : firsts);
   const uint32_t exist = __ballot_sync(~0u, mine.exists);
@@ -66,8 +67,6 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
     if (Context::kC) c[i] = e.c + (__shfl_sync(~0u, mine.c, 4 * i + of_four) + column);
     there[i] = exist >> (4 * i + of_four) & 1;
   }
-  // Chunk i (16 bytes) of a slot is stored at i ^ (slot % 4 * 2 | slot / 4 % 2). Then none of these accesses has bank
-  // conflicts: one chunk of eight slots (stmatrix), two chunks of four slots (float2), eight chunks of one slot.
   auto chunk_address = [&](uint32_t slot, uint32_t chunk) {
     return e.buffer + slot * 128 + (chunk ^ (slot % 4 * 2 | slot / 4 % 2)) * 16;
   };
@@ -88,8 +87,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
-#pragma unroll
       // c goes to the slots from which this lane has read y one iteration earlier
+#pragma unroll
       for (int i = 0; i < 4; ++i) line(i) = c_line[i];
       __syncwarp();
       if (step + 1 < kSteps) load_c(step + 1);

@@ -25,8 +25,8 @@ std::unique_ptr<Plan<ConvProblem>> build_group_conv(const ConvProblem&, GroupCon
 // Returns all kernels that build_group_conv() may load.
 std::vector<KernelSpec> group_conv_kernels(GroupConvLayout, int filters, std::initializer_list<DType>);
 
-// Other kernels that describe a convolution by GroupConv use these two functions, too. group_conv_index_why_not() returns
-// an empty string if no operand is empty and all offsets fit in 32 bits, else the reason.
+// Other kernels that describe a convolution by GroupConv use these two functions, too. group_conv_index_why_not()
+// returns an empty string if no operand is empty and all offsets fit in 32 bits, else the reason.
 std::string group_conv_index_why_not(const ConvProblem&);
 GroupConv group_conv_params(const ConvProblem&);
 

@@ -8,6 +8,7 @@
 // copies; two warpgroups take alternate tiles of 64 positions. Shared memory (dynamic): the epilogue's lines, the
 // filters (as long as the block lives), and kStages stages.
 // Bytes: reads each line of x about (lines of a window / stride) times, mostly from L2, and writes y once.
+//
 // Numerics: float32 operands are multiplied as TF32; sums are float32. The number of chunks of a window's line is
 // rounded up, so elements just past the end of a window are multiplied by zero weights. If one of these elements is an
 // infinity or a NaN, the sums of all filters at that position become NaN. The kernel then computes those sums again

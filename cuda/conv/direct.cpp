@@ -36,7 +36,7 @@ struct Direct final : Engine<ConvProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem&, const Device&) const override { return ""; }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // Each product takes two loads and their address arithmetic
+    // Each product takes two loads and their address arithmetic.
     return roofline_us(conv_flop(p), conv_bytes(p), d, 0.03);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {

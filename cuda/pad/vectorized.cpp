@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pad.vectorized: an engine for a contiguous y, which is written in vectors of 16 bytes.
+// cuda.pad.vectorized: an engine for a dense y (without gaps). It writes y in vectors of 16 bytes.
 #include "cpp/engine/engine_object.h"
 #include "cpp/pad/pad.h"
 #include "cuda/pad/vectorized_params.h"

@@ -128,14 +128,14 @@ double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout
     if (nchw && !written && s.channel == 1 && (&s == &p.out || p.in_channels <= 4) && l.dy_by_filters)
       return 0.6;  // a warp reads eight filters of dy at a time, and all channels of x
     if (by_columns || !nchw) return !written || steps_by(s, vector, !by_columns) ? 0.7 : 0.5;
-    // each access uses a part of its sectors
+    // Each access uses only a part of its sectors.
     return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;
   };
   const bool backward = problem.direction == ConvDirection::backward_data;
   const TensorDesc &in = backward ? problem.y : problem.x, &out = backward ? problem.x : problem.y;
   const auto bytes = [](const TensorDesc& t) { return double(t.numel()) * double(itemsize(t.dtype)); };
   const double memory_us = roofline_us(0, bytes(in) / rate(p.in, false) + bytes(out) / rate(p.out, !dw), d, 1.0);
-  // the time of filter_reduce.cu
+  // For dw, 4 us are the time of filter_reduce.cu.
   return std::max(memory_us, roofline_us(0, 0, d, 1.0) + issue_us(l, d)) + (dw ? 4 : 0);
 }
 

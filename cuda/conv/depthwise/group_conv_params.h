@@ -32,8 +32,8 @@ struct StridedIndex {
 struct GroupConvDim {
   int32_t in = 1, out = 1, taps = 1;  // sizes of `in` and out; number of taps of the window
   int32_t stride = 1, pad = 0, step = 1, up = 1;
-  // The windows of outputs o and o + spread start `hop` steps apart, so they share inputs. The outputs o, o + spread, o
-  // + 2 spread ... are called a phase. A tile has up to `tile` outputs of one phase.
+  // The windows of outputs o and o + spread start `hop` steps apart, so they share inputs. The outputs o, o + spread,
+  // o + 2 spread ... are called a phase. A tile has up to `tile` outputs of one phase.
   int32_t spread = 1, hop = 1, phases = 1, tile = 1;
 
   MINIDNN_HD int32_t tiles() const { return phases * ceil_div(ceil_div(out, spread), tile); }

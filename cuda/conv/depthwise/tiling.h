@@ -44,8 +44,8 @@ inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<u
 // image, depth and row always count. If strided_columns, the stride along the column counts, too; otherwise columns are
 // contiguous, and the stride along the channel counts.
 bool steps_by(const GroupConvStrides&, int64_t elements, bool strided_columns);
-// Returns whether the window is 3 x 3 without dilation, at stride 1, in two dimensions, and whether all strides are
-// multiples of four elements; steps_by() explains strided_columns. It returns false for dw.
+// Returns whether the problem is y or dx with a 3 x 3 window without dilation, at stride 1, in two dimensions, and all
+// addresses are multiples of four elements. steps_by() explains strided_columns.
 bool is_3x3(const ConvProblem&, const GroupConv&, bool strided_columns);
 
 // Computes the tiles and distributes them among blocks, for a kernel that is not loaded yet, so its number of registers

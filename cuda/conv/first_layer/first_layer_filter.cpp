@@ -15,7 +15,7 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The limit on (columns of the window) * (channels): four tiles of 8, which is the largest kTilesOfN.
+// The limit on (columns of the window) * (channels): the largest kTilesOfN (4) times 8.
 constexpr int64_t kMostBand = 32;
 
 struct Tiling {

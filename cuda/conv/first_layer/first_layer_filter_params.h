@@ -15,8 +15,8 @@ constexpr int kFirstLayerWarps = 16;    // the most warps of a block, so that a 
 template <class T> constexpr int kFirstLayerPitch = kFirstLayerFilters * int(sizeof(T)) + (sizeof(T) == 4 ? 32 : 16);
 
 // A warp computes dw for one row of the window. A step is 32 / sizeof(T) neighbouring pixels of a row of dy: 32 bytes
-// of each filter. step_splits warps compute the same row of the window. Warp i of these takes the steps i, i +
-// step_splits, i + 2 step_splits ... of a tile.
+// of each filter. step_splits warps compute the same row of the window. Of a tile, warp i of these takes
+// every step_splits-th step, beginning with step i.
 struct FirstLayerFilterBlock {
   // Of a tile: its columns; the steps in one of its rows; the 16-byte copies in a row of x.
   FastDivmod columns, steps, copies;

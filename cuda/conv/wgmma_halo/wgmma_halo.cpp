@@ -133,7 +133,8 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.positions = int32_t(out.shape[3]);
   p.bias_stride = c.bias_stride;
   // Returns whether the kernel can store four results at a time along dimension `along`, 1 (filters) or 3 (positions).
-  // The dimension must be contiguous, its size a multiple of four, and all other strides multiples of four.
+  // The results must have 16 bits. The dimension must be contiguous, its size a multiple of four, and all other strides
+  // multiples of four.
   auto fours = [&](int along) {
     bool all = itemsize(out_dtype(c)) == 2 && out.shape[along] % 4 == 0;
     for (const TensorDesc* t : {&out, c.residual.rank ? &c.residual : &out}) {
@@ -239,7 +240,7 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
 
 constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // rates of one SM (docs/notes/gemm.md)
 
-// Estimates the time of a kernel whose on-chip work overlaps with its memory traffic. The two overlap least if they
+// Estimates the time of a kernel in us, whose on-chip work overlaps with its memory traffic. The two overlap least if they
 // take equally long.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;

@@ -114,7 +114,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
 // that it does not need any more.
 // Shared memory: the weights of the tile (8 KB per tap, loaded once), then a ring of lines of x.
 // wgmma: M = 64 filters, N = kPositions positions of a line. Shared memory can deliver 128 bytes per clock. wgmma reads
-// 96 of them with N = 128, and all with N = 64.
+// 96 bytes per clock with N = 128, and 128 bytes per clock with N = 64.
 // kAlongM: whether the weights are stored with the summed dimension as rows, as for dx. kSteps: the number of steps of
 // 16 channels.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,

@@ -46,7 +46,7 @@ struct WgmmaHaloFilterParams {
   int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;
   int32_t dy_slots = 0;
   int32_t filters = 0, channels = 0;
-  // elements of a partial sum of dw, which is stored as [filter][line][column][channel]
+  // The elements of a partial sum of dw, which is stored as [filter][line][column][channel].
   int64_t partial_sum_stride = 0;
 };
 

@@ -8,7 +8,7 @@ namespace {
 
 std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   if (narrow)
-    // float16 and bfloat16 operands
+    // The operands are float16 or bfloat16.
     return filters == 1 ? std::vector<CompiledWindow>{{3, 1}} : std::vector<CompiledWindow>{};
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (filters == 3)
@@ -94,8 +94,8 @@ struct NchwTiler {
     }
   }
 
-  // Returns the number of floats between rows of `in` in shared memory. If possible, the rows of neighbouring strips
-  // (the rows of a thread) start in different banks: where a row of quads of one strip ends, the next strip goes on.
+  // Returns the distance of rows of `in` in shared memory, in floats. If possible, each strip (the rows of a thread)
+  // starts in the bank after the last bank of a row of quads of the previous strip. This avoids bank conflicts.
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
@@ -118,7 +118,8 @@ struct NchwTiler {
     const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
     const int64_t plane = b.in_rows * pitch;
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
-    // The padding puts the quads that neighbouring filters of a warp read into different banks.
+    // The padding makes the planes of neighbouring lanes start 8 banks apart. So the two quads (8 floats) that a warp
+    // reads from each of its four planes are in different banks.
     if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
     const int64_t sums = dw ? l.threads / std::min<int64_t>(b.position_splits.divisor, 32 / lanes) * of_unit * filters *
@@ -155,7 +156,7 @@ struct NchwTiler {
       return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (whole ? 32 : 200);
     };
     double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
-    // shared-memory loads that read one row of `in`
+    // row: the loads from shared memory that read one row of `in`
     const double row = std::ceil((3 * std::max(l.window.hop, 1) + columns) / 4) + 1;
     if (dw) {
       const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.position_splits.divisor);
@@ -170,7 +171,7 @@ struct NchwTiler {
     } else {
       const double rows = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const double steps = double(p.depth.taps) * p.height.taps * (l.window.columns ? 1 : p.width.taps) * channels;
-      // rows of `in` that a thread reads for each row of the window
+      // read: the rows of `in` that a thread reads for each row of the window
       const double read = filters == 3 ? (rows + 2) / 3 : rows;
       const double weights = l.window.columns ? columns * filters / 4 : filters;
       const double issued = 8 + weights + read * (l.window.columns ? row : 4) + rows * 4 * columns * filters;
@@ -281,7 +282,7 @@ std::vector<KernelSpec> nchw_kernels(int filters, DType t) {
   std::vector<KernelSpec> all;
   for (bool dw : {false, true}) {
     if (dw && filters == 8) continue;  // for dw, `filters` is the number of channels of a thread, at most four
-    // filters = 3 computes y or dx by 3x3 windows only
+    // The kernel with filters = 3 computes y or dx for 3x3 windows only.
     if (dw || filters != 3) all.push_back(spec(filters, dw, t, {0, 0}));
     for (CompiledWindow w : windows_of(filters, dw, itemsize(t) == 2)) all.push_back(spec(filters, dw, t, w));
   }

@@ -10,8 +10,8 @@
 // Bytes: reads x (for dw also dy) about once from memory. Writes y or dx once; for dw, writes a partial sum for each
 // split. Numerics: sums in float32.
 // Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs it reads x 1.3 times from L2 and once
-// from memory. 7x7 windows and groups of 4 channels are bound by arithmetic. For each load
-// from shared memory they execute 10 and 16 multiply-adds, respectively.
+// from memory. 7x7 windows and groups of 4 channels are bound by arithmetic: for each load
+// from shared memory, 7x7 windows execute 10 multiply-adds, and groups of 4 channels 16.
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
 #include "cuda/device/ptx/griddep.cuh"

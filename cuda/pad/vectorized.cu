@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding of a tensor to a dense y (without gaps). The kernel writes y in aligned vectors of 16 bytes, wherever the lines of y
-// begin.
+// Padding of a tensor to a dense y (without gaps). The kernel writes y in aligned vectors of 16 bytes, wherever the
+// lines of y begin.
 // Grid: enough blocks of 256 threads; each thread writes pad_vectors() vectors. No shared memory.
 // A thread loads each word of a vector from its source in x. The words that a warp loads with one instruction are in a
 // few cache lines of 128 bytes. The next loads of the warp find these cache lines in L1. Each cache line of x is read

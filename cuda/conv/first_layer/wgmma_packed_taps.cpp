@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_packed_taps: an engine for x of up to eight channels, as in a network's first layer. It runs the
 // tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). x is copied once, with its padding; the number of
-// channels is rounded up to a power of two. In the copy, the taps of a line of the window are contiguous. The main loop treats them as
-// the channels of an image whose windows are one tap wide and whose columns overlap.
+// channels is rounded up to a power of two. In the copy, the taps of a line of the window are contiguous. The main loop
+// treats them as the channels of an image whose windows are one tap wide and whose columns overlap.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"

@@ -240,8 +240,8 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
 
 constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // rates of one SM (docs/notes/gemm.md)
 
-// Estimates the time of a kernel in us, whose on-chip work overlaps with its memory traffic. The two overlap least if they
-// take equally long.
+// Estimates the time of a kernel in us, whose on-chip work overlaps with its memory traffic. The two overlap least if
+// they take equally long.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }

@@ -95,7 +95,7 @@ struct Tiled final : Engine<TransformProblem> {
     const double full = std::ceil(double(c.lines) / high) * high * std::ceil(double(c.columns) / wide) * wide;
     const double filled = double(c.lines) * double(c.columns) / full;
     return roofline_us(0, transform_bytes(p), d,
-                       min_of(efficiency, 2 * filled));  // half-filled tiles still reach the full rate
+                       min_of(efficiency, 2 * filled));  // a half-filled tile still reaches the full rate
   }
   // walk=columns: neighbouring blocks copy tiles that are neighbours along the columns. walk=lines: they copy tiles
   // that are neighbours along the lines. Neighbouring blocks run at the same time. They access neighbouring memory in

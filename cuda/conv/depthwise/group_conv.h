@@ -9,7 +9,7 @@
 namespace minidnn::cuda::conv {
 
 enum class GroupConvLayout {
-  nchw,         // planes: the kernel nchw.cu, for any strides
+  nchw,         // planes (one channel of one image), for any strides: the kernel nchw.cu
   nhwc,         // contiguous channels, each channel a group (depthwise): the kernel nhwc.cu
   nhwc_groups,  // contiguous channels; each group has equal numbers of input and output channels, a multiple of 4
 };

@@ -45,7 +45,8 @@ struct GroupConvDim {
   }
   // Returns the number of positions of `in` that a tile reads.
   MINIDNN_HD int32_t in_tile() const { return (tile - 1) * hop + taps; }
-  // in_line(o): the positions of `in` that a tile reads whose first output is o. out_line(o): the outputs of that tile.
+  // For the tile whose first output is o, in_line(o) returns the positions of `in` that the tile reads, and out_line(o)
+  // returns the outputs of the tile.
   MINIDNN_HD StridedIndex in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
   MINIDNN_HD StridedIndex out_line(int32_t o) const { return {o, spread, 1, out}; }
 };

@@ -3,7 +3,7 @@
 // cores, because a group would fill half of their tile at most.
 // Kernels for contiguous channels (NHWC): nhwc_3x3.cu for groups of 4 channels with 3x3 windows at stride 1, else
 // nhwc.cu if a group has 4, 8 or 16 channels. Kernel for all other problems: nchw.cu.
-// Forward times on an H100, 64 images, 3x3, 32 groups of 4 channels of 56 x 56: the floor of the products at 51 TFLOP/s
+// Times on an H100, 64 images, 3x3, 32 groups of 4 channels of 56 x 56: the floor of the products at 51 TFLOP/s
 // is 36 us; the floor of memory is 34 us in bfloat16 and 69 us in float32; the kernel takes 75 us in bfloat16 and 155
 // us in float32.
 #include "cpp/engine/engine_object.h"

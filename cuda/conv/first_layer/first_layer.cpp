@@ -83,7 +83,7 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  int64_t beyond = 0;  // bytes that the last positions read after the last stage
+  int64_t beyond = 0;  // bytes past the last stage that the windows of the last positions read
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
            kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128 + 8 * kLinesBytes;

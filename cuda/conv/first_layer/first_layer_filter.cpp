@@ -22,7 +22,7 @@ struct Tiling {
   GroupConv p;
   GroupConvTiles tiles;
   FirstLayerFilterBlock b;
-  // steps: the steps of a warp, over all tiles
+  // steps: the number of main-loop steps of a warp, over all its tiles.
   int64_t channel_tiles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;
   std::string why_not;
 };

@@ -73,8 +73,8 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
   release(dy_before);
 }
 
-// The elements of dw that a warpgroup computes: the first filter, first channel and first column of the window, and the
-// line of the window.
+// The elements of dw that a warpgroup computes: those of line `line` of the window, from the given filter, channel and
+// column on.
 struct FilterTile {
   int filter, channel, line, column;
 };

@@ -18,7 +18,7 @@ namespace minidnn {
 
 constexpr int kWinogradTile = 4, kWinogradPatch = 6, kWinogradPoints = 36;
 
-struct WinogradPatch {  // B^T
+struct WinogradPatch {  // the matrix B^T, for six inputs
   static constexpr int kIn = 6, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, -1.5f, -2, 1.5f, 1, 0}, {0, -1, 0.5f, 2.5f, 1, 0},  {0, 1, -2.5f, 0.5f, 1, 0},
@@ -26,7 +26,7 @@ struct WinogradPatch {  // B^T
     return m[i][j];
   }
 };
-struct WinogradWindow {  // G for the three taps of a dimension of w
+struct WinogradWindow {  // the matrix G for the three taps of a dimension of w
   static constexpr int kIn = 3, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 0, 0},
@@ -38,7 +38,7 @@ struct WinogradWindow {  // G for the three taps of a dimension of w
     return m[i][j];
   }
 };
-struct WinogradResult {  // A^T for four results
+struct WinogradResult {  // the matrix A^T for four results
   static constexpr int kIn = 6, kOut = 4;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {
@@ -46,7 +46,7 @@ struct WinogradResult {  // A^T for four results
     return m[i][j];
   }
 };
-struct WinogradGradient {  // G for four elements of dy
+struct WinogradGradient {  // the matrix G for four elements of dy
   static constexpr int kIn = 4, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 0, 0, 0},
@@ -58,7 +58,7 @@ struct WinogradGradient {  // G for four elements of dy
     return m[i][j];
   }
 };
-struct WinogradTaps {  // A^T for the three taps of a dimension of dw
+struct WinogradTaps {  // the matrix A^T for the three taps of a dimension of dw
   static constexpr int kIn = 6, kOut = 3;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 0.5f, -2, 0}, {0, 1, 1, 0.25f, 4, 1}};

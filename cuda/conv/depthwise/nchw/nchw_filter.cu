@@ -107,7 +107,7 @@ struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
   int32_t lane, filters;   // index of the thread modulo kLanes; filters of w
   uint32_t tile_split;     // the block sums over tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // which of the positions of a tile the thread sums over
+  int32_t position_split;  // index of the thread's share of the positions of a tile
   bool active;             // false if no element of dw is left for the thread
 };
 

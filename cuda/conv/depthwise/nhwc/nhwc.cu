@@ -100,7 +100,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    const int32_t o = b.in_channels.divmod(group);  // also divides by out_channels, which is equal
+    const int32_t o = b.in_channels.divmod(group);  // divides by out_channels, which equals in_channels
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
         channel < channels ? float(w[int64_t(p.w_origin) + int32_t(group) * p.w_group + o * p.w_out + c * p.w_in +
@@ -290,7 +290,7 @@ struct NhwcFilterThread {
   int32_t first_channel, channels, channel, first_in, z, r, s;
   int32_t filters;         // filters of w
   uint32_t tile_split;     // the block sums over tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // which of the positions of a tile the thread sums over
+  int32_t position_split;  // index of the thread's share of the positions of a tile
   bool active;             // false if no element of dw is left for the thread
 };
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather of row-major tensors, forward and backward.
-// Forward: a thread copies four words of up to 16 bytes, all loaded before the first store; neighbouring threads share
-// an index. Backward: the indices are sorted by row (index_sort.cu), and each thread sums one vector of 16 bytes of dx
-// in that order. dy is read once and dx is written once, without atomics on floats.
-// Grid: blocks of 256 threads over the words that are written. No shared memory.
-// Numerics: forward is exact; sums are float32 (float64 for float64), in the order of the indices.
+// Forward: a thread copies four words of up to 16 bytes. It loads all four before the first store. Neighbouring threads
+// use the same index. Backward: index_sort.cu has sorted the indices by row. Each thread sums one 16-byte vector of dx
+// in the sorted order. dy is read once and dx is written once, without atomics on floats.
+// Grid: enough blocks of 256 threads for all words of the result. No shared memory.
+// Numerics: forward is exact. Backward sums in float32 (float64 for float64 tensors), in the order of the indices.
 #include "cuda/device/vec.cuh"
 #include "cuda/gather/gather_params.h"
 
@@ -16,7 +16,8 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
   const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
   int64_t from[kGatherAhead];
 #pragma unroll
-  for (int k = 0; k < kGatherAhead; ++k) {  // all indices are read before the first word, whose load depends on them
+  // A word's address depends on its index. Therefore all indices are loaded before the first word.
+  for (int k = 0; k < kGatherAhead; ++k) {
     const int64_t at = first + k * kGatherThreads;
     from[k] = -1;
     if (at >= w.words) continue;
@@ -33,7 +34,7 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
     if (first + k * kGatherThreads < w.words) y[first + k * kGatherThreads] = words[k];
 }
 
-// Each thread sums one vector of dx.
+// Each thread sums one 16-byte vector of dx.
 template <class T> __global__ void __launch_bounds__(kGatherThreads)
     gather_sum_contiguous_rows(const __grid_constant__ GatherParams w, GatherOrder o, const T* dy, T* dx) {
   constexpr int kItems = 16 / int(sizeof(T)), kAhead = 4;

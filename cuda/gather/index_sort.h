@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Backward, the indices are first sorted by row.
+// The sort of the indices by row. The engines of gather run it first in the backward direction.
 #pragma once
 #include <memory>
 
@@ -10,7 +10,7 @@ namespace minidnn::cuda::gather {
 
 inline bool is_backward(const GatherProblem& p) { return p.direction == GatherDirection::backward; }
 
-// Launches the sort of the indices by row.
+// Loads the sort kernel. run() launches it, and returns the sorted order.
 class IndexSort {
  public:
   IndexSort(const GatherProblem& p, const Device& d);
@@ -21,10 +21,10 @@ class IndexSort {
   GatherProblem problem_;
   std::shared_ptr<const cuda::Kernel> kernel_;
   cuda::LaunchConfig config_;
-  int32_t rows_;  // per block
+  int32_t rows_;  // rows per block
 };
 
-// The time of the sort; 0 for the forward direction.
+// Returns the estimated time of the sort, or 0 for the forward direction, which does not sort.
 double index_sort_us(const GatherProblem& p, const Device& d);
 
 }  // namespace minidnn::cuda::gather

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding for any strides: one element of y per thread, grid-stride; blocks of 256 threads. No shared memory.
+// Padding for any strides. Each thread computes one element of y at a time, in a grid-stride loop. Block: 256 threads.
+// No shared memory.
 #include "cpp/pad/pad_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pad.vectorized: results without gaps, written in vectors of 16 bytes.
+// cuda.pad.vectorized: an engine for a dense y (without gaps). It writes y in vectors of 16 bytes.
 #include "cpp/engine/engine_object.h"
 #include "cpp/pad/pad.h"
 #include "cuda/pad/vectorized_params.h"
@@ -16,8 +16,8 @@ KernelSpec spec(int64_t word) {
 
 struct Tiling {
   PadLines lines;
-  int64_t word = 1;     // bytes of the words that a thread copies
-  std::string why_not;  // empty, or one sentence on a limit of the kernel
+  int64_t word = 1;     // bytes of a word; a thread loads x in words
+  std::string why_not;  // empty if the kernel can run the problem, else a sentence that names the limit
 };
 
 Tiling tiling_of(const PadProblem& p) {
@@ -34,8 +34,8 @@ struct Vectorized final : Engine<PadProblem> {
   std::string name() const override { return "cuda.pad.vectorized"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PadProblem& p, const Device&) const override { return tiling_of(p).why_not; }
-  // Fractions of the copy rate on an H100, measured for words of 2 and 4 bytes. A vector of more words takes more
-  // instructions. Lines shorter than a vector are copied word by word.
+  // The efficiencies are fractions of the copy rate. Those for words of 2 and 4 bytes were measured on an H100. Shorter
+  // words need more instructions for each vector. Lines of y that are shorter than a vector are copied word by word.
   double estimate_us(const PadProblem& p, const Device& d) const override {
     const Tiling t = tiling_of(p);
     const bool by_vectors = int64_t(t.lines.width.divisor) * t.word >= 16;

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The block size of cuda.pad.vectorized and the vectors of a thread.
+// The size of a block of cuda.pad.vectorized, and the number of vectors per thread.
 #pragma once
 #include "cpp/pad/pad_math.h"
 
 namespace minidnn {
 
 constexpr int kPadThreads = 256;
-// The number of 16-byte vectors of a thread. A vector of fewer words has fewer loads in flight, so a thread takes more
-// vectors.
+// Returns the number of 16-byte vectors per thread, for vectors of `words` words. Each word is one load. With fewer
+// words per vector, a thread takes more vectors, to have enough loads in flight.
 MINIDNN_HD constexpr int pad_vectors(int words) { return words == 1 ? 4 : words <= 4 ? 2 : 1; }
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dimensions of a copy, as the engines loop over them. Host only.
+// The dimensions of a copy that the engines of transform loop over. Host only.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -10,11 +10,11 @@
 namespace minidnn {
 
 struct CopyDimension {
-  int64_t size, x, y;  // strides in elements
+  int64_t size, x, y;  // size; strides of x and y in elements
 };
 
-// The dimensions, from y's outermost to its innermost. Dimensions of size 1 are dropped, and dimensions that are
-// contiguous in both tensors are merged.
+// Returns the dimensions of a copy, from the outermost to the innermost dimension of y. It drops dimensions of size 1.
+// It merges neighbouring dimensions that are contiguous in x and in y.
 inline std::vector<CopyDimension> copy_dimensions(const TransformProblem& p) {
   std::vector<CopyDimension> dims;
   for (int i = 0; i < p.y.rank; ++i)

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A switch on the dtype of x: a kernel handles all of them, which saves eight of nine kernels.
+// A switch on the dtype of x. With it, one kernel handles all nine dtypes of x, instead of nine kernels.
 #pragma once
 #include "cpp/transform/transform_math.h"
 
 namespace minidnn {
 
-// Calls f(From()). f is a functor, because NVRTC treats a generic lambda as host code.
+// Calls f(From()), where From is the C++ type for `dtype`. f is a functor, because NVRTC treats a generic lambda as
+// host code.
 template <class F> __device__ __forceinline__ void with_dtype(DType dtype, F&& f) {
   switch (dtype) {
     case DType::float32:

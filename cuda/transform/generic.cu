@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = alpha x + beta y, or a cast, for any strides and dtypes: one element per thread, grid-stride; blocks of 256
-// threads. No shared memory.
+// y = alpha x + beta y, or a cast, for any strides and dtypes. Each thread computes one element at a time, in a
+// grid-stride loop. Block: 256 threads. No shared memory.
 #include "cuda/device/grid.cuh"
 #include "cuda/transform/dtype_switch.cuh"
 
@@ -19,7 +19,7 @@ template <class To> struct CopyElement {
 }  // namespace
 
 // The offsets of an element are computed before the switch on the dtype. Otherwise the code of their divisions would be
-// there nine times.
+// repeated for each of nine dtypes.
 template <class To>
 __global__ void __launch_bounds__(256) transform_generic(const __grid_constant__ TransformProblem p, TransformArgs a) {
   grid_stride(p.y.numel(),

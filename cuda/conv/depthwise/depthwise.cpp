@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.depthwise: every channel is a group, with one filter or several; a single channel counts, too.
-// Kernels: where channels are neighbours in memory, nhwc.cu, or nhwc_3x3.cu for 3x3 at stride 1; elsewhere
-// nchw.cu, or nchw_3x3.cu for few planes with 3x3 at stride 1.
-// H100, 64 images. 3x3, 144 channels of 56 x 56: the floor at 3.0 TB/s is 39 us in bfloat16 and 77 us in float32;
-// measured are 59 and 126 us. 7x7, 384 channels of 14 x 14: the floor is 9 us of products at 51 TFLOP/s; measured are
-// 32 us in bfloat16 and 77 us in float32.
+// cuda.conv.depthwise: an engine for convolutions in which every channel of x is a group, with one filter or several.
+// It accepts a single channel, too.
+// Kernels for contiguous channels (NHWC): nhwc_3x3.cu for 3x3 windows at stride 1, nhwc.cu for all others. Kernels for
+// other layouts: nchw_3x3.cu for 3x3 windows at stride 1 if there are few planes, nchw.cu for all others.
+// Times on an H100, 64 images. 3x3, 144 channels of 56 x 56: the floor is the time to read x and write y at 3.0
+// TB/s, 39 us in bfloat16 and 77 us in float32; the kernel takes 59 and 126 us. 7x7, 384 channels of 14 x 14: the floor
+// is the time for the products at 51 TFLOP/s, 9 us; the kernel takes 32 us in bfloat16 and 77 us in float32.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/depthwise/group_conv.h"
 

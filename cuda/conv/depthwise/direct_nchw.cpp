@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.direct_nchw: true float32 without tensor cores, from planes in shared memory (nchw.cu). It is meant for the
-// few channels of a first layer, where the tiles of a matrix product would be mostly padding. Depthwise and grouped
-// problems have separate engines. H100, 3 -> 64 channels, 3x3, 32 x 224 x 224: the floor is 137 us to write y and
-// 109 us of products at 51 TFLOP/s; measured are 224 us for y, 343 us for dx and 240 us for dw.
+// cuda.conv.direct_nchw: an engine that computes in float32 without tensor cores, from planes (NCHW) in shared memory
+// (nchw.cu). It is meant for a first layer: x has so few channels that the tiles of a matrix product would be mostly
+// padding. It runs groups = 1 only.
+// Times on an H100, 3 -> 64 channels, 3x3, 32 images of 224 x 224: the floor is 137 us to write y and 109 us for the
+// products at 51 TFLOP/s; the kernels take 224 us for y, 343 us for dx and 240 us for dw.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/depthwise/group_conv.h"
 
@@ -10,13 +11,14 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The template argument kFilters, the number of filters that a thread computes; for dw kChannels, its number of
-// channels of x. Windows of seven columns or more need the registers, hence 4 filters rather than 8.
+// Chooses a template argument of nchw.cu. For y and dx it is kFilters, the number of filters that a thread computes.
+// For dw it is kChannels, the number of channels of x that a thread computes. Windows of seven columns or more need so
+// many registers that kFilters is 4 rather than 8.
 int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
-  // kFilters = 3 keeps all nine taps in registers and needs a hop of 1. That holds in backward_data, whose windows move
-  // by single elements of the upsampled dy.
+  // The kernel with kFilters = 3 keeps all nine weights of a 3x3 window in registers. It needs outputs whose windows
+  // start one element apart. That holds for dx: its windows move over the upsampled dy by single elements.
   const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
   if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by the kernels of nchw.cu and nhwc.cu: the loop of a block over its tiles, and the epilogue.
+// Code shared by the convolution kernels of nchw.cu and nhwc.cu: the loop of a block over its tiles, and the epilogue
+// (bias, residual, activation, store).
 #pragma once
 #include "cuda/conv/depthwise/group_conv_params.h"
 #include "cuda/device/grid.cuh"
@@ -8,8 +9,9 @@
 
 namespace minidnn {
 
-// Reads or writes four neighbouring elements as floats, in one access. The address is a multiple of their total size.
-// Floats are read by float4, not by Vec, which leads to other machine code in these kernels.
+// read_quad() and write_quad() read or write four neighbouring elements as floats, in one access. The address must be a
+// multiple of the size of four elements. The overload for float uses float4, because Vec compiles to other machine code
+// in these kernels.
 template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], const T* from) {
   Vec<T, 4>::load(from).unpack(v);
 }
@@ -24,22 +26,24 @@ template <class T> __device__ __forceinline__ void write_quad(T* to, const float
   Vec<T, 4>::pack(v).store(to);
 }
 
-// The contents of one shared-memory buffer.
+// A step of the main loop: what one of the two buffers in shared memory contains.
 struct GroupConvStep {
-  uint32_t tile;    // index of the tile
-  int32_t z;        // depth of the window
-  int32_t channel;  // the first channel of each group
+  uint32_t tile;    // index of the tile of outputs
+  int32_t z;        // index along the depth of the window
+  int32_t channel;  // index of the first channel, within each group
 };
 
-// Main loop over two buffers of shared memory, from the step `loaded` to the last step of the last of `tiles` tiles.
-// load(step, buffer) fills one buffer while compute(step, buffer) reads the other. If load() returns false, the step
-// has only padding, and compute() is not called for it. next(step) returns the step after `step`. finish(step) is
-// called after the last step of a tile. All threads of the block must call this function.
+// Runs the main loop of a block with two buffers in shared memory. The loop begins with the step `loaded`, and ends
+// with the last step of the last tile; there are `tiles` tiles. load(step, buffer) fills one buffer while compute(step,
+// buffer) reads the other buffer. load() returns false if the step has only padding; then compute() is not called for
+// the step. next(step) returns the step after `step`. finish(step) is called after the last step of each tile. All
+// threads of the block must call this function.
 template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t tiles, Next next, Load load,
                                               Compute compute, Finish finish) {
   GroupConvStep step = loaded;
-  // The contents of the other buffer. kPadding: load() returned false, so there is nothing to compute.
+  // The contents of the buffer that is not being filled. kPadding: load() returned false, so there is nothing to
+  // compute.
   enum { kEmpty, kPadding, kData } other = kEmpty;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
@@ -50,7 +54,7 @@ __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t til
       cp_async_wait_group<1>();
       __syncthreads();
       if (other == kData) compute(step, buffer ^ 1);
-      __syncthreads();  // before the next iteration overwrites the buffer that compute() read
+      __syncthreads();  // compute() must have read its buffer before the next iteration overwrites it
       if (loaded.tile != step.tile) finish(step);
     }
     if (!more) break;
@@ -80,10 +84,10 @@ struct ActivateFour {
 };
 }  // namespace detail
 
-// Adds the residual to the sums in a thread's registers and applies the activation. add_residual(i, four) adds to the
-// i-th group of four. Thirteen activation formulas and as many loads as sums, all unrolled, would be most of a kernel's
-// code. Therefore only relu is unrolled; otherwise the sums rotate through the registers, and one copy of the code
-// processes four of them in each iteration.
+// Adds the residual to the sums in a thread's registers, and applies the activation. add_residual(i, four) adds the
+// residual to the i-th quad (four sums). Only relu without residual is unrolled over all sums. Otherwise the code would
+// contain thirteen activation formulas and one load for each sum, and be most of the kernel. Therefore the sums rotate
+// through the registers, and each iteration of the loop processes the first four.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

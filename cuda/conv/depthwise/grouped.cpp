@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.grouped: groups of a few channels, as in ResNeXt, without tensor cores, whose tiles a group would fill by
-// half at most. Kernels: nhwc.cu where channels are neighbours in memory and a group has 4, 8 or 16 of them
-// (nhwc_3x3.cu for 3x3 at stride 1 and groups of 4); nchw.cu elsewhere.
-// H100, 64 images, 3x3, 32 groups of 4 channels of 56 x 56: the floor is 36 us of products at 51 TFLOP/s, and for
-// memory 34 us in bfloat16 and 69 us in float32; measured are 75 and 155 us.
+// cuda.conv.grouped: an engine for convolutions with groups of a few channels, as in ResNeXt. It does not use tensor
+// cores, because a group would fill half of their tile at most.
+// Kernels for contiguous channels (NHWC): nhwc_3x3.cu for groups of 4 channels with 3x3 windows at stride 1, else
+// nhwc.cu if a group has 4, 8 or 16 channels. Kernel for all other problems: nchw.cu.
+// Times on an H100, 64 images, 3x3, 32 groups of 4 channels of 56 x 56: the floor of the products at 51 TFLOP/s
+// is 36 us; the floor of memory is 34 us in bfloat16 and 69 us in float32; the kernel takes 75 us in bfloat16 and 155
+// us in float32.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/depthwise/group_conv.h"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
@@ -12,7 +14,8 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-constexpr int kFilters = 4;  // filters that a thread of nchw.cu computes; for dw, its channels of x
+// For y and dx, the number of filters that a thread of nchw.cu computes; for dw, the number of its channels of x.
+constexpr int kFilters = 4;
 
 GroupConvLayout layout_of(const ConvProblem& p, const Device& d) {
   const int64_t channels = p.x.shape[1] / p.groups, slice = kSliceBytes / int64_t(itemsize(operand_dtype(p)));

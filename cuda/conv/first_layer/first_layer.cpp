@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.first_layer: y of first layers by tensor cores (first_layer.cu). Before it, pad_channels.cu copies x and
-// the filters, adds their padding and rounds their channels up.
+// cuda.conv.first_layer: an engine that computes y of a network's first layer, whose x has few channels, by tensor
+// cores (first_layer.cu). Before that, pad_channels.cu copies x and the filters. The copies include the padding, and
+// have a power of two of channels.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"
@@ -14,9 +15,10 @@ namespace cuda::conv {
 namespace {
 
 constexpr int kFilters = 64, kStages = 4, kChunkBytes = 16;
-constexpr int64_t kBarrierBytes = 2 * kStages * 8;  // static shared memory
-// wgmma reads 64 windows of two chunks, which overlap: 65 chunks. compute-sanitizer checks as many bytes as if they did
-// not overlap, 128 chunks. With the difference allocated too, memcheck passes.
+constexpr int64_t kBarrierBytes = 2 * kStages * 8;  // bytes of static shared memory
+// wgmma reads 64 overlapping windows of two chunks each, which are 65 different chunks (of 16 bytes). compute-sanitizer
+// checks an address range of 128 chunks, as if the windows did not overlap. Shared memory is larger by the difference,
+// so that memcheck passes.
 constexpr int64_t kOverlapBytes = (128 - 65) * kChunkBytes;
 
 struct Image {
@@ -29,7 +31,8 @@ struct Image {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
     int64_t channels = 4;  // channels of a pixel in the padded copies
     while (channels < p.x.shape[1]) channels *= 2;
-    // Neighbouring positions are a whole number of chunks apart: one, or several, which are then stored in planes.
+    // The windows of neighbouring positions start a whole number of chunks apart. If that number is greater than one,
+    // the chunks of a line are stored in as many planes.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)
@@ -40,8 +43,8 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // Every position reads whole pairs of chunks. A line is long enough for those of the last position, with zeros past
-    // the end of x.
+    // Every position of y reads whole pairs of chunks. A line is long enough for the pairs of the last position; zeros
+    // follow the end of x.
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x;
@@ -59,7 +62,8 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // GemmStore::transposed stores four positions as one vector, which must not reach into the next line.
+    // GemmStore::transposed stores four positions as one vector. If the length of a line of y is not a multiple of
+    // four, a vector would reach into the next line.
     if (store == GemmStore::transposed && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
@@ -79,7 +83,7 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  int64_t beyond = 0;  // bytes after the last stage that the last positions read
+  int64_t beyond = 0;  // bytes past the last stage that the windows of the last positions read
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
            kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128 + 8 * kLinesBytes;
@@ -125,7 +129,7 @@ struct FirstLayer final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // The copies, then the kernel, which mostly writes y. The constants are guesses, not measured yet.
+    // The time of the copies, then of the kernel, which mostly writes y. The constants are guesses, not measurements.
     const Image i(p);
     const double item = double(itemsize(p.x.dtype)), y = double(p.y.numel()) * double(itemsize(p.y.dtype));
     const double tiles = double(ceil_div(p.w.shape[0], int64_t(kFilters)));

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// y of a first layer by tensor cores (sm_90a): a matrix product of the windows of a line of y by the filters.
-// Method: the windows overlap in shared memory as they do in x, since wgmma accepts rows of a that are 16 bytes apart,
-// and any distance between chunks along k. A stage holds the lines of x that a line of y needs, one bulk copy each.
-// Grid: persistent blocks over the lines of y x tiles of kFilters filters. Block: 384 threads; one thread copies, and
-// two warpgroups take alternate tiles of 64 positions.
-// Shared memory (dynamic): the epilogue's lines, the filters for the life of the block, and kStages stages.
-// Bytes: reads x about window / step times, mostly from L2, and writes y once.
+// Computes y of a network's first layer by tensor cores (sm_90a): a matrix product of the windows of a line of y by the
+// filters.
+// Method: in shared memory the windows overlap as they do in x. This is possible because wgmma accepts rows of its
+// operand a that are 16 bytes apart, and any distance between chunks (16 bytes) along k. A stage holds the lines of x
+// that a line of y reads; each line is one bulk copy.
+// Grid: persistent blocks over the lines of y x tiles of kFilters filters. Block: 384 threads. One thread issues the
+// copies; two warpgroups take alternate tiles of 64 positions. Shared memory (dynamic): the epilogue's lines, the
+// filters (as long as the block lives), and kStages stages.
+// Bytes: reads each line of x about (lines of a window / stride) times, mostly from L2, and writes y once.
 //
-// Numerics: float32 operands as TF32, sums in float32. The number of chunks is rounded up. Elements just past the end
-// of a window are multiplied by zero weights, so an infinity among them makes all filters NaN at that position. Such
-// positions are summed again, without those elements.
+// Numerics: float32 operands are multiplied as TF32; sums are float32. The number of chunks of a window's line is
+// rounded up, so elements just past the end of a window are multiplied by zero weights. If one of these elements is an
+// infinity or a NaN, the sums of all filters at that position become NaN. The kernel then computes those sums again
+// from the elements of the window only.
 #include "cuda/conv/first_layer/first_layer_params.h"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -20,10 +23,10 @@
 
 namespace minidnn {
 
-// The sum of one filter over one window, from shared memory, element by element.
+// Returns the sum of products of one filter and one window, both in shared memory, element by element.
 template <class T, int kFilters>
 __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const char* x, const char* filter) {
-  constexpr int kElements = 16 / sizeof(T);  // elements of a chunk
+  constexpr int kElements = 16 / sizeof(T);  // elements of a chunk (16 bytes)
   float sum = 0;
 #pragma unroll 1
   for (int r = 0; r < p.window; ++r)
@@ -37,8 +40,8 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
   return sum;
 }
 
-// Starts the products of 64 windows, from position `first` on, by kFilters filters. `lines` is the shared address of
-// the lines of x, `filters` that of the filters.
+// Starts the products of 64 windows by kFilters filters. The windows are those of positions `first` to first + 63.
+// `lines` is the shared-memory address of the lines of x; `filters` is that of the filters.
 template <class T, int kFilters>
 __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
                                                  float (&sums)[kFilters / 2]) {
@@ -63,8 +66,8 @@ __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint
   }
 }
 
-// Computes those sums of a thread that are NaN again, from the elements of the window alone. `x` is the thread's first
-// window in shared memory, `filter` its first filter.
+// Computes the NaN sums of a thread again, from the elements of the window only. `x` points to the thread's first
+// window in shared memory, and `filter` to its first filter.
 template <class T, int kFilters>
 __device__ __forceinline__ void replace_nans(const FirstLayerParams& p, const char* x, const char* filter,
                                              float (&sums)[kFilters / 2]) {
@@ -108,7 +111,8 @@ __global__ void __launch_bounds__(384, 1)
       parity ^= 1;
     }
   };
-  // A tile is a line of y. A block loops over lines for one tile of filters, whose weights it keeps in shared memory.
+  // A tile is a line of y. A block loops over lines of y, for one tile of filters. It keeps the weights of these
+  // filters in shared memory.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
     setmaxnreg_dec<40>();
@@ -127,7 +131,8 @@ __global__ void __launch_bounds__(384, 1)
   }
   setmaxnreg_inc<232>();
   const int consumer = group - 1, warp = int(threadIdx.x) / 32 % 4;
-  // Store the filters as [line of the window][chunk][filter], 16 bytes each, zeros past the last filter.
+  // Stores the filters in shared memory as [line of the window][chunk][filter], with 16 bytes in a chunk. Past the last
+  // filter there are zeros.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
     const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
     uint4 v = {0, 0, 0, 0};
@@ -158,8 +163,8 @@ __global__ void __launch_bounds__(384, 1)
         replace_nans<T, kFilters>(p, x, weights_pointer + lane % 4 * 32, sums);
       }
       __syncwarp();
-      // Positions past the end of the line are not stored: GemmStore::transposed gets the number of those that exist,
-      // and the others get a row past all rows of y.
+      // Positions past the end of the line are not stored. GemmStore::transposed gets the number of positions that are
+      // left in the line. The other ways to store get a row past the last row of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

@@ -7,10 +7,10 @@
 
 namespace minidnn {
 
-// A copy of x or of filters, [outer][rows][columns][channels]. With several planes, a row stores its columns 0, planes,
-// 2 * planes, ... first, then columns 1, planes + 1, ..., and so on.
+// A copy of x or of the filters, stored as [image or filter][rows][columns][channels]. Columns are stored in `planes`
+// planes: a row has the columns 0, planes, 2 planes ... first, then the columns 1, planes + 1 ..., and so on.
 struct Padded {
-  TensorDesc x;  // what is copied
+  TensorDesc x;  // the tensor that is copied
   int64_t rows = 0, columns = 0, channels = 0, before[2]{}, planes = 1, round = 0;
 
   size_t bytes() const {

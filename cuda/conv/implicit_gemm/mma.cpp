@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.mma: implicit GEMM by mma.sync (mma.h); each float32 product is one TF32 product.
+// cuda.conv.mma: implicit GEMM by mma.sync (mma.h). Each float32 product is computed as one TF32 product.
 #include "cuda/conv/implicit_gemm/mma.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implicit GEMM by the tensor-core main loop of sm_80 and later (cuda/gemm/mma/kernel.cu), for any strides and layouts:
-// the base of cuda.conv.mma and cuda.conv.mma_3xtf32. Host only.
+// Implicit GEMM for any strides and layouts, by the tensor-core main loop of sm_80 and later (cuda/gemm/mma/kernel.cu).
+// This is the base class of cuda.conv.mma and cuda.conv.mma_3xtf32. Host only.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"

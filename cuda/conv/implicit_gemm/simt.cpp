@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.simt: implicit GEMM in true float32, without tensor cores (cuda/gemm/simt/kernel.cu). It takes any strides,
-// layouts, groups and dilations. A backward_data with strides is one launch of up to four phases. Groups with few
-// channels leave most of a tile empty.
+// cuda.conv.simt: implicit GEMM in float32 multiply-adds, without tensor cores (cuda/gemm/simt/kernel.cu). It accepts
+// any strides, layouts, groups and dilations. For dx of a strided convolution, each launch computes up to four phases:
+// a phase is the positions of dx whose coordinates have the same remainder modulo the stride. Groups with few channels
+// leave most of a tile empty.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/simt/plan.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine cuda.conv.wgmma, for the engines that add something to it: wgmma_3xtf32 and wgmma_statistics. Host only.
+// The engine cuda.conv.wgmma. The engines wgmma_3xtf32 and wgmma_statistics call it. Host only.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cuda/gemm/sm90/operand_relayout.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by wgmma_halo.cu and wgmma_halo_filter.cu: the ring of lines in shared memory, wgmma descriptors of
-// matrices that start at any pixel, and the spans of lines that a block processes.
+// Code shared by wgmma_halo.cu and wgmma_halo_filter.cu: a ring of lines (segments of image rows) in shared memory,
+// wgmma descriptors of matrices that start at any pixel, and the lines that a block processes.
 #pragma once
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
 #include "cuda/device/ptx/griddep.cuh"
@@ -10,8 +10,8 @@
 
 namespace minidnn {
 
-// A ring of slots in shared memory, with the current position of one side (producer or consumer). The kHaloSlots
-// `full` barriers are stored first, then the `empty` ones.
+// A ring of `count` slots in shared memory, and the position in it of one side, producer or consumer. Its mbarriers are
+// kHaloSlots `full` barriers, then kHaloSlots `empty` barriers.
 struct HaloRing {
   uint32_t slots, pitch, barriers;
   int count, at = 0;
@@ -28,7 +28,7 @@ struct HaloRing {
       parity ^= 1;
     }
   }
-  __device__ __forceinline__ void skip(int slots) {  // fewer than `count`
+  __device__ __forceinline__ void skip(int slots) {  // `slots` must be less than `count`
     at += slots;
     if (at >= count) {
       at -= count;
@@ -37,17 +37,18 @@ struct HaloRing {
   }
 };
 
-// Descriptor of a matrix of 128-byte rows that may start at any row. Submatrices of 64 columns are `columns` bytes
-// apart.
+// Returns the wgmma descriptor of a matrix of 128-byte rows that starts at any row of a swizzled tile. Its submatrices
+// of 64 columns are `columns` bytes apart.
 __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }
 
-// A contiguous span of lines, one below the other, in one segment (column of lines) of an image.
+// `count` lines, one below the other. A line is one segment (64 or 128 positions) of a row of an image; all lines of a
+// LineSpan have the same image and segment.
 struct LineSpan {
   int image, segment, line, count;
 
-  // The longest span that starts at line `at` and ends before `last`.
+  // Constructs the longest span of lines that starts at line `at` and ends before line `last`.
   __device__ LineSpan(const HaloLines& w, int at, int last) {
     const uint32_t column = w.per_image.quotient(uint32_t(at));
     line = at - int(column * w.per_image.divisor);

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The transforms of Winograd's convolution with windows of 3 x 3, and the parameters of the kernels in winograd.cu.
-// Std-free.
+// The transforms of Winograd's convolution with 3 x 3 windows, and the parameters of the kernels in winograd.cu. This
+// header does not use std.
 //
-// F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products where the definition takes 144,
-//   y = A^T ((G w G^T) * (B^T x B)) A     forward and for dx: B^T 6 x 6, G 6 x 3, A^T 4 x 6
-//   w = A^T ((G y G^T) * (B^T x B)) A     for dw: G 6 x 4, A^T 3 x 6
-// The matrices interpolate at 0, 1, -1, 1/2, -2 and infinity. Of the usual points these have the smallest rounding
-// error: for normal data 1.1e-6 (64 channels) to 2.1e-6 (256) of the results' root mean square, where a float32 sum in
-// order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21). With 0, 1, -1, 2, -2 the error is 1.5 times as large. B's
-// elements are exact.
+// F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products; the definition takes 144. Here * is the elementwise
+// product:
+//   y = A^T ((G w G^T) * (B^T x B)) A     for y and dx: B^T is 6 x 6, G 6 x 3, A^T 4 x 6
+//   dw = A^T ((G dy G^T) * (B^T x B)) A   for dw: B^T is 6 x 6, G 6 x 4, A^T 3 x 6
+// The matrices interpolate at 0, 1, -1, 1/2, -2 and infinity. Among the usual points these give the smallest rounding
+// error. For normal data it is 1.1e-6 (64 channels) to 2.1e-6 (256 channels) of the results' root mean square; a
+// float32 sum in order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21). With the points 0, 1, -1, 2, -2 and infinity the
+// error is 1.5 times as large. The elements of B are exact in float32.
 #pragma once
 #include "cpp/core/fast_divmod.h"
 #include "cpp/core/hd.h"
@@ -17,7 +18,7 @@ namespace minidnn {
 
 constexpr int kWinogradTile = 4, kWinogradPatch = 6, kWinogradPoints = 36;
 
-struct WinogradPatch {  // B^T
+struct WinogradPatch {  // the matrix B^T, for six inputs
   static constexpr int kIn = 6, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, -1.5f, -2, 1.5f, 1, 0}, {0, -1, 0.5f, 2.5f, 1, 0},  {0, 1, -2.5f, 0.5f, 1, 0},
@@ -25,7 +26,7 @@ struct WinogradPatch {  // B^T
     return m[i][j];
   }
 };
-struct WinogradWindow {  // G of three taps
+struct WinogradWindow {  // the matrix G for the three taps of a dimension of w
   static constexpr int kIn = 3, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 0, 0},
@@ -37,7 +38,7 @@ struct WinogradWindow {  // G of three taps
     return m[i][j];
   }
 };
-struct WinogradResult {  // A^T of four results
+struct WinogradResult {  // the matrix A^T for four results
   static constexpr int kIn = 6, kOut = 4;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {
@@ -45,7 +46,7 @@ struct WinogradResult {  // A^T of four results
     return m[i][j];
   }
 };
-struct WinogradGradient {  // G of four elements of dy
+struct WinogradGradient {  // the matrix G for four elements of dy
   static constexpr int kIn = 4, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 0, 0, 0},
@@ -57,7 +58,7 @@ struct WinogradGradient {  // G of four elements of dy
     return m[i][j];
   }
 };
-struct WinogradTaps {  // A^T of three taps of dw
+struct WinogradTaps {  // the matrix A^T for the three taps of a dimension of dw
   static constexpr int kIn = 6, kOut = 3;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 0.5f, -2, 0}, {0, 1, 1, 0.25f, 4, 1}};
@@ -65,31 +66,32 @@ struct WinogradTaps {  // A^T of three taps of dw
   }
 };
 
-// A tensor [images, channels, height, width], from the first image of a batch on; strides in elements.
+// Strides (in elements) and sizes of a tensor [images, channels, height, width]. Its first image is the first image of
+// a batch.
 struct WinogradTensor {
   int64_t image = 0, channel = 0, row = 0, column = 0;
   int32_t height = 1, width = 1;
 };
 
-// The tiles of a batch of images, all channels, and the buffer [36][channel][tile] or [36][tile][channel] of their
-// transforms. The number of tiles is rounded up to a multiple of four; the added tiles are zeros.
+// The tiles of a batch of images in all channels, and the buffer of their transforms: [36][tile][channel] or
+// [36][channel][tile]. The number of tiles is rounded up to a multiple of four; the added tiles are zeros.
 struct WinogradGrid {
   uint32_t tiles = 0, padded_tiles = 0, channels = 0;
-  FastDivmod across{}, down{};  // tiles in a row, rows of tiles in an image
-  FastDivmod fast{};            // channels or padded tiles, whichever is contiguous
+  FastDivmod across{}, down{};  // tiles in a row of tiles, rows of tiles in an image
+  FastDivmod fast{};            // size of the buffer's contiguous dimension: channels or padded tiles
   uint32_t channels_fast = 0;
   int64_t plane = 0, channel = 0, tile = 0;  // strides of the buffer
 
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
-// What winograd_output writes.
+// The layout of the result of winograd_output, and the operands of its epilogue.
 struct WinogradOutput {
   WinogradTensor y, residual;
   WinogradGrid grid;
   int64_t bias_stride = 0;
-  int32_t vectors = 0;  // whether four elements of a row of y are 16 aligned bytes
-  float alpha = 0;      // parameter of the activation
+  int32_t vectors = 0;  // whether four elements of a row of y can be stored as one 16-byte vector
+  float alpha = 0;      // parameter of the activation function
 };
 
 struct WinogradTilePosition {
@@ -108,8 +110,8 @@ MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
   return p;
 }
 
-// Windows: [sum, result, 3, 3] in any strides, where `sum` counts what is summed over. Their transforms are
-// [36][sum][result].
+// The windows [sum, result, 3, 3], with any strides, and the layout of their transforms, [36][sum][result]. `sum` is
+// the index that the matrix products sum over. For dw, it is the index of a filter.
 struct WinogradFilter {
   FastDivmod results{};
   uint32_t sums = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tilings and launches of nchw.cu and nchw_3x3.cu. Host only.
+// The tilings and launches of the kernels in nchw.cu, nchw_filter.cu and nchw_3x3.cu. Host only.
 #pragma once
 #include <optional>
 
@@ -11,17 +11,18 @@ namespace minidnn::cuda::conv {
 struct NchwTiling : GroupConvTiling {
   NchwBlock block;
   CompiledWindow window;
-  int64_t filters = 1;           // template argument kFilters, for dw kChannels
-  int32_t vectors = kNoVectors;  // how dy is copied
+  int64_t filters = 1;           // template argument of the kernel: kFilters; for dw kChannels
+  int32_t vectors = kNoVectors;  // for dw: how dy is copied to shared memory
 };
-// `filters`: the number of filters that a thread computes at the same time; for dw, the number of channels that it
-// multiplies dy with.
+// `filters`: for y and dx, the number of filters that a thread computes; for dw, the number of channels of x that a
+// thread computes.
 NchwTiling nchw_tiling(const ConvProblem&, int filters, const Device&);
 std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem&, NchwTiling, const Device&);
 std::vector<KernelSpec> nchw_kernels(int filters, DType);
 
-// Depthwise, 3 x 3 at stride 1. Empty if the problem is another one, or does not fit in the registers of all SMs at the
-// same time: this kernel does not load the next tile while it computes one.
+// The tiling of nchw_3x3.cu: depthwise, 3 x 3 windows at stride 1. The result is empty for any other problem. It is
+// also empty if the device cannot hold all threads at the same time, because the kernel does not load the next tile
+// while it computes one.
 struct Nchw3x3Tiling : GroupConvTiling {
   Nchw3x3 block;
 };

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Depthwise convolution (each channel alone) with 3 x 3 windows at stride 1 over planes, straight from global memory.
-// Method: a thread computes 4 columns x 5 rows. It loads all seven rows at the same time and takes the columns next to
-// its own by shuffles from the neighbouring lanes. The first and the last lane of a warp only load.
-// Grid: enough blocks for one warp per span, strip, channel and image. Block: 256 threads. Shared memory: none.
-// Measured: 11.4 us for one plane of 1024 x 2048, where tiles (nchw.cu) take 13.3 us: without a tile to wait for, a
-// single plane costs one memory latency. Meant for at most as many threads as the device holds at the same time: a
-// thread has no loads in flight while it computes.
+// Depthwise convolution (each channel is a group) of planes (NCHW) with 3 x 3 windows at stride 1. It does not use
+// shared memory.
+// Method: a thread computes 4 columns x 5 rows of y or dx. It loads 4 columns x 7 rows at the same time. The columns to
+// the left and right come from the neighbouring lanes by shuffles. The first and the last lane of a warp load elements
+// but compute no outputs.
+// A strip is 5 rows; a span is 30 x 4 columns. Grid: enough blocks for one warp per span, strip, channel and image.
+// Block: 256 threads.
+// Measured on an H100: 11.4 us for one plane of 1024 x 2048; nchw.cu takes 13.3 us. This kernel is faster on a single
+// plane because it waits for memory once. It is meant for at most as many threads as the device holds at the same time:
+// a thread has no loads in flight while it computes.
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nchw/nchw_params.h"
 
@@ -30,9 +33,10 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
 #pragma unroll
     for (int u = 0; u < 4; ++u) x[t][u] = 0;
     if (found && uint32_t(column) < uint32_t(p.width.in) && uint32_t(first_y + t) < uint32_t(p.height.in))
-      read_quad(x[t], plane + (first_y + t) * p.in.row + column);  // offsets in a plane have 32 bits
+      read_quad(x[t], plane + (first_y + t) * p.in.row + column);  // offsets within a plane have 32 bits
   }
-  // Nine lanes read one weight each, and shuffles send it to the whole warp: fewer instructions delay the warp's loads.
+  // Nine lanes read one weight each, and shuffles send the weights to all lanes. A warp then issues one load for the
+  // weights instead of nine, which delays its other loads less.
   const T* const window = w + (int64_t(p.w_origin) + int64_t(channel) * p.w_group);
   const float own_weight = found && lane < 9 ? float(window[lane / 3 * p.w_tap[1] + lane % 3 * p.w_tap[2]]) : 0.0f;
   float weight[9];

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw of convolutions with few channels in a group, plane by plane, which suits NCHW.
-// Method: that of nchw.cu. A block keeps tiles of planes of x and of dy in two buffers of shared memory, as float and
-// with zeros for the padding.
+// dw of convolutions with few channels in a group, from planes (NCHW).
+// Method: as in nchw.cu, a block keeps tiles of x and of dy in two buffers of shared memory. The elements are float,
+// and zeros stand for the padding.
 // Grid: channel tiles (filters, channels and rows of the window) x splits of the tiles (GroupConvTiles). Block: up to
-// threads_of_dw threads. Shared memory (dynamic): two buffers of `buffer` floats. Bytes: reads x and dy about once, and
-// writes a partial sum of dw for each split of the tiles. Numerics: sums in float32, in a fixed order.
+// threads_of_dw threads. Shared memory (dynamic): two buffers of `buffer` floats.
+// Bytes: reads x and dy about once, and writes a partial sum of dw for each split of the tiles. Numerics: sums in
+// float32, in a fixed order.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
 #include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-// Loads the tile of `planes` planes of dy that starts at `from`. dy has `rows` and `columns` left there; zeros follow.
-// kVectorsOfColumns: a thread copies four columns of a row at a time. kVectorsOfFilters: a warp copies 8 filters x 4
-// columns, one element per thread.
+// Loads the tile of `planes` planes of dy that starts at `from`. From there, each plane has `rows` rows and `columns`
+// columns left; the rest of the tile becomes zeros. kVectorsOfColumns: a thread copies four columns of a row at a time.
+// kVectorsOfFilters: a warp copies 8 filters x 4 columns, one element per thread.
 __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
@@ -34,7 +35,8 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
       }
     }
   } else {
-    // The 8 filters of a column are 32 bytes where filters are neighbours in memory. Bank conflicts are 2-way.
+    // If filters are neighbours in memory (NHWC), the 8 filters of a column are 32 contiguous bytes. The stores have
+    // 2-way bank conflicts.
     const int32_t plane = threadIdx.x % 8, further = threadIdx.x / 8 % 4;
     for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
       uint32_t row = i;
@@ -53,7 +55,7 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
   }
 }
 
-// Adds the products of four columns of dy with the elements of x that their windows read.
+// Multiplies four columns of dy by the elements of x that their windows read, and adds the products to the sums.
 template <int kS, int kHop, int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const float* line, const float* gradients,
                                                   int32_t hop, float (&sums)[kFilters][kChannels][kColumns]) {
@@ -72,7 +74,8 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
 #pragma unroll
       for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
   };
-  // The smaller operand is kept in registers, the other one is read piecewise.
+  // The operand of x or dy that has fewer elements stays in registers; the loop reads the larger operand piece by
+  // piece.
   if constexpr (kChannels * kReach > kFilters * 4) {
     float g[kFilters][4];
 #pragma unroll
@@ -98,19 +101,19 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// The elements of dw that a thread sums: filters filter, filter + kLanes ...; `channels` channels from first_channel on;
-// of the window depth z, row r and the columns from s on.
+// A thread sums the elements of dw of these filters: `filter`, filter + kLanes, filter + 2 kLanes ...; of `channels`
+// channels from first_channel on; of the window depth z, the row r and the columns from s on.
 struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
-  int32_t lane, filters;   // number of the thread modulo kLanes; filters of w
-  uint32_t tile_split;     // which tiles the block sums over
-  int32_t position_split;  // which positions of these tiles the thread sums over
-  bool active;             // false if the thread has no filter or no job
+  int32_t lane, filters;   // index of the thread modulo kLanes; filters of w
+  uint32_t tile_split;     // the block sums over tiles tile_split, tile_split + splits ...
+  int32_t position_split;  // index of the thread's share of the positions of a tile
+  bool active;             // false if no element of dw is left for the thread
 };
 
-// Adds the sums of all position splits, and stores them as a partial sum of dw. Neighbouring position splits are kLanes
-// threads apart, and their number is a power of two: shuffles add the sums of a warp, then the first thread adds those
-// of all warps, from shared memory.
+// Adds the sums of all position splits (threads that sum the same elements of dw over different positions), and stores
+// a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number is a power of two.
+// Shuffles add the sums within a warp. Then one thread adds the sums of all warps from shared memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -142,10 +145,10 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nch
       }
 }
 
-// Computes partial sums of dw, [split of the tiles][filter][channel][window], which filter_reduce.cu adds. A thread sums
-// kS columns of one row of the window for kFilters filters x kChannels channels; kS = 0: one column, with any hop. `in`
-// is x, `gradient` is dy. Filters and channels past the last one multiply whatever shared memory contains; their sums
-// are separate and never stored.
+// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]; filter_reduce.cu adds them. A
+// thread sums kS columns of one row of the window, for kFilters filters x kChannels channels. kS = 0: one column, with
+// any hop. `in` is x; `gradient` is dy. A thread may have filters or channels past the last one. It then multiplies
+// whatever shared memory contains, and does not store these sums.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
@@ -158,7 +161,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
-  // The digits of channel_tile: filters, channels, depth of the window, jobs.
+  // channel_tile is composed of, from fastest to slowest: filters, channels, depth of the window, jobs.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;
@@ -172,7 +175,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // The thread's filters are planes plane, plane + kLanes, ... of the channel tile.
+  // In the channel tile, the thread's filters are number plane, plane + kLanes, plane + 2 kLanes ...
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -216,7 +219,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    const int32_t hop = kHop ? 1 : p.width.hop;  // kHop = 2: the even columns are neighbours
+    // If kHop = 2, the even columns are neighbours, so the step is 1.
+    const int32_t hop = kHop ? 1 : p.width.hop;
 #pragma unroll 1
     for (uint32_t i = position_split; i < b.positions.divisor; i += b.position_splits.divisor) {
       uint32_t row = i;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by nchw.cu and nchw_filter.cu: how a tile of planes is loaded into shared memory, and how its rows are
-// read.
+// Code shared by nchw.cu and nchw_filter.cu: it loads a tile of planes (NCHW) into shared memory, and reads rows of the
+// tile.
 #pragma once
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nchw/nchw_params.h"
@@ -10,7 +10,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256;
 
-// Reads n floats. `from` is a multiple of 16 bytes.
+// Reads n floats. `from` must be aligned to 16 bytes.
 template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const float* from) {
 #pragma unroll
   for (int i = 0; i + 4 <= n; i += 4) read_quad(reinterpret_cast<float(&)[4]>(v[i]), from + i);
@@ -23,9 +23,9 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
 
-// Reads the elements of a row that 4 outputs, kHop columns apart, need for kS columns of the window. With a hop of 2, a
-// row stores its even columns first and its odd columns `half` floats further. In the plain order, neighbouring threads
-// would read every second float, which is a 2-way bank conflict.
+// Reads the elements of a row that 4 outputs multiply by kS columns of the window. The windows of neighbouring outputs
+// start kHop columns apart. With a hop of 2, a row stores its even columns first and its odd columns `half` floats
+// further. Otherwise neighbouring threads would read every second float, which is a 2-way bank conflict.
 template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
                                                                        int32_t half) {
   if constexpr (kHop == 2) {
@@ -40,24 +40,25 @@ template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v
   }
 }
 
-// The rows and columns of a plane that a tile has, and the strides of the plane in elements.
+// The rows and columns of a plane that a tile contains, and the strides of the plane in elements.
 struct PlaneRegion {
   StridedIndex height, width;
   int32_t row_stride, column_stride;
 };
 
-// Loads the planes of a tile into shared memory: rows x columns of each, zeros where StridedIndex::index is negative.
-// 16 neighbouring threads load a row.
+// Loads the planes of a tile into shared memory. Each plane has `rows` rows and `columns` columns. Elements for which
+// StridedIndex::index() is negative become zeros. 16 neighbouring threads load a row.
 template <class T, bool kHalves> struct PlaneLoader {
   int32_t rows, columns;
-  int32_t pitch, plane;  // floats from row to row and from plane to plane, in shared memory
-  int32_t half;          // kHalves: the offset of the odd columns of a row, see read_reach()
-  // In one pass, a thread loads a column, and the next column of the thread is kLanes columns further in `in` and
-  // kStep floats further in shared memory.
+  int32_t pitch, plane;  // in shared memory: distance of rows, distance of planes, in floats
+  // If kHalves, the offset of the odd columns within a row, in floats (see read_reach()).
+  int32_t half;
+  // A row is loaded in passes. In each pass a thread loads one element. The thread's element of the next pass is kLanes
+  // columns further in `in`, and kStep floats further in shared memory.
   static constexpr int kLanes = 16, kStep = kHalves ? kLanes / 2 : kLanes;
-  static constexpr int kPasses = 5;  // 80 columns suffice for 64 outputs and windows up to 17 wide
+  static constexpr int kPasses = 5;  // 80 columns: enough for 64 outputs and windows up to 17 columns wide
 
-  // Loads `planes` planes. from_plane(i) is the start of the i-th plane, or null to skip it.
+  // Loads `planes` planes. from_plane(i) returns the address of the i-th plane, or null if that plane is not loaded.
   template <class FromPlane>
   __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const PlaneRegion& from) const {
     const StridedIndex &height = from.height, &width = from.width;
@@ -67,7 +68,8 @@ template <class T, bool kHalves> struct PlaneLoader {
     const uint32_t shared = cvta_to_shared(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
-      // Bit j is for pass j. inside: the column exists in `in`. wanted: the column belongs to the tile.
+      // Bit j is for the column of pass j. It is set in `inside` if `in` has that column, and in `wanted` if the tile
+      // has it.
       uint32_t inside = 0, wanted = 0;
 #pragma unroll
       for (int j = 0; j < kPasses; ++j) {
@@ -92,7 +94,7 @@ template <class T, bool kHalves> struct PlaneLoader {
         if (whole) {
           const int32_t at = height.first + row * height.step;
           const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
-          // If row `at` does not exist in `in`, this address is computed but not read.
+          // This address is computed but not read if `in` has no row `at`.
           const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
           const auto load_row = [&](int32_t next) {
             if constexpr (sizeof(T) == 4) {

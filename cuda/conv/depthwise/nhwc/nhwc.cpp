@@ -13,7 +13,7 @@ std::vector<CompiledWindow> windows_of(bool grouped) {
   return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
 }
 
-// Chooses the rows of a tile and their division among the threads of a block.
+// Chooses the number of rows of a tile, and divides the tile among the threads of a block.
 struct NhwcTiler {
   NhwcTiling& l;
   const Device& device;
@@ -49,7 +49,7 @@ struct NhwcTiler {
     weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
   }
 
-  // Instructions of a thread for a tile: what the loops of nhwc.cu compile to.
+  // Estimates the instructions that a thread issues for a tile, counted from what the loops of nhwc.cu compile to.
   double instructions(int64_t rows) const {
     const GroupConv& p = l.p;
     const NhwcBlock& b = l.block;
@@ -57,7 +57,8 @@ struct NhwcTiler {
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
     const double products = kSpan * 4 * inputs * columns;
     const double reads =
-        l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;  // quads of in read for a span
+        // Quads (four channels of a pixel) of `in` that a thread reads for a span (its neighbouring outputs).
+        l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
     if (dw) {
       const double positions = std::ceil(double(spans * rows) / b.position_splits.divisor);
@@ -69,7 +70,8 @@ struct NhwcTiler {
     }
     return all;
   }
-  // Tries a tile of at most `most_rows` rows. Returns false if its shared memory exceeds `budget`.
+  // Tries a tile of at most `most_rows` rows. Returns false if the tile needs more than `budget` bytes of shared
+  // memory.
   bool fits(int64_t most_rows, int64_t budget) {
     GroupConv& p = l.p;
     NhwcBlock& b = l.block;

@@ -8,7 +8,8 @@
 
 namespace minidnn::cuda::conv {
 
-// `grouped`: groups have equal numbers of channels in and out, a multiple of 4. Otherwise each channel is a group.
+// `grouped` is true if groups have several channels: as many input as output channels, a multiple of 4. It is false if
+// each channel is a group (depthwise).
 struct NhwcTiling : GroupConvTiling {
   NhwcBlock block;
   CompiledWindow window;
@@ -18,7 +19,8 @@ NhwcTiling nhwc_tiling(const ConvProblem&, bool grouped, const Device&);
 std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem&, NhwcTiling, const Device&);
 std::vector<KernelSpec> nhwc_kernels(bool grouped, DType);
 
-// 3 x 3 at stride 1, depthwise or in groups of four channels. Empty if the problem is another one.
+// The tiling of nhwc_3x3.cu: 3 x 3 windows at stride 1, depthwise or in groups of four channels. It is empty for any
+// other problem.
 struct Nhwc3x3Tiling : GroupConvTiling {
   Nhwc3x3 block;
   bool grouped = false;

@@ -379,7 +379,7 @@ struct WgmmaHalo final : Engine<ConvProblem> {
     if (is_filter(p)) return filter_plan(p, d);
     for (int64_t positions : lengths(p, d))
       if (config == cat("positions=", positions)) return product_plan(p, d, positions);
-    throw NotSupported(cat("window: unknown config '", config, "'"));
+    throw NotSupported(cat("wgmma_halo: unknown config '", config, "'"));
   }
   static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
   // Returns the lengths of a line (in positions) that the kernel supports for this problem, the fastest length first.

@@ -131,8 +131,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  // A span of n lines of y reads n + reach lines of x.
-  const int reach = (p.window_lines - 1) * p.lines.line_step;
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n lines of y read n + reach lines of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {

@@ -73,8 +73,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   using Raw = typename RawQuad<T>::type;
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
-  // first_quad is 0 for a depthwise problem, which has one channel tile.
-  const int32_t first_quad = b.channel_tiles.divmod(rest) * kQuadsOfChannelTile;
+  const int32_t first_quad = b.channel_tiles.divmod(rest) * kQuadsOfChannelTile;  // 0 for depthwise
   // kGrouped: the lanes 4i to 4i + 3 take the same quad (four channels), so they read the same weights. One access to
   // shared memory serves all four lanes.
   const uint32_t lane = threadIdx.x % 32, transposed = kGrouped ? lane % 4 * 8 + lane / 4 : lane;

@@ -23,7 +23,7 @@ TARGETS = {
 aten, EPS = torch.ops.aten, 1e-5
 
 
-# Takes its arguments in the order in which torch's autograd passes them.
+# torch's autograd, too, calls this function with contiguous dy and x.
 def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> object:
     return torch.ops.aten.native_group_norm_backward(dy.contiguous(), x.contiguous(), *rest)
 

@@ -20,7 +20,7 @@ TARGETS = {
 
 
 def local_norms(device: str) -> Iterator[Row]:
-    # Layers of GoogLeNet and AlexNet. Heights and widths such as 55 are not multiples of a vector.
+    # Layers of GoogLeNet and AlexNet. Some heights and widths are odd (55).
     shapes = [(128, 64, 56, 56), (128, 192, 56, 56), (256, 96, 55, 55)] if device != "cpu" else [(8, 64, 28, 28)]
     for shape in shapes:
         # On the CPU, torch supports only float32 for this function.

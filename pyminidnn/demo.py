@@ -140,7 +140,7 @@ def train(device: str, epochs: int, out: Path) -> int:
     losses: list[float] = []
     seconds: list[float] = []
     batches = len(train_x) // BATCH
-    # Disable=None: tqdm shows the bar only if stderr is a terminal.
+    # disable=None: tqdm shows the bar only if stderr is a terminal.
     with tqdm(total=epochs * batches, unit="batch", disable=None) as bar:
         for epoch in range(epochs):
             start = time.perf_counter()

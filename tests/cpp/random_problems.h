@@ -39,7 +39,7 @@ inline TensorDesc described(DType t, Shape shape, bool channels_last) {
 
 // Sizes of a random convolution with one to three spatial dimensions, in any direction except the bias gradient.
 struct ConvSizes {
-  // Most: largest extent of a dimension, and largest reach of a window.
+  // most: largest extent of a dimension, and largest reach of a window.
   int64_t groups, channels, filters, images, most;
 };
 inline ConvProblem random_conv(DType t, const ConvSizes& s) {

@@ -38,7 +38,7 @@ static void check(const ConvProblem& p, size_t phases, int64_t merged, bool tran
 
 int main() {
   using enum ConvDirection;
-  // a segment of k covers one row of the window (7 x 3 elements).
+  // A segment of k covers one row of the window (7 x 3 elements).
   check(square_conv(forward, 32, 3, 224, 64, 7, 2), 1, 7, false);
   check(square_conv(forward, 32, 64, 56, 64, 3, 1), 1, 1, false);
   check(square_conv(forward, 1, 512, 7, 512, 3, 1), 1, 1, false);

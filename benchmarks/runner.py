@@ -52,7 +52,7 @@ class Arithmetic:
     dtype: str  # dtype of the operands of the product
     short: str  # name of the dtype in case lines
     math: str = "tf32"  # the `math` option of the handle that computes the product
-    suffix: str = ""  # text at the end of case lines
+    suffix: str = ""  # text added to the end of case lines
 
     @property
     def ceiling(self) -> str:

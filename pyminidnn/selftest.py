@@ -52,7 +52,7 @@ def _checks() -> Iterator[Check]:
         return dnn.asarray(array, device=device)
 
     x, w, dy = data(2, 3, 6, 6), data(4, 3, 3, 3), data(2, 4, 4, 4)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))  # dimensions N, C, P, Q, R, S
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))  # dimensions N, C; P, Q of y; R, S of w
     yield "conv_forward", lambda p: dnn.conv_forward(on(p, x), on(p, w)), np.einsum("ncpqrs,kcrs->nkpq", windows, w)
     yield ("conv_backward_filter", lambda p: dnn.conv_backward_filter(on(p, dy), on(p, x), w.shape),
            np.einsum("ncpqrs,nkpq->kcrs", windows, dy))  # fmt: skip

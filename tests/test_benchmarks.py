@@ -123,7 +123,7 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
         (ONES * (1 + 1e-1), {"dtype": "bfloat16"}, False),
         (ONES * (1 + 1e-1), {"tolerance": 0.2}, True),
         (LAST, {}, True),
-        (LAST, {"terms": 0}, False),  # refused: one element differs, although nothing is summed
+        (LAST, {"terms": 0}, False),  # refused: one element differs, and terms=0 allows no difference
         (np.where(LAST > 1, np.nan, ONES), {}, False),
         (ONES[:4], {}, False),
         (ONES[0], {}, False),  # refused: a result of another shape must not be broadcast

@@ -193,7 +193,7 @@ WRONG = [
     ({"bits": 12}, dnn.DTypeError, "elements of DLPack type (code 2, 12 bits, 1 lanes)"),
     ({"lanes": 4}, dnn.DTypeError, "elements of DLPack type (code 2, 32 bits, 4 lanes)"),
     ({"lanes": 0}, dnn.DTypeError, "elements of DLPack type (code 2, 32 bits, 0 lanes)"),
-    ({"code": 5, "bits": 64}, dnn.DTypeError, "elements of DLPack type (code 5, 64 bits, 1 lanes)"),  # 64-bit complex
+    ({"code": 5, "bits": 64}, dnn.DTypeError, "elements of DLPack type (code 5, 64 bits, 1 lanes)"),  # complex, 64 bits
     ({"code": 1, "bits": 16}, dnn.DTypeError, "elements of DLPack type (code 1, 16 bits, 1 lanes)"),  # uint16
     ({"device": (99, 0)}, dnn.DeviceError, "device type 99 is neither the CPU (1) nor CUDA (2)"),
     ({"device": (0, 0)}, dnn.DeviceError, "device type 0 is neither"),

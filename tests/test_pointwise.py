@@ -71,7 +71,7 @@ def sample(case: Case) -> Sample:
             largest = np.maximum(np.abs(inputs["a"]), np.abs(inputs["b"]))
         accumulator = reference.EPS[reference.accumulator(case.dtype)]
         tolerance = reference.tolerance(case.dtype, 16, np.abs(want)) + 4 * accumulator * largest + SMALLEST[case.dtype]
-        # a float16 result that overflows is Inf in the library and in the oracle.
+        # A float16 result that overflows is Inf in the library and in the oracle.
         want = reference.rounded(want, case.dtype) if case.dtype == "float16" else want
     call = lambda t, algo, out=None: [dnn.pointwise(op, *t.values(), algo=algo, out=out)]
     return Sample(inputs, call, [Result(want, tolerance)], dtypes)

@@ -299,7 +299,7 @@ RECORDS["b"] = np.arange(5)
         ramp(4, 3).astype(">f4"),
         ramp(4, 3).astype(">i8"),
         unaligned(),
-        RECORDS["b"],  # an int64 array whose strides are not multiples of its item size
+        RECORDS["b"],  # float32 elements that are 13 bytes apart, not a multiple of 4 bytes
         [[1.0, 2.0], [3.0, 4.0]],
         3,
         2.5,

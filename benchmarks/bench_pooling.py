@@ -17,7 +17,7 @@ import pyminidnn as dnn
 
 # Each case: mode, shape of x (NCHW), window, stride, padding.
 CASES = (
-    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's first pooling
+    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's only max pooling, after its first layer
     ("max", (64, 64, 112, 112), 2, 2, 0),  # VGG's pooling between blocks
     ("avg", (64, 256, 56, 56), 2, 2, 0),  # pooling in DenseNet's transition layers
     ("avg", (64, 192, 56, 56), 3, 1, 1),  # pooling in Inception modules

@@ -36,7 +36,7 @@ import pyminidnn as dnn
 Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
-TURNS = 4  # number of turns; in each turn, our call and the peer's call are timed one after the other
+TURNS = 4  # number of turns; each turn times our call several times, and the peer's call as often
 # Largest accepted relative difference between the fastest and the slowest turn. If the difference is larger, the row is
 # measured again.
 DISAGREEMENT = 0.1

@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The entry point on a machine with a GPU: builds the library, runs the gpu tests, then the steps that options select.
-# Needs no network: pip, scikit-build-core, pybind11, ninja, NumPy, torch and pytest must be installed.
+# For a machine with a GPU: builds the library, runs the gpu tests, then the steps that options select.
+# It needs no network, but installed pip, scikit-build-core, pybind11, ninja, NumPy, torch and pytest.
 #
 #   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--drawn N] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]...
 #                        [--demo]
 #
-# Without options: all gpu tests. --tests none skips them. --drawn N: tests/test_drawn.py takes N random problems for
-# each family and seed, instead of a time limit. All output is written to log.txt in $OUT (default: build/gpu_check).
-# The last lines of each step and its failures also appear on the terminal. Tables of benchmarks are written to $OUT,
-# one file per benchmark.
+# Without options, all gpu tests run. --tests none skips the gpu tests. --drawn N: tests/test_drawn.py runs N random
+# problems for each family and seed, instead of running for a fixed time. All output is written to log.txt in the folder
+# $OUT (default: build/gpu_check). The last lines of each step and its failures also appear on the terminal. Each
+# benchmark writes a file with its table to $OUT.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=${OUT:-build/gpu_check}

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the library with sanitizers (CMakePresets.json) into build/asan or build/tsan, and runs its CPU tests.
 # Fails if a test fails or a sanitizer reports anything.
-# Needs g++, and the packages that `./run tests` installs into .venv, which must be active.
+# Needs g++, and an active virtual environment .venv with the packages that `./run tests` installs.
 #
 #   scripts/sanitize.sh asan|tsan [--part] [--seconds N] [PYTEST ARGUMENTS]
 #
 # asan is AddressSanitizer and UndefinedBehaviorSanitizer, tsan is ThreadSanitizer. Without arguments: the C++ tests, all
-# CPU tests, N seconds (default: 600) of tests/fuzz_calls.py and about as many of tests/test_drawn.py. Pytest arguments,
-# with paths relative to tests/, select tests. They leave out the C++ tests, and the fuzz unless --seconds is given.
+# CPU tests, N seconds (default: 600) of tests/fuzz_calls.py, about N seconds of tests/test_drawn.py. Pytest arguments
+# select tests (paths are relative to tests/). Then the C++ tests do not run, and the fuzz runs only with --seconds.
 #
-# --part, for CI: only the code of the machine's best instruction set has AddressSanitizer, so the build takes a minute.
-# Runs the C++ tests, some CPU tests and a short fuzz.
+# --part is for CI: the C++ tests, some CPU tests and a short fuzz run. Only the code of the machine's best instruction
+# set is built with AddressSanitizer, so the build takes a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-}

@@ -380,7 +380,7 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
     return call
 
 
-# ---- a call and its verdict
+# ---- running a call, and judging its result or error
 
 
 def fault_of(call: Call, error: Exception) -> str | None:

@@ -41,7 +41,7 @@ def nothing_leaks() -> Iterator[None]:
         assert dnn.memory_stats("cpu")["allocated_bytes"] <= before
 
 
-# ---- from this library to others
+# ---- export: tensors of this library in other libraries
 
 
 @pytest.mark.parametrize("dtype", CODES)
@@ -130,7 +130,7 @@ def test_export_errors() -> None:
         assert text in str(caught.value)
 
 
-# ---- from others to this library
+# ---- import: tensors of other libraries in this library
 
 
 @pytest.mark.parametrize("versioned", [True, False])

@@ -79,7 +79,7 @@ def test_not_supported_lists_every_engine_with_its_reason(device: str) -> None:
     assert lines[1:] == [f"  {e}: algo='{algo}' selects another engine" for e in engines[1:]]
 
 
-# ---- arguments of a wrong type or value
+# ---- errors for arguments of a wrong type or value
 
 
 class Useless:

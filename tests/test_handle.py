@@ -216,7 +216,7 @@ def test_errors(arguments: dict, kind: type[Exception], text: str) -> None:
     assert text in str(caught.value)
 
 
-# ---- streams: objects as other libraries make them
+# ---- streams that other libraries have created
 
 
 class ByMethod:

@@ -195,7 +195,7 @@ def test_shape_errors(call: object, text: str) -> None:
     np.testing.assert_array_equal(t.numpy(), x)
 
 
-# ---- NumPy and the buffer protocol
+# ---- tensors as NumPy arrays and through the buffer protocol
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
@@ -472,7 +472,7 @@ def test_out_of_memory(device: str) -> None:
     assert after["allocated_bytes"] == before["allocated_bytes"] and after["cached_bytes"] >= before["cached_bytes"]
 
 
-# ---- threads and processes
+# ---- calls from several threads and processes
 
 
 def test_two_threads_with_separate_handles(device: str) -> None:

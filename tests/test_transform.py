@@ -185,7 +185,7 @@ def test_any_byte_but_zero_is_true(device: str) -> None:
     assert _C.reinterpret(x.to(copy=True), "uint8").numpy().tolist() == [0, 1, 1, 1, 1]
 
 
-# ---- scaling and accumulating
+# ---- scaling (alpha) and accumulating (beta)
 
 
 def test_out_is_not_read_without_beta(device: str) -> None:

@@ -57,7 +57,7 @@ def records(folder: Path) -> list[list[str]]:
     return [line.split("\t") for line in (folder / "tuning.txt").read_text().splitlines()]
 
 
-# ---- records that do not apply
+# ---- lines of a tuning file that do not apply to the problem
 
 
 @pytest.mark.parametrize("config", ["images=0", "images=-1", "images=9223372036854775807", "images=17", "garbage", "",

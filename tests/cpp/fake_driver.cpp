@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 with two GPUs that compute nothing. It counts calls, fails on request, and rejects what the real
-// driver would reject: launches that the cubin does not allow, streams and events of another context, calls during a
-// capture. The GPUs are H100s; FAKE_GPU=80 or 120 selects that compute capability instead.
+// A fake CUDA driver (libcuda.so.1) with two GPUs that compute nothing. It counts calls, and fails on request. Like the
+// real driver, it rejects launches that the cubin does not allow, streams and events of another context, and calls that
+// are forbidden during a capture. Both GPUs are H100s. The environment variable FAKE_GPU=80 or FAKE_GPU=120 selects
+// another compute capability.
 //   c++ -std=c++20 -shared -fPIC tests/cpp/fake_driver.cpp -o libcuda.so.1
 #include "fake_driver.h"
 

@@ -66,7 +66,7 @@ inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   return p;
 }
 
-// The inputs of a convolution and its expected result.
+// Random inputs of a convolution, and `want`, its expected result.
 template <class T> struct ConvNumbers {
   std::vector<T> x, w, y, want;
   ConvArgs args;  // args.out points to `want`

@@ -382,7 +382,7 @@ static void test_shared_memory() {
 
 // ---- allocator
 
-// A Memory that records every operation.
+// A Memory (what the allocator gets from a device) in host memory, which counts or records every operation.
 struct FakeMemory final : Memory {
   size_t capacity = size_t(1) << 30, used = 0;
   int allocations = 0, releases = 0, synchronisations = 0, stream_waits = 0;

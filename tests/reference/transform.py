@@ -45,7 +45,7 @@ def cast(x, dtype_name):
     if dtype_name not in _INTEGERS:
         return rounded(x, dtype_name)
     whole, limits = np.trunc(x), np.iinfo(dtype_name)
-    # limits.max + 1 is a power of two, so this comparison is exact for int64 too.
+    # limits.max + 1 is a power of two, so it is exact in float64 even if the dtype is int64.
     if not np.all((whole >= float(limits.min)) & (whole < float(limits.max + 1))):
         raise ValueError(f"a cast to {dtype_name} takes values in [{limits.min}, {limits.max}]")
     return whole + 0.0  # + 0.0 turns -0.0 into 0.0, since integers have only one zero

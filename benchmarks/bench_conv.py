@@ -86,12 +86,12 @@ RESNET = [
     Layer(2048, 7, 512, 1),
     Layer(512, 7, 512, 3),
 ]
-FIRST = RESNET[0]  # the gradient of the image is not computed
+FIRST = RESNET[0]  # ResNet's first layer: training does not compute its gradient with respect to the image
 FOUR = [Layer(64, 56, 64, 3), Layer(128, 28, 128, 3), Layer(256, 14, 256, 3), Layer(1024, 14, 256, 1)]
 DEPTHWISE = [Layer(144, 56, 144, 3, groups=144), Layer(384, 14, 384, 7, groups=384), Layer(128, 56, 128, 3, groups=32)]
 LARGE = [Layer(256, 64, 256, 3, dilation=2, batch=16), Layer(64, 512, 64, 3, batch=4), Layer(320, 64, 320, 5, batch=8)]
 BIASED = [Layer(64, 56, 256, 1), Layer(128, 28, 512, 1), Layer(1024, 14, 256, 1)]
-EPS = 1e-5  # eps of the statistics
+EPS = 1e-5  # eps that torch's batch_norm_stats takes
 PLANE = Layer(1, (1024, 2048), 1, 3, batch=1)
 PIXELS = Layer(3, 224, 64, 3, batch=32)
 
@@ -178,7 +178,7 @@ class Case:
         """The name of the problem, as the library prints it."""
 
         def operand(name: str, shape: tuple[int, ...]) -> str:
-            # The order is only named if it differs from that of rows.
+            # A case line names the order "nhwc" only for tensors whose order differs from row-major order.
             last = self.nhwc and shape[1] > 1 and math.prod(shape[2:]) > 1
             return plain(name, shape) + (":nhwc" if last else "")
 
@@ -203,8 +203,8 @@ class Case:
         item = getattr(torch, self.arithmetic.dtype).itemsize
         if direction == "backward_bias":
             return math.prod(a.y) * item
-        # Only the elements of x inside a window are read, but all of dx is written. In NCHW, a stride within a row of
-        # pixels saves no memory traffic.
+        # Bytes of x: only elements inside a window are read. In NCHW, whole rows of pixels count, since skipping pixels
+        # within a row saves no memory traffic. Bytes of dx: all elements are written.
         height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
         met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
         x = math.prod(a.x) if direction == "backward_data" else met
@@ -241,7 +241,7 @@ def rows(device: str) -> Iterator[Row]:
             yield from case(layer, arithmetic, arithmetic == "bf16").rows("depthwise")
     for layer in LARGE:
         yield from case(layer, "bf16", True).rows("large")
-    for layer in RESNET if device != "cpu" else ():  # torch's CPU has no batch_norm_stats
+    for layer in RESNET if device != "cpu" else ():  # torch has batch_norm_stats on GPUs only
         yield from case(layer, "bf16", True).rows("statistics", ("forward_statistics",))
     for arithmetic, nhwc in product(("bf16", "fp16", "ieee", "f64"), (True, False)):
         for layer in BIASED:

@@ -14,7 +14,7 @@ from runner import ARITHMETIC, Row, main
 
 import pyminidnn as dnn
 
-SHAPES = [  # M, N, K
+SHAPES = [  # M, N, K of the product [M, K] @ [K, N]
     (512, 512, 512),
     (1024, 1024, 1024),
     (4096, 4096, 4096),
@@ -73,17 +73,19 @@ def rows(device: str) -> Iterator[Row]:
     for arithmetic in ("bf16", "fp16", "tf32", "ieee"):
         for m, n, k in SHAPES:
             yield product(f"matmul {arithmetic}", arithmetic, (m, k), (k, n), device)
-    if device != "cpu":  # the accuracy of float32, against cuBLAS's float32
+    if device != "cpu":  # compares float32 products by three TF32 products with cuBLAS's float32 products
         for m, n, k in SHAPES:
             yield product("matmul 3xtf32", "ieee", (m, k), (k, n), device, algo="wgmma_3xtf32")
     for arithmetic in ("bf16", "ieee"):
         yield product("others", arithmetic, (4096, 4096), (4096, 4096), device, transpose=True)
-        yield product("others", arithmetic, (1, 4096), (4096, 4096), device)  # bound by reading b
+        # Limited by the memory bandwidth at which b is read.
+        yield product("others", arithmetic, (1, 4096), (4096, 4096), device)
         yield product("others", arithmetic, (16384, 64), (64, 64), device)
         yield product("others", arithmetic, (256, 64, 64), (256, 64, 64), device)
-        yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)  # no multiple of any tile
+        # M, N and K are not multiples of any tile.
+        yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)
     for m, n, k in SHAPES:
-        if m * n * k <= 4096**3:  # larger ones take more than a tenth of a second
+        if m * n * k <= 4096**3:  # larger products in float64 take more than a tenth of a second
             yield product("matmul f64", "f64", (m, k), (k, n), device)
 
 

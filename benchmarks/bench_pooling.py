@@ -15,15 +15,15 @@ from torch.nn import functional
 
 import pyminidnn as dnn
 
-# Shape, window, stride, padding.
+# Each case: mode, shape of x (NCHW), window, stride, padding.
 CASES = (
-    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's first pooling
-    ("max", (64, 64, 112, 112), 2, 2, 0),  # VGG's
-    ("avg", (64, 256, 56, 56), 2, 2, 0),  # DenseNet's transitions
-    ("avg", (64, 192, 56, 56), 3, 1, 1),  # Inception's
+    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's only max pooling, after its first layer
+    ("max", (64, 64, 112, 112), 2, 2, 0),  # VGG's pooling between blocks
+    ("avg", (64, 256, 56, 56), 2, 2, 0),  # pooling in DenseNet's transition layers
+    ("avg", (64, 192, 56, 56), 3, 1, 1),  # pooling in Inception modules
     ("max", (64, 192, 56, 56), 3, 1, 1),
-    ("max", (64, 256, 56, 56), 5, 1, 2),  # spatial pyramids
-    ("avg", (512, 2048, 7, 7), 7, 7, 0),  # the global average
+    ("max", (64, 256, 56, 56), 5, 1, 2),  # spatial pyramid pooling
+    ("avg", (512, 2048, 7, 7), 7, 7, 0),  # global average pooling
 )
 
 
@@ -50,7 +50,7 @@ def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[st
     gradients = in_orders(torch.randn_like(pool(x, window, **keywords)))
     leaves = {o: image.clone().requires_grad_() for o, (image,) in theirs.items()}
     if mode == "avg" and keywords["padding"]:
-        del leaves["nhwc"]  # wrong gradients on CUDA in torch 2.11: pytorch issue 188344
+        del leaves["nhwc"]  # torch 2.11 computes wrong gradients on CUDA (pytorch issue 188344)
     backward = {
         o: partial(torch.autograd.grad, pool(leaf, window, **keywords), leaf, gradients[o], retain_graph=True)
         for o, leaf in leaves.items()
@@ -61,8 +61,8 @@ def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[st
     yield Row(f"pooling backward {name}", partial(dnn.pool_backward, dy, t, y, window, mode=mode, **keywords), backward,
               bytes=moved, **same)  # fmt: skip
     if mode == "max":
-        # The same with indices: forward writes the index of each maximum, and backward does not read x. Torch always
-        # saves indices.
+        # Max pooling with indices: the forward call writes the index of each maximum, and the backward call does not
+        # read x. Torch always saves indices.
         index = dnn.pool_forward_with_indices(t, window, **keywords)[1]
         moved = x.nbytes + y.nbytes + index.nbytes
         yield Row(f"pooling forward {name} indices=i64",

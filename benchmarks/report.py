@@ -17,16 +17,16 @@ class Machine:
     model: str
     date: str
     versions: str
-    method: str  # how times were measured
+    method: str  # a sentence: how times were measured
     copy_gb_s: float
-    peaks_gflop_s: dict[str, float]  # by dtype, for the measured ones
+    peaks_gflop_s: dict[str, float]  # peak of each dtype for which it was measured
 
 
 @dataclass
 class Target:
     """Targets for the ratio of the peer's time to ours, and for the fraction of the floor that each row reaches."""
 
-    mean: float | None = None  # geometric mean of the ratios
+    mean: float | None = None  # geometric mean of (peer's time / our time)
     worst: float | None = None
     share: float | None = None
 
@@ -43,9 +43,9 @@ class Record:
     peer_us: float
     floor_us: float
     engine: str
-    way: str = ""  # the peer's variant, if it has several
-    spread: float = 0  # relative difference of the turns
-    unsettled: bool = False  # the turns never agreed; such a row is left out of means
+    way: str = ""  # name of the fastest variant of the peer; empty if the peer has one variant
+    spread: float = 0  # relative difference between the slowest and the fastest turn
+    unsettled: bool = False  # the turns disagreed in every attempt; means leave such a row out
 
     @property
     def notes(self) -> str:
@@ -217,7 +217,7 @@ def draw(path: Path, title: str, machine: Machine, lists: list[tuple[str, list[R
                 parts.append(([name], list(some)))
         groups += [(", ".join([list_name, *names] if len(parts) > 1 else [list_name]), some) for names, some in parts]
     multiplied = [r for _, records in lists for r in records if r.flop]
-    # Labels are slanted, and need 0.04 inches of height per letter.
+    # Labels of the bars are slanted. They need 0.04 inches of height per letter.
     heights = [1.7 + 0.04 * max(len(r.label) for r in records) for _, records in groups] + [5.0] * bool(multiplied)
     figure, axes = pyplot.subplots(
         len(heights), 1, figsize=(13, sum(heights) + 1), height_ratios=heights, layout="constrained", squeeze=False

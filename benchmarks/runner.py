@@ -36,11 +36,12 @@ import pyminidnn as dnn
 Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
-TURNS = 4  # alternating turns of our call and the peer's
-# Largest accepted relative difference between the fastest and the slowest turn. Otherwise, the row is measured again.
+TURNS = 4  # number of turns; each turn times our call several times, and the peer's call as often
+# Largest accepted relative difference between the fastest and the slowest turn. If the difference is larger, the row is
+# measured again.
 DISAGREEMENT = 0.1
 ATTEMPTS = 3
-# Number of searches of cuDNN for its fastest algorithm. A search times each algorithm only once.
+# How often cuDNN searches for its fastest algorithm. One search times each algorithm only once.
 SEARCHES = 2
 
 
@@ -48,10 +49,10 @@ SEARCHES = 2
 class Arithmetic:
     """How matrix products are computed."""
 
-    dtype: str  # dtype of the operands
-    short: str  # the dtype in case lines
-    math: str = "tf32"  # the handle's math
-    suffix: str = ""  # suffix of case lines
+    dtype: str  # dtype of the operands of the product
+    short: str  # name of the dtype in case lines
+    math: str = "tf32"  # the `math` option of the handle that computes the product
+    suffix: str = ""  # text added to the end of case lines
 
     @property
     def ceiling(self) -> str:
@@ -70,19 +71,21 @@ ARITHMETIC = {
 
 @dataclass
 class Row:
-    name: str  # the case line, or a similar text
-    ours: Run  # operands that are made in the first call cost nothing if the row is not selected
-    peer: Run | dict[str, Run]  # several variants by name: the fastest one counts
-    bytes: float = 0  # each input read once, each output written once
+    name: str  # the case line, or a similar text if the call has no case line
+    ours: Run  # our call; operands that are made in its first run cost nothing if the row is not selected
+    peer: Run | dict[str, Run]  # the peer's call, or several variants by name, of which the fastest counts
+    bytes: float = 0  # bytes of all inputs (each read once) and of all outputs (each written once)
     flop: float = 0
     dtype: str = "float32"  # with "tf32", the peer may round float32 products to TF32
-    host: bool = False  # times the host's part of a call instead of the device's
-    terms: float = 1  # terms of the longest sum in a result; 0: elements are only copied
-    tolerance: float | None = None  # largest |ours - peer| / |peer| (Euclidean); None: derived from dtype and terms
-    seen: tuple[Seen, Seen] = (list, list)  # which of our results and of the peer's are compared
-    searched: bool = False  # cuDNN searches for the peer's algorithm
+    host: bool = False  # if set, the time that the host spends on the call is measured, not the time on the device
+    terms: float = 1  # terms of the longest sum in a result; 0 if elements are only copied
+    # Largest |ours - peer| / |peer| (Euclidean norms); None: computed from dtype and terms.
+    tolerance: float | None = None
+    # Functions that select the results to compare: of our call, and of the peer's call.
+    seen: tuple[Seen, Seen] = (list, list)
+    searched: bool = False  # whether cuDNN searches for the algorithm of the peer's call
     list: str = ""
-    label: str = ""  # a name short enough for a picture
+    label: str = ""  # a short name for pictures
 
     @property
     def ways(self) -> dict[str, Run]:
@@ -102,7 +105,7 @@ def in_orders(*tensors: Any) -> dict[str, list[Any]]:
 class Timing:
     us: float
     peer_us: float
-    spread: float  # slowest turn over fastest turn, minus one; the larger one of ours and the peer's
+    spread: float  # slowest turn / fastest turn - 1, for our call or for the peer's, whichever is larger
 
 
 def settled(turns: Callable[[], list[tuple[float, float]]], slack_us: float = 0) -> Timing:
@@ -135,16 +138,16 @@ class Clock:
         self.peaks: dict[str, float] = {}
         if self.cuda:
             torch.backends.cudnn.benchmark = True
-            torch.backends.cudnn.benchmark_limit = 0  # all algorithms
-            # The buffer is read, not written: otherwise the L2 would write lines back during the timed call. Reading
-            # 256 MB takes about 0.1 ms on an H100. In this time the host enqueues everything that is timed, so launch
-            # gaps do not count.
+            torch.backends.cudnn.benchmark_limit = 0  # 0: cuDNN tries all algorithms
+            # Reading this buffer before a timed call empties the L2 cache. The buffer is not written, since the L2
+            # cache would then write lines back during the timed call. Reading 256 MB takes about 0.1 ms on an H100. In
+            # this time the host enqueues all launches of the timed call, so the time contains no gaps between launches.
             self.flush = torch.zeros(64 << 20, device=device)
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
     def sample_us(self, run: Run) -> float:
         self.flush.sum()
-        self.torch.cuda._sleep(40_000)  # about 20 us more
+        self.torch.cuda._sleep(40_000)  # the GPU waits for about 20 us more
         self.begin.record()
         run()
         self.end.record()
@@ -157,7 +160,7 @@ class Clock:
         for _ in range(2):
             ours(), peer()
         self.synchronize()
-        # With CUDA events, every second sample of a launch of 7 us is up to 0.9 us longer.
+        # On an H100, every second sample of a launch of 7 us is up to 0.9 us longer if CUDA events measure it.
         slack_us = 1 if self.cuda and not host else 0
         return settled(lambda: [self.turn(ours, peer, host) for _ in range(TURNS)], slack_us)
 
@@ -248,7 +251,7 @@ class Clock:
         """ArithmeticError if a result of both sides differs."""
         norm = self.torch.linalg.vector_norm
         ours = row.seen[0]([self.torch.from_dlpack(r) for r in as_list(row.ours())])
-        # Keeps the GPU busy for some ms before the peer's first call, in which cuDNN times its algorithms.
+        # Keeps the GPU busy for some ms before the peer's first call. During that call, cuDNN times its algorithms.
         if self.cuda:
             for _ in range(50):
                 self.flush.sum()
@@ -350,7 +353,7 @@ def use_own_cache() -> None:
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "pyminidnn"
     user = Path(os.environ.get("PYMINIDNN_CACHE_DIR") or default)
     if user.exists() and not user.is_dir():
-        return  # /dev/null or similar: nothing is kept or read
+        return  # the cache folder is /dev/null or another file: no kernels are stored
     own = user / "benchmarks"
     for kernel in user.glob("sm_*/*.cubin"):
         link = own / kernel.relative_to(user)
@@ -392,7 +395,7 @@ def main(
             print(row.list)
         try:
             r = clock.measure(row, here.copy_gb_s)
-        except Exception as error:  # an error in one row does not end the others
+        except Exception as error:  # after an error in one row, the other rows are still measured
             print(f"{row.name}: {type(error).__name__}: {error}", flush=True)
             failures.append(row.name)
             continue

@@ -15,7 +15,7 @@ try:
 except ImportError:
     import _xxsubinterpreters as _interpreters  # type: ignore[import-not-found]
 
-# In a sub-interpreter, the extension would wait for the lock of the main interpreter for ever.
+# In a sub-interpreter, the extension would wait for ever for the main interpreter's lock (GIL).
 if _interpreters.get_current() != _interpreters.get_main():
     raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
 
@@ -29,8 +29,8 @@ except ImportError as error:
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
-# Kernels are compiled from sources. An editable install uses those of the checkout, so an edited kernel is compiled at
-# its next use. Other installs use the installed copy.
+# Kernels are compiled from sources at run time. An editable install compiles the sources of the checkout, so an edited
+# kernel is compiled at its next use. Other installs compile the installed copies of the sources.
 _here = _Path(__file__).resolve().parent
 _C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
 _C.set_search_path([p for p in _sys.path if p])

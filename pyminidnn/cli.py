@@ -25,7 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             return _run(_options(arguments))
         finally:
-            print(end="", flush=True)  # a failed write raises here, where it is caught, and not when Python exits
+            # If a write to stdout fails, flush=True raises the error here, where it is caught, and not at the exit of
+            # Python.
+            print(end="", flush=True)
     except KeyboardInterrupt:
         print("pyminidnn: interrupted", file=sys.stderr)
         return 130
@@ -40,7 +42,7 @@ def main(arguments: list[str] | None = None) -> int:
     for stream in filter(None, (sys.stdout, sys.stderr)):
         try:
             stream.flush()
-        except OSError:  # Python would try to write the buffer again when it exits, and report the failure
+        except OSError:  # without dup2, Python would write the buffer again at exit, and report the failure
             os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
     return code
 
@@ -69,7 +71,7 @@ def _epochs(text: str) -> int:
 
 
 def _folder(text: str) -> Path:
-    # Surrogates stand for bytes that are not UTF-8; C++ does not accept them.
+    # Surrogates stand for bytes that are not UTF-8. C++ does not accept such names.
     if not text or any("\ud800" <= c <= "\udfff" for c in text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a folder in UTF-8")
     return Path(text)
@@ -163,8 +165,8 @@ def _compile(archs: list[str], out: Path | None) -> int:
                 return None
 
             done = time.perf_counter()
-            # The first kernel is compiled alone. If NVRTC does not know the architecture, or the folder cannot be
-            # written, there is one error instead of one per kernel.
+            # The first kernel is compiled alone. If NVRTC does not know the architecture, or if the folder cannot be
+            # written, the user sees one error instead of one error per kernel.
             if error := build(wanted[0]):
                 raise dnn.DeviceError(f"compile: the first kernel failed, so the others were skipped: {error}")
             errors = [e for e in pool.map(build, wanted) if e]
@@ -173,7 +175,7 @@ def _compile(archs: list[str], out: Path | None) -> int:
                 print(line, file=sys.stderr)
             print(f"{arch}: {len(wanted) - len(errors)} of {len(wanted)} kernels in {time.perf_counter() - done:.1f} s")
     finally:
-        pool.shutdown(cancel_futures=True)  # after Ctrl-C, waits only for the kernels that are being compiled
+        pool.shutdown(cancel_futures=True)  # after Ctrl-C, Python waits only for the kernels that are being compiled
     print(f"{time.perf_counter() - start:.1f} s in all, into {out or _C.cache_folder()}")
     return 1 if failures else 0
 

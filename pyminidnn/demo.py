@@ -18,7 +18,7 @@ import pyminidnn as dnn
 BATCH = 64
 MOMENTUM = 0.9
 LEARNING_RATE = 0.05
-WANTED = 0.98  # the accuracy on the held-out digits that 20 epochs reach
+WANTED = 0.98  # the accuracy on the held-out images of digits that the demo must reach after 20 epochs
 
 
 class Parameter:
@@ -140,7 +140,8 @@ def train(device: str, epochs: int, out: Path) -> int:
     losses: list[float] = []
     seconds: list[float] = []
     batches = len(train_x) // BATCH
-    with tqdm(total=epochs * batches, unit="batch", disable=None) as bar:  # None: unless stderr is a terminal
+    # disable=None: tqdm shows the bar only if stderr is a terminal.
+    with tqdm(total=epochs * batches, unit="batch", disable=None) as bar:
         for epoch in range(epochs):
             start = time.perf_counter()
             rate = LEARNING_RATE * (1 - epoch / epochs)

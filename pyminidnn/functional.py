@@ -117,7 +117,7 @@ def conv_transpose2d_backward(
     x, w = asarray(input), asarray(weight)
     options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     dx = conv_forward(dy, w, **options)
-    dx = dx[tuple(slice(0, n) for n in x.shape)]  # output_padding may add a window
+    dx = dx[tuple(slice(0, n) for n in x.shape)]  # the slices remove the elements of dx that output_padding adds
     dw = conv_backward_filter(x, dy, w.shape, **options)
     return dx, dw, None if bias is None else conv_backward_bias(dy)
 
@@ -225,7 +225,8 @@ def _activation(name: str, mode: Mode) -> Any:
         return activation_forward(input, mode)
 
     function.__name__ = function.__qualname__ = name
-    function.__code__ = function.__code__.replace(co_name=name)  # error texts find the function by it
+    # Error texts find the name of the function in its code object.
+    function.__code__ = function.__code__.replace(co_name=name)
     function.__doc__ = f'activation_forward(input, "{mode}").'
     return function
 

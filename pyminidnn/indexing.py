@@ -39,7 +39,7 @@ def fill(view: DeviceTensor, value: Any) -> None:
 
 def select(t: DeviceTensor, key: Any) -> DeviceTensor:
     """A copy of the elements that a key with arrays selects, arranged as in NumPy."""
-    if isinstance(key, (bool, np.bool_)):  # keeps all or nothing
+    if isinstance(key, (bool, np.bool_)):  # True selects the whole tensor, False selects nothing
         return t[None][: int(key)].to(copy=True)
     s = _Selection(t, key)
     return gather(s.flat, s.linear(), axis=s.axis)
@@ -66,7 +66,8 @@ def _assign_by_map(t: DeviceTensor, key: Any, value: Any) -> None:
     values = DeviceTensor((*lead, *linear.shape, *rest), dtype=t.dtype, device=t.device)
     fill(values, source)
     origin = np.full(size, -1)
-    origin[linear.ravel()] = np.arange(linear.size)  # NumPy writes in order, so the last one counts
+    # If an element is selected twice, the last write counts, as in NumPy.
+    origin[linear.ravel()] = np.arange(linear.size)
     new = gather(
         values.reshape((*lead, linear.size, *rest)), asarray(np.maximum(origin, 0), device=t.device), axis=s.axis
     )
@@ -86,9 +87,9 @@ class _Selection:
         parts = _expanded(t, key)
         basic: list[Any] = []
         indices: list[Any] = []
-        positions: list[int] = []  # of the dimensions with arrays, in the view
+        positions: list[int] = []  # dimensions of the view that arrays select from
         together, last = True, -1
-        dimension = 0  # of the view
+        dimension = 0  # the current dimension of the view
         for i, part in enumerate(parts):
             if isinstance(part, (slice, type(None))):
                 basic.append(part)
@@ -116,7 +117,7 @@ class _Selection:
         """The index of each selected slice along the axis of `flat`."""
         device = self.flat.device
         if len(self.indices) == 1 and isinstance(self.indices[0], DeviceTensor) and device != "cpu":
-            return self.indices[0].to(device=device)  # remains on the GPU: gather() checks it there
+            return self.indices[0].to(device=device)  # the indices remain on the GPU, where gather() checks their range
         arrays = np.broadcast_arrays(*self._checked())
         return asarray(np.ravel_multi_index(tuple(arrays), tuple(self.sizes)), device=device)
 
@@ -148,7 +149,8 @@ def _expanded(t: DeviceTensor, key: Any) -> list[Any]:
     dimension = 0
     for part in given:
         if part is Ellipsis:
-            parts += [Ellipsis, *(slice(None),) * (t.ndim - used)]  # also an empty one separates arrays
+            # An Ellipsis separates index arrays even if it stands for no dimension.
+            parts += [Ellipsis, *(slice(None),) * (t.ndim - used)]
             dimension += t.ndim - used
             continue
         n = _dimensions(part)

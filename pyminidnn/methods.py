@@ -60,7 +60,7 @@ def unary(op: str, a: DeviceTensor) -> DeviceTensor:
         return pointwise("logical_not", a)
     if a.dtype == "bool" and op == "abs":
         return a.to(copy=True)
-    return pointwise(op, a)  # raises, with the dtypes that it takes
+    return pointwise(op, a)  # raises an error that lists the dtypes that `op` takes
 
 
 def matrix_multiply(a: Any, b: Any) -> Any:
@@ -177,7 +177,7 @@ def _edges(t: DeviceTensor) -> DeviceTensor:
     return t
 
 
-# For mypy, the methods are those of a subclass; at run time, they are installed on DeviceTensor itself.
+# For mypy, `Methods` is a subclass of DeviceTensor. At run time, its methods are installed on DeviceTensor itself.
 if TYPE_CHECKING:
     _Base = DeviceTensor
 else:
@@ -187,7 +187,7 @@ else:
 class Methods(_Base):
     """The methods of a DeviceTensor that are written in Python. They are installed on it below."""
 
-    __array_priority__ = 1000  # an operator on a NumPy array and a tensor is the tensor's
+    __array_priority__ = 1000  # array + tensor then calls the operator of the tensor, not NumPy's
 
     def __repr__(self) -> str:
         return described(self)
@@ -326,7 +326,8 @@ def _reduction(name: str, mode: str) -> Any:
         return reduce(self, mode, axis=axis, keepdims=keepdims)
 
     method.__name__ = name
-    method.__code__ = method.__code__.replace(co_name=name)  # error texts find the method by it
+    # Error texts find the name of the method in its code object.
+    method.__code__ = method.__code__.replace(co_name=name)
     method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
     return method
 

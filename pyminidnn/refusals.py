@@ -19,7 +19,8 @@ from typing import Any
 
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
 
-MOST_ELEMENTS = 2**20  # the longest sequence accepted, so that an endless one is refused before memory is full
+# Length of the longest sequence that is accepted; an endless sequence is refused before memory is full.
+MOST_ELEMENTS = 2**20
 
 
 class _Repr(reprlib.Repr):
@@ -35,7 +36,7 @@ def short(value: Any) -> str:
     """repr(value) for any value, in one line of at most 80 characters, plus escapes; a tensor without its values."""
     try:
         text = " ".join(_repr.repr(value).split())
-    except Exception:  # an int with more digits than Python prints, or a class with a broken __repr__
+    except Exception:  # repr() fails, for example for an int with too many digits
         text = f"<{type(value).__name__}>"
     text = text if len(text) <= 80 else f"{text[:76]} ..."
     return text.encode("utf-8", "backslashreplace").decode()
@@ -53,17 +54,18 @@ def explained(
     """The exception that the caller sees for an `error` raised by _C.function(*positional, **keywords)."""
     refused = isinstance(error, TypeError) and str(error).startswith(f"{function}(): incompatible ")
     if not refused and not isinstance(error, Error):
-        return error  # raised by an object of the caller
+        return error  # an object that the caller passed has raised this error
     call, arguments = _public_call()
     if function == "__init__":
         function = type(positional[0]).__name__
     wanted = parameters(signature)
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
-    except TypeError as mismatch:  # only methods get here: Python itself checks the arguments of the functions
+    # Reached for methods only: for functions, Python itself checks the number and names of the arguments.
+    except TypeError as mismatch:
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
-    heads = {call}  # names that a complete text begins with
+    heads = {call}  # if a text begins with one of these names and a colon, it needs no other beginning
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
         heads = {call, type(positional[0]).__name__ if positional else ""}
@@ -73,7 +75,7 @@ def explained(
     head, colon, rest = text.partition(": ")
     if head in heads:
         call, text = head, rest
-    elif colon and head.isidentifier() and head not in arguments:  # the name of an internal function
+    elif colon and head.isidentifier() and head not in arguments:  # `head` is the name of an internal function
         text = _renamed(rest, bound, arguments)
     if isinstance(error, NotSupported):
         text = _unknown_engine(text, bound.get("algo")) or text
@@ -170,8 +172,8 @@ def _misfit(
     return DTypeError(f"{call}: one of {', '.join(arguments)} changed during the call")
 
 
-# The functions _read_... read an argument as the casters of _C do. They raise TypeError for a wrong type, ValueError or
-# OverflowError for a value out of range.
+# Each function _read_... reads an argument as the type caster of _C does. It raises TypeError for a wrong type, and
+# ValueError or OverflowError for a value out of range.
 
 
 def _read_int(value: Any) -> None:
@@ -223,7 +225,8 @@ def _read_tensors(value: Any) -> None:
         _of(DeviceTensor)(v)
 
 
-# For each type in a signature: what the error text asks for, the limits (added if only those are exceeded), the reader.
+# Each type in a signature has three entries: what the error text asks for; the limits, which the text names only if
+# they are exceeded; and the function that reads an argument.
 _INT64 = " from -2^63 to 2^63 - 1"
 _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "int": ("an int", _INT64, _read_int),

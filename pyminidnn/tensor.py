@@ -20,7 +20,8 @@ ArrayLike: TypeAlias = Any
 
 Size: TypeAlias = "int | Sequence[int]"
 
-_PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}  # NumPy's dtype codes, without the byte order
+# NumPy's dtype codes that tensors support, without the byte order.
+_PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
 
 def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
@@ -83,7 +84,7 @@ def asarray(
             found = f"must have memory that a tensor can share without a copy; got {short(obj)}"
             raise refusal(_C.DeviceError, obj, found)
         tensor = _from_numpy(_plain(obj))
-        copy = None  # the line above has made the copy
+        copy = None  # _from_numpy(_plain(obj)) has made the copy already
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:
         raise refusal(
@@ -111,7 +112,8 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
     if out is None or type(out) is DeviceTensor:
         return out
     shared = _shared(out, handle)
-    return asarray(out, copy=False) if shared is None else shared  # asarray() raises, with the reason
+    # asarray() raises an error that says why `out` cannot be shared.
+    return asarray(out, copy=False) if shared is None else shared
 
 
 def entered(handle: Handle | None) -> AbstractContextManager[Handle | None]:
@@ -164,7 +166,7 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
         return _exported(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj, handle)
-    if isinstance(obj, np.generic):  # a number, although it has a buffer
+    if isinstance(obj, np.generic):  # a NumPy scalar has a buffer, but it is treated as a number
         return None
     try:
         array = np.asarray(memoryview(obj))
@@ -193,17 +195,18 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
         array = np.array(obj, order="C")
     except (ValueError, MemoryError) as error:
         assert error.__traceback__ is not None
-        if error.__traceback__.tb_next is not None:  # raised by the object's own __array__()
+        if error.__traceback__.tb_next is not None:  # the object's own __array__() has raised the error
             raise
         if isinstance(error, MemoryError):
             raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
-        raise refusal(_C.ShapeError, obj, f"is not an array: {error}") from error  # lists of unequal length
+        # For example, `obj` is a list of lists of unequal length.
+        raise refusal(_C.ShapeError, obj, f"is not an array: {error}") from error
     _is_plain(array, obj)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
 
 
 def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor:
-    if _is_bfloat16(array):  # DLPack does not export it
+    if _is_bfloat16(array):  # NumPy does not export bfloat16 through DLPack, so the bits are passed as float16
         return _C.reinterpret(_C.from_dlpack(array.view(np.float16)), "bfloat16")
     return _C.from_dlpack(array)
 
@@ -220,7 +223,8 @@ def _check_unmasked(x: Any) -> None:
 
 def _exported(x: Any, **keywords: Any) -> DeviceTensor:
     _check_unmasked(x)
-    # torch exports a tensor with the negative bit as it is stored in memory, that is with the wrong sign.
+    # If a torch tensor has its negative bit set, its values in memory have the wrong sign. torch exports them without a
+    # change.
     is_negated = getattr(x, "is_neg", None)
     if is_negated is not None and is_negated():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")

@@ -21,21 +21,21 @@ import lizard
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES, MOST_PARAMETERS = 100, 8
-# Larger functions that are not divided yet. Dividing this kernel further changed its registers, so its speed has to be
-# measured on a GPU before and after.
+# Functions that exceed the limits. If this kernel were divided further, its use of registers would change. The speed of
+# a divided kernel has to be measured on a GPU.
 LARGER = {
     "cuda/gemm/simt/kernel.cu": {"simt_gemm"},
 }
 SOURCES = [p for folder in ("cpp", "cuda", "tests/cpp") for p in sorted((ROOT / folder).rglob("*.*"))]
 CODE = (".h", ".cpp", ".cu", ".cuh")
 
-# What is not code: comments, strings, preprocessor lines.
+# Matches comments, strings and preprocessor lines, which are not C++ statements.
 BLANKED = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|^[ \t]*#(?:[^\n]|\\\n)*', re.M)
-# The beginning of a statement that is not part of its expressions: `if (...)`, `else`, `case X:`.
+# Matches the beginning of a statement that is not an expression: `if (...)`, `else`, `case X:`.
 CONTROL = re.compile(
     r"\s*(?:(?:if(?: constexpr)?|for|while|switch)\s*(?=\()|else\b|do\b|(?:case\b[^:]*|default|\w+)\s*:(?!:))"
 )
-# An expression statement begins with an operand and an assignment, or is a call. A declaration has a type before it.
+# An expression statement is a call, or begins with an operand and an assignment. A declaration begins with a type.
 _BRACKETS = r"\[[^][]*(?:\[[^][]*\][^][]*)*\]|\([^()]*(?:\([^()]*\)[^()]*)*\)"
 OPERAND = rf"(?:\+\+|--|\*)*[A-Za-z_]\w*(?:(?:\.\*?|->|::)[A-Za-z_]\w*|{_BRACKETS})*"
 EXPRESSION = re.compile(rf"\s*{OPERAND}\s*(?:=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--|$)")
@@ -45,7 +45,8 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
     """Begin, end, positions of commas, and whether a condition or loop precedes: of each statement of several
     expressions. The begin is behind the condition."""
     code = BLANKED.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-    frames: list[tuple[str, int, list[int]]] = [("{", 0, [])]  # bracket, begin of the statement, commas
+    # Each frame: its bracket, the begin of the current statement, positions of the commas in that statement.
+    frames: list[tuple[str, int, list[int]]] = [("{", 0, [])]
     for i, c in enumerate(code):
         kind, begin, commas = frames[-1]
         if c in "([{":
@@ -61,7 +62,8 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
                 start, nested = skip_control(code, begin)
                 inside = [k for k in commas if k > start]
                 parts = [code[a + 1 : b] for a, b in itertools.pairwise([start - 1, *inside, i])]
-                # `return a, b;` can return any expression. Other commas are those of declarations and templates.
+                # In `return a, b;` the last expression may have any form. Declarations and template arguments have
+                # commas too, and are not matched.
                 checked = parts[:-1] if parts[0].lstrip().startswith("return ") else parts
                 if inside and all(map(is_expression, checked)):
                     yield start, i, inside, nested
@@ -115,7 +117,7 @@ def separated(text: str) -> str:
     for begin, end, commas, nested in sorted(joined_statements(text), reverse=True):
         cuts = [begin, *(comma + 1 for comma in commas), end + 1]
         parts = [text[a : b - 1] for a, b in itertools.pairwise(cuts)]
-        if value := re.match(r"\s*return\b", parts[0]):  # the value of `return a, b;` is b
+        if value := re.match(r"\s*return\b", parts[0]):  # `return a, b;` returns b
             parts[0] = parts[0][value.end() :]
             parts[-1] = f" return{parts[-1]}"
         body = ";".join(parts) + ";"
@@ -128,7 +130,7 @@ def problems(path: Path) -> Iterator[str]:
     for begin, _, _, _ in joined_statements(text):
         line = text.count("\n", 0, begin + len(text[begin:]) - len(text[begin:].lstrip())) + 1
         yield f"{name}:{line}: statements are joined by a comma"
-    # Every file is C++ for lizard, whatever its suffix.
+    # lizard is told the name of a C++ file, so it also parses headers and .cu files as C++.
     for function in lizard.analyze_file.analyze_source_code("source.cpp", text).function_list:
         if function.name.rsplit("::", 1)[-1] in LARGER.get(str(name), ()):
             continue

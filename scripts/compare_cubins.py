@@ -26,7 +26,7 @@ import tempfile
 from collections import defaultdict
 from pathlib import Path
 
-NOBITS = 8  # a section without contents, such as static shared memory
+NOBITS = 8  # ELF type of a section without contents in the file, such as static shared memory
 
 
 def kernels(cubin: bytes, without_globals: bool = False) -> list[tuple[str, str]]:
@@ -46,7 +46,8 @@ def kernels(cubin: bytes, without_globals: bool = False) -> list[tuple[str, str]
         _, kind, _, _, begin, length, *_ = sections.get(section, (0,) * 10)
         return struct.pack("<Q", length) + (b"" if kind == NOBITS else cubin[begin : begin + length])
 
-    # Attributes of functions: format 4, number, size 8, index of the function's symbol, value.
+    # Each attribute of a function in .nv.info: the byte 4 (format), number of the attribute, 8 (bytes that follow),
+    # index of the function's symbol, value.
     attributes = defaultdict(list)
     for match in re.finditer(rb"\x04(.)\x08\x00(....)(....)", contents(".nv.info")[8:], re.DOTALL):
         attributes[struct.unpack("<I", match[2])[0]].append(match[1] + match[3])

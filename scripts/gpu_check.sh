@@ -1,15 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# The entry point on a machine with a GPU: builds the library, runs the gpu tests, then the steps that options select.
-# Needs no network: pip, scikit-build-core, pybind11, ninja, NumPy, torch and pytest must be installed.
+# For a machine with a GPU: builds the library, runs the gpu tests, then the steps that options select.
+# It needs no network, but installed pip, scikit-build-core, pybind11, ninja, NumPy, torch and pytest.
 #
 #   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--drawn N] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]...
 #                        [--demo]
 #
-# Without options: all gpu tests. --tests none skips them. --drawn N: tests/test_drawn.py takes N random problems for
-# each family and seed, instead of a time limit. All output is written to log.txt in $OUT (default: build/gpu_check).
-# The last lines of each step and its failures also appear on the terminal. Tables of benchmarks are written to $OUT,
-# one file per benchmark.
+# Without options, all gpu tests run. --tests none skips the gpu tests. --drawn N: tests/test_drawn.py runs N random
+# problems for each family and seed, instead of running for a fixed time. All output is written to log.txt in the folder
+# $OUT (default: build/gpu_check). The last lines of each step and its failures also appear on the terminal. Each
+# benchmark writes a file with its table to $OUT.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=${OUT:-build/gpu_check}
@@ -29,7 +29,7 @@ while [ $# -gt 0 ]; do
   esac
 done
 failed=
-step() {  # name, command...: runs it, prints its time, records a failure
+step() {  # step NAME COMMAND...: runs the command, prints its time, records a failure
   local name=$1 start=$SECONDS; shift
   echo "== $name" | tee -a "$out/log.txt"
   "$@" 2>&1 | tee -a "$out/log.txt" | tail -n "${LINES_SHOWN:-15}"
@@ -40,15 +40,16 @@ step() {  # name, command...: runs it, prints its time, records a failure
 
 step build python3 -m pip install --quiet --no-build-isolation --no-deps --target "$PWD/build/site" --upgrade .
 export PYTHONPATH="$PWD/build/site"
-cd tests || exit  # in tests, the checkout's own package folder, which has no extension, is not first on sys.path
+# In tests/, sys.path does not begin with the checkout's own package folder, which has no compiled extension.
+cd tests || exit
 step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
-# Splits the text of an option into words. Quotes keep words together: --tests "-m gpu -k 'conv and not big'"
+# Splits the value of an option into words. Quotes keep words together: --tests "-m gpu -k 'conv and not big'"
 words_of() { xargs -r printf '%s\0' <<< "$1"; }
 mapfile -d '' -t test_options < <(words_of "$tests")
 mapfile -d '' -t sanitize_options < <(words_of "$sanitize")
-# Runs the tests in twelve processes, which mostly wait for the compilation of kernels. The tests that fill the GPU's
-# memory run alone afterwards.
+# Runs the tests in twelve processes, since each process mostly waits for the compilation of kernels. The tests that
+# fill the GPU's memory run alone afterwards.
 in_processes() {
   local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder chunk pid pids=() rc=0
   folder=$(mktemp -d)
@@ -64,9 +65,9 @@ in_processes() {
 }
 [ "$tests" = none ] || LINES_SHOWN=40 step tests in_processes "${test_options[@]}"
 if [ -n "$sanitize" ]; then
-  # The second option: racecheck also recognises data that warps pass on through several barriers.
+  # --racecheck-indirect-barrier-dependency: racecheck also accepts data that warps pass on through several barriers.
   for tool in memcheck "racecheck --racecheck-indirect-barrier-dependency"; do
-    # API errors are not reported: the library counts the parameters of a kernel by querying one too many.
+    # API errors are not reported: the library counts the parameters of a kernel by queries until one query fails.
     # shellcheck disable=SC2086
     step "${tool%% *}" compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 --launch-timeout 120 \
       python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q "${sanitize_options[@]}"

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 class Mutant(NamedTuple):
     name: str
-    file: str  # below cpp/, or pyminidnn/ for Python
+    file: str  # path of the file: below cpp/ for C++ and CUDA, below pyminidnn/ for Python
     old: str
     new: str
     what: str
@@ -154,8 +154,9 @@ AUDIT = [
         "B05", "loss/cpu/vectorized.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
         "cross entropy backward: the mean counts ignored rows too",
     ),
-    # B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window still get
-    # 0, except where a power underflows, so that mutant is equivalent. This one replaces it.
+    # Mutant B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window
+    # still got 0, except where a power underflows. So no test could notice that mutant, and the following B06 replaces
+    # it.
     Mutant(
         "B06", "pooling/cpu/max_with_indices.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",
@@ -311,8 +312,8 @@ AUDIT = [
 ]
 
 LATER = [
-    # The first A26 let the last block of panels extend past the last panel. That mutant is equivalent: a panel past the
-    # last one has no columns, so none of its results are stored.
+    # The first mutant A26 let the last block of panels extend past the last panel. No test can notice it: a panel past
+    # the last one has no columns, so none of its results are stored.
     Mutant(
         "A26", "conv/cpu/implicit_gemm/implicit_gemm.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
         "block.rows", "the last block of rows is not shortened",

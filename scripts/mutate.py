@@ -37,12 +37,14 @@ COPY = ROOT / "build" / "mutants"
 ALL = [*AUDIT, *LATER]
 FAMILIES = ("activation", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise",
             "pooling", "random", "reduce", "softmax", "transform")  # fmt: skip
-WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # tests of all public functions
+WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # tests that call all public functions
 SHARED = ("engine", "tuning", "tensor", "dlpack", "handle", "activation")
-# test_isa.py runs the same tests as tests_of(); the others only read the sources.
+# Tests that are not run for a mutant: test_isa.py repeats the tests that tests_of() selects; test_mutate.py and
+# test_tree.py only read the sources.
 LEFT_OUT = [f"--ignore=tests/test_{t}.py" for t in ("isa", "mutate", "tree")]
-SMALL = {"PYMINIDNN_TEST_WORK_DIVISOR": "61", "OMP_NUM_THREADS": "3"}  # small chunks of work, as in tests/test_isa.py
-DEFINED_IN = "cpp/core/dtype.cpp"  # the definition of the switch
+# CPU loops get small chunks of work, as in tests/test_isa.py.
+SMALL = {"PYMINIDNN_TEST_WORK_DIVISOR": "61", "OMP_NUM_THREADS": "3"}
+DEFINED_IN = "cpp/core/dtype.cpp"  # the file that defines the switch which selects a mutant
 TIMEOUT_S = 1200
 
 
@@ -96,7 +98,7 @@ def switched(path: str, text: str) -> str:
 
 def write(path: Path, content: bytes) -> None:
     if path.is_file() and path.read_bytes() == content:
-        return  # an unchanged file keeps its time, so it is not compiled again
+        return  # the modification time of an unchanged file stays, so the compiler does not read the file again
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 

@@ -2,16 +2,16 @@
 # SPDX-License-Identifier: Apache-2.0
 # Builds the library with sanitizers (CMakePresets.json) into build/asan or build/tsan, and runs its CPU tests.
 # Fails if a test fails or a sanitizer reports anything.
-# Needs g++, and the packages that `./run tests` installs into .venv, which must be active.
+# Needs g++, and an active virtual environment .venv with the packages that `./run tests` installs.
 #
 #   scripts/sanitize.sh asan|tsan [--part] [--seconds N] [PYTEST ARGUMENTS]
 #
 # asan is AddressSanitizer and UndefinedBehaviorSanitizer, tsan is ThreadSanitizer. Without arguments: the C++ tests, all
-# CPU tests, N seconds (default: 600) of tests/fuzz_calls.py and about as many of tests/test_drawn.py. Pytest arguments,
-# with paths relative to tests/, select tests. They leave out the C++ tests, and the fuzz unless --seconds is given.
+# CPU tests, N seconds (default: 600) of tests/fuzz_calls.py, about N seconds of tests/test_drawn.py. Pytest arguments
+# select tests (paths are relative to tests/). Then the C++ tests do not run, and the fuzz runs only with --seconds.
 #
-# --part, for CI: only the code of the machine's best instruction set has AddressSanitizer, so the build takes a minute.
-# Runs the C++ tests, some CPU tests and a short fuzz.
+# --part is for CI: the C++ tests, some CPU tests and a short fuzz run. Only the code of the machine's best instruction
+# set is built with AddressSanitizer, so the build takes a minute.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 kind=${1:-}
@@ -28,7 +28,7 @@ done
 build=$PWD/build/$kind
 [ -z "$part" ] || build+=_part
 failed=
-step() {  # name, command...: runs it, prints its time, records a failure
+step() {  # step NAME COMMAND...: runs the command, prints its time, records a failure
   local name=$1 start=$SECONDS rc=0; shift
   echo "== $name"
   "$@" || rc=$?
@@ -51,16 +51,16 @@ cmake "${settings[@]}" > /dev/null
 cmake --build "$build" --target "$target" | tail -n 1
 echo "== build took $((SECONDS - start)) s"
 
-# A package with the checkout's Python files and the extension of this build. The extension in the checkout is not
-# changed.
+# A package folder with the checkout's Python files and the sanitized extension. The extension in the checkout stays as
+# it is.
 mkdir -p "$build/package/pyminidnn"
 ln -sf "$PWD"/pyminidnn/*.py "$PWD"/pyminidnn/py.typed "$build"/_C*.so "$build/package/pyminidnn"
 ln -sfn "$PWD/pyminidnn/ops" "$build/package/pyminidnn/ops"
 
 # Python itself is not instrumented, so the runtimes of the sanitizers are preloaded. Reports are written to files.
-# Together with AddressSanitizer, UndefinedBehaviorSanitizer only writes to stderr, which pytest does not redirect with
-# --capture=sys, and ends the process.
-# Python and the CUDA driver that the C++ tests imitate keep blocks until the end, which are no leaks.
+# Together with AddressSanitizer, UndefinedBehaviorSanitizer only writes to stderr, and ends the process. With
+# --capture=sys, pytest does not redirect that output.
+# Python, and the fake CUDA driver of the C++ tests, keep memory until the process ends. This memory is no leak.
 reports=$build/reports
 rm -rf "$reports" && mkdir "$reports"
 library() { "${CXX:-g++}" -print-file-name="lib$1.so"; }
@@ -71,13 +71,13 @@ export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:allocator_
 export PYMINIDNN_TEST_ALLOCATIONS=exact PYTHONPATH=$build/package
 sanitized() { LD_PRELOAD=$preload:$(library stdc++) "$@"; }
 
-cd tests  # here, the checkout's own package is not first on sys.path
+cd tests  # in tests/, sys.path does not begin with the checkout's own package
 sanitized python -c "from pyminidnn import _C; assert _C.__file__.startswith('$build'), _C.__file__"
-# test_fuzz.py is left out: it crashes on purpose, and the crash would be reported.
+# test_fuzz.py is left out: it crashes a process on purpose, and AddressSanitizer would report that crash.
 pytest=(sanitized python -m pytest -c ../pyproject.toml --rootdir .. -q --capture=sys -p no:cacheprovider -n "$(nproc)" --ignore test_fuzz.py
   -m "not gpu and not torch")
-# ThreadSanitizer has a thread of its own, keeps freed memory, and does not support forks of processes with threads.
-# These tests count threads or memory, or fork.
+# ThreadSanitizer starts a thread, keeps freed memory, and does not support forks of processes with threads. So the
+# deselected tests, which count threads or memory or call fork(), would fail.
 [ "$kind" = asan ] || pytest+=(--deselect tests/test_handle.py::test_threads_of_a_call
   --deselect tests/test_tuning.py::test_plans_take_bounded_memory
   --deselect tests/test_threads.py::test_forks_while_other_threads_choose_plans)
@@ -87,11 +87,11 @@ if [ -n "$part" ]; then
   step tests "${pytest[@]}" test_every_engine.py test_drawn.py -k "find or drawn" --drawn-seconds 2 "$@"
   step fuzz fuzz "${seconds:-30}"
 else
-  drawn=$(( ${seconds:-600} / 20 ))  # for each family and seed
+  drawn=$(( ${seconds:-600} / 20 ))  # seconds of random problems, for each family and seed
   step tests "${pytest[@]}" --drawn-seconds "$drawn" "$@"
   [ $# != 0 ] && [ -z "$seconds" ] || step fuzz fuzz "${seconds:-600}"
 fi
-# AddressSanitizer's warnings are not counted: they are about allocations that it refused.
+# Warnings of AddressSanitizer are not counted: each is about an allocation that it refused.
 mapfile -t found < <(grep -rlE 'ERROR: |FATAL: |runtime error: |WARNING: ThreadSanitizer: ' "$reports")
 for report in "${found[@]}"; do
   failed="$failed $(basename "$report")"

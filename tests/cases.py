@@ -25,7 +25,7 @@ class Operand:
     """A tensor of a case: "64x3x7x7", "64x3x7x7:nhwc" or, with strides in elements, "4x5:s1,4"."""
 
     shape: tuple[int, ...]
-    strides: tuple[int, ...] | None = None  # None: dense in `layout`
+    strides: tuple[int, ...] | None = None  # None: the tensor is dense in `layout`
     layout: str = "contiguous"
 
     @staticmethod
@@ -39,12 +39,12 @@ class Operand:
 
 @dataclass(frozen=True)
 class Case:
-    text: str  # the expanded line, without its comment
+    text: str  # the case line after braces are expanded, without the comment at its end
     family: str
     direction: str
     dtype: str  # "float32"
     words: tuple[str, ...] = ()  # further words without "=", such as an activation's mode
-    operands: dict[str, Operand] = field(default_factory=dict)  # values that look like shapes, by name
+    operands: dict[str, Operand] = field(default_factory=dict)  # tensors of the case line, such as x=4x1000, by name
     attributes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -11,19 +11,22 @@ from importlib.util import find_spec
 
 import pytest
 
-# Tests neither read nor write the user's cache: kernels and tuning lines go to a folder of this run, unless CI names one.
+# Tests neither read nor write the user's cache. Kernels and tuning files go to a temporary folder of this run, or to
+# the folder that CI names.
 os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-test-"))
-# Oracles multiply small matrices. For those, NumPy's threads cost more time than they save.
+# Oracles multiply small matrices. For small matrices, NumPy's threads cost more time than they save.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# If a shell starts tests in the background, Ctrl-C is ignored in them and in the programs that they start. This undoes
-# it.
+# A shell that starts the tests in the background makes them ignore Ctrl-C, and also the programs that they start. This
+# call restores Python's handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"  # scripts/sanitize.sh
+# scripts/sanitize.sh sets this variable. Then each allocation has exactly the requested size and is not cached, so that
+# the sanitizer detects accesses beyond it.
+EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"
 
 
 def set_checks() -> None:
@@ -48,8 +51,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # These tests take minutes. pytest-xdist gives each process a contiguous part of the tests; each part begins with
-    # one of these.
+    # Each of these tests takes minutes. pytest-xdist gives each process consecutive tests. The new order lets the tests
+    # of each process begin with one slow test.
     slow = [item for item in items if item.name.startswith("test_every_engine_on[")]
     items[:] = [item for item in items if item not in slow]
     for i, item in enumerate(slow):

@@ -45,11 +45,11 @@ class DLTensor(Structure):
 Deleter = CFUNCTYPE(None, c_void_p)
 
 
-class Managed(Structure):  # before 1.0
+class Managed(Structure):  # a managed tensor of DLPack versions before 1.0
     _fields_ = (("tensor", DLTensor), ("context", c_void_p), ("deleter", Deleter))
 
 
-class ManagedVersioned(Structure):  # 1.x
+class ManagedVersioned(Structure):  # a managed tensor of DLPack 1.x
     _fields_ = (("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", Deleter), ("flags", c_uint64),
                 ("tensor", DLTensor))  # fmt: skip
 
@@ -59,7 +59,7 @@ NAMES = {Managed: b"dltensor", ManagedVersioned: b"dltensor_versioned"}
 
 Destructor = CFUNCTYPE(None, c_void_p)
 _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, Destructor)(("PyCapsule_New", ctypes.pythonapi))
-# A capsule in its destructor must not be given a reference, so it is passed as an address.
+# A capsule whose destructor runs must not get a new reference, so these functions take its address.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _rename = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
@@ -118,7 +118,7 @@ class Foreign:
         t.device = DLDevice(*fields.pop("device", (1, 0)))
         t.shape, t.strides = as_pointer
         t.byte_offset = fields.pop("byte_offset", 0)
-        self.claims = claims or (1, 0)  # the result of __dlpack_device__
+        self.claims = claims or (1, 0)  # device type and device number that __dlpack_device__() returns
 
         def delete(address: int) -> None:
             assert address == ctypes.addressof(self.managed)

@@ -19,8 +19,8 @@ import numpy as np
 Rng = np.random.Generator
 T = TypeVar("T")
 
-ELEMENTS = 2_000_000  # elements of a tensor, about
-PRODUCTS = 150_000_000  # multiplications of a convolution or matrix product, about
+ELEMENTS = 2_000_000  # approximate limit of elements in a tensor
+PRODUCTS = 150_000_000  # approximate limit of multiplications in a convolution or matrix product
 CHANNELS = (1, 2, 3, 4, 8, 16, 24, 32, 48, 64, 80, 96, 112, 128, 144, 160, 192, 240, 256, 320, 384, 512, 672, 960, 1024, 1280,
             2048)  # fmt: skip
 SIZES = (1, 2, 3, 4, 5, 7, 8, 13, 14, 16, 19, 28, 32, 35, 56, 64, 75, 112, 113, 128, 150, 224, 256, 300)
@@ -195,9 +195,9 @@ def matmul(rng: Rng) -> str | None:
 
     def matrix(rows: int, columns: int) -> str:
         text = dims([*batch, rows, columns])
-        if chance(rng, 0.35):  # transposed
+        if chance(rng, 0.35):  # a transposed matrix
             return text + ":s" + ",".join(map(str, [*([rows * columns] * len(batch)), 1, rows]))
-        if chance(rng, 0.1):  # gaps between rows
+        if chance(rng, 0.1):  # a matrix with gaps between its rows
             pitch = columns + int(rng.integers(1, 17))
             return text + ":s" + ",".join(map(str, [*([rows * pitch] * len(batch)), pitch, 1]))
         return text
@@ -355,7 +355,7 @@ def pointwise(rng: Rng) -> str | None:
     shape = image(rng, most=ELEMENTS / 2)
     text = f"pointwise {op} {dtype} a={layout(rng, shape)}"
     for name in "bc"[: arity - 1]:
-        if chance(rng, 0.3):  # one value per channel, or per position along the last dimension
+        if chance(rng, 0.3):  # b or c has one value per channel, or one value per position of the last dimension
             strides = [0] * len(shape)
             strides[one_of(rng, (1, len(shape) - 1))] = 1
             text += f" {name}={dims(shape)}:s{','.join(map(str, strides))}"
@@ -381,7 +381,8 @@ def reduce(rng: Rng) -> str | None:
 
 def transform(rng: Rng) -> str | None:
     kind = one_of(rng, ("copy", "scale"))
-    shape = image(rng, most=150_000)  # the oracle of these kinds loops over elements in Python
+    # A small tensor, since the oracle of these two kinds loops over elements in Python.
+    shape = image(rng, most=150_000)
     dtype = floating(rng)
     text = f"transform {kind} {dtype} x={layout(rng, shape)}"
     if chance(rng, 0.5):

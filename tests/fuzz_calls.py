@@ -32,12 +32,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-if __name__ == "__main__":  # libraries read these variables at import
+if __name__ == "__main__":  # set before imports, since NumPy and pyminidnn read these variables when they are imported
     os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-fuzz-"))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # threads of each child; on a large machine, the default number would not fit MEMORY_BYTES
+    # Number of threads in each child process. With the default number of a large machine, their stacks would exceed
+    # MEMORY_BYTES.
     os.environ.setdefault("OMP_NUM_THREADS", "3")
-    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")  # a CUDA driver reserves more addresses than MEMORY_BYTES
+    # No GPU, since a CUDA driver reserves more address space than MEMORY_BYTES.
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import numpy as np
 from conftest import set_checks
@@ -46,9 +48,10 @@ import pyminidnn as dnn
 from pyminidnn import _C
 from pyminidnn.refusals import mentions, parameters, short
 
-SECONDS_PER_CALL = 60  # far more than any call takes, even on a busy machine
+SECONDS_PER_CALL = 60  # far longer than any correct call takes, even on a busy machine
 CALLS_PER_CHILD = 500
-# The memory that a child may add. Larger allocations fail at once, so no time is spent on filling them.
+# How much memory a child process may allocate after its start. Larger allocations fail at once, so no time is spent on
+# filling them.
 MEMORY_BYTES = 2**30
 
 
@@ -115,7 +118,8 @@ ANYTHING: tuple[Callable[[], Any], ...] = (
     lambda: np.datetime64(1, "s"), lambda: [None], lambda: np.ma.masked, lambda: Ellipsis, lambda: np.array([], object),
     lambda: dnn.zeros((2, 3)), lambda: dnn.Handle(), lambda: NotImplemented, lambda: slice(3), lambda: [Raises()], lambda: type,
 )  # fmt: skip
-# Sizes in between are left out: they would fit the machine, be accepted, and take long.
+# Sizes between ordinary and huge ones are left out. Tensors of such sizes would fit in memory, and calls would take
+# long.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
@@ -165,7 +169,8 @@ class Arguments:
     def __init__(self, rng: random.Random, function: str, nonsense: int | None = None):
         self.rng, self.function, self.family = rng, function, function.split("_")[0]
         self.family = {"adaptive": "pool", "global": "pool"}.get(self.family, self.family)
-        self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense  # of 20 arguments
+        # How many of 20 arguments are nonsense.
+        self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense
         self.dtype = rng.choice(REALS)
         n, c, h, w, k = (rng.randint(low, high) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
         rank = rng.choice([4, 4, 4, 3, 5])
@@ -244,7 +249,7 @@ class Arguments:
             values = np.resize(np.array([0, 1, 0, 2, 1]) % max(1, self.image[1 if name == "target" else 0]), shape)
         if dtype not in _C.dtypes:
             return np.zeros(shape, dtype)
-        with np.errstate(invalid="ignore"):  # NaN as an integer
+        with np.errstate(invalid="ignore"):  # a cast of NaN to an integer would warn
             array = values.astype("float32" if dtype == "bfloat16" else dtype)
         array = np.asarray(STRIDED[r.choice(list(STRIDED)) if r.random() < 0.5 else "plain"](array))
         if self.odd():
@@ -261,7 +266,7 @@ class Arguments:
         t = dnn.asarray(array, dtype=dtype)
         if kind == "channels last" and 3 <= t.ndim <= 5:
             t = t.to(layout=("NWC", "NHWC", "NDHWC")[t.ndim - 3])
-        if kind == "view" and t.ndim > 1:  # adjacent columns are contiguous
+        if kind == "view" and t.ndim > 1:  # a permuted copy, so that the second dimension is the contiguous one
             order = (1, 0, *range(2, t.ndim))
             t = t.permute(order).to(layout="contiguous", copy=True).permute(order)
         return t
@@ -323,7 +328,7 @@ class Arguments:
             return r.choice([-1.0, np.nan, np.inf, 1e300, np.float32(0.5), True, 3, *HUGE]) if odd else r.random()
         if name in ARRAYS:
             return self.array(name)
-        return self.anything()  # a parameter that this file does not know
+        return self.anything()  # fuzz_calls.py has no rule for a parameter of this name
 
 
 @dataclass
@@ -331,7 +336,8 @@ class Call:
     name: str
     f: Callable[..., Any]
     parameters: list[inspect.Parameter]
-    on: list[Any] = field(default_factory=list)  # arguments before the drawn ones: self, or the function for find()
+    # Arguments before the random ones: `self` of a method, or the function that find() or explain() calls.
+    on: list[Any] = field(default_factory=list)
     positional: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
 
@@ -344,7 +350,7 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
     name = name or rng.choice(list(CALLABLES))
     call = Call(name, CALLABLES[name], PARAMETERS[name])
     function = name
-    if name in ("explain", "find"):  # of another function
+    if name in ("explain", "find"):  # explain(f, ...) and find(f, ...) take another function f and its arguments
         function = rng.choice(list(FUNCTIONS))
         if function in ("explain", "find") or rng.random() < 0.1:
             call.positional = [v for v in [Arguments(rng, "").anything()] if not callable(v)]
@@ -364,17 +370,17 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
         if p.kind is p.KEYWORD_ONLY or p.default is not p.empty:
             call.keywords[p.name] = draw.value(p.name)
         elif rng.random() < 0.003:
-            break  # an argument is missing, and so are those after it
+            break  # this argument and all later ones are missing
         else:
             call.positional.append(draw.value(p.name))
     if call.keywords.get("out") is not None and call.positional and rng.random() < 0.25:
-        call.keywords["out"] = call.positional[0]  # in place
+        call.keywords["out"] = call.positional[0]  # the call writes its result into its first argument
     if rng.random() < 0.003:
         call.keywords["nonsense"] = 1
     return call
 
 
-# ---- a call and its verdict
+# ---- running a call, and judging its result or error
 
 
 def fault_of(call: Call, error: Exception) -> str | None:
@@ -384,11 +390,11 @@ def fault_of(call: Call, error: Exception) -> str | None:
     text = str(error)
     if isinstance(error, Mine):
         return None
-    # raised by the protocol: ours, or the array's own
+    # A BufferError of __dlpack__ or from_dlpack is allowed: this library raises it, or the array that was passed.
     if isinstance(error, BufferError) and name in ("__dlpack__", "from_dlpack"):
         return None
     if type(error) is TypeError and re.match(rf"(wrapper |DeviceTensor\.)?{name}\(\) (got|missing|takes) ", text):
-        return None  # raised by Python for a plain def
+        return None  # Python itself raises this error if arguments of a function do not match its parameters
     if not isinstance(error, dnn.Error) or type(error) is dnn.Error:
         return f"{type(error).__name__} is none of the six kinds"
     if not text.startswith((f"{name}: ", f"{call.name.partition('.')[0]}: ")):
@@ -467,7 +473,7 @@ class Worker:
 
     pid: int
     pipe: int
-    next: int  # number of the call after the last one that has begun
+    next: int  # number of the call after the last call that this child has started
     end: int
     heard: float
     rest: bytes = b""
@@ -508,7 +514,8 @@ class Fuzz:
     def __init__(self, seed: int, seconds: float, calls: int, workers: int):
         self.seed, self.deadline, self.calls, self.workers = seed, time.monotonic() + seconds, calls, workers
         self.outcomes: Counter[str] = Counter()
-        self.faults: dict[str, list[str]] = {}  # failing calls by error text, with its varying parts removed
+        # Failing calls for each error text; numbers and other varying parts of the text are removed.
+        self.faults: dict[str, list[str]] = {}
         self.running: dict[int, Worker] = {}
         self.select = selectors.DefaultSelector()
 

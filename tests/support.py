@@ -33,10 +33,12 @@ class Sample:
     `algo`, and returns its outputs as a sequence. `results` are the expected outputs. A call with one output accepts it
     as `out`."""
 
-    inputs: dict[str, np.ndarray]  # float64, already rounded to the case's dtype
-    call: Callable[..., Sequence[dnn.DeviceTensor]]  # call(tensors: dict[str, DeviceTensor], algo: str, out=None)
+    inputs: dict[str, np.ndarray]  # inputs as float64 values, which are already rounded to the dtype of the case
+    # Called as call(tensors: dict[str, DeviceTensor], algo: str, out=None).
+    call: Callable[..., Sequence[dnn.DeviceTensor]]
     results: list[Result]
-    dtypes: dict[str, str] = field(default_factory=dict)  # inputs whose dtype is not the case's
+    # Dtypes of those inputs whose dtype is not the dtype of the case.
+    dtypes: dict[str, str] = field(default_factory=dict)
 
 
 def tensor(values: np.ndarray, dtype: str, device: str, operand: Operand | None = None) -> dnn.DeviceTensor:
@@ -71,7 +73,7 @@ INTEGERS = {
     "int32": (-(2**31), 2**31 - 1),
     "int64": (-(2**63), 2**63 - 1),
 }
-MARGIN = 64  # elements on each side of a framed tensor
+MARGIN = 64  # number of guard elements before and after a framed tensor in memory
 
 
 def framed(
@@ -107,7 +109,7 @@ def values_for_copies(case: Case, rng: np.random.Generator) -> np.ndarray:
     strides = operand.strides or operand.shape
     distinct = tuple(1 if operand.strides and s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
     if case.dtype in REAL:
-        # exceeds the ranges of int8 and uint8, with both signs
+        # random numbers of both signs, some outside of the ranges of int8 and uint8
         x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)
     else:
         low, high = INTEGERS.get(case.dtype, (0, 1))
@@ -141,7 +143,7 @@ def assert_close(got: dnn.DeviceTensor | np.ndarray, result: Result, what: str =
     expected number is larger than the largest one of that dtype.
     """
     want, tolerance = np.asarray(result.want, "float64"), np.asarray(result.tolerance, "float64")
-    largest = np.inf  # the largest number of the dtype
+    largest = np.inf  # the largest finite number of the dtype of `got`; inf for other results
     if isinstance(got, dnn.DeviceTensor) and got.dtype in reference.EPS:
         tolerance = np.maximum(tolerance, reference.SUBNORMAL[got.dtype])
         largest = reference.LARGEST[got.dtype]

@@ -13,7 +13,7 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 MODES = reference.activation.MODES
-# Half a step between subnormals: the absolute error of rounding a tiny result.
+# The absolute error of rounding a tiny result: in float16, half of the distance between subnormal numbers.
 SMALLEST = {"float32": 0.0, "float64": 0.0, "float16": 2.0**-25, "bfloat16": 0.0}
 
 
@@ -22,24 +22,25 @@ def sample(case: Case) -> Sample:
     (mode,) = case.words
     x_operand = case.operands["x"]
     shape = x_operand.shape
-    # A stride of zero repeats a value, so one value is drawn per distinct element.
+    # Along a dimension with stride zero, one value is repeated. So one value is drawn for each distinct element in
+    # memory.
     distinct = tuple(
         1 if x_operand.strides and s == 0 else n for n, s in zip(shape, x_operand.strides or shape, strict=True)
     )
     x = np.broadcast_to(reference.rounded(rng.normal(0, 3, distinct), case.dtype), shape)
     if case.direction == "forward":
         want = reference.activation_forward(x, mode)
-        # The input is exact. A formula has at most 8 steps; relative to the result, the later steps multiply each
-        # rounding by at most 1 + |x|^2 / 2 (exp(-x^2 / 2) in gelu). The result is rounded once to the dtype. A factor
-        # of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
+        # The input is exact. A formula has at most 8 steps. A later step multiplies the relative error of an earlier
+        # step by at most 1 + |x|^2 / 2, which exp(-x^2 / 2) in gelu reaches. The result is rounded once to the dtype. A
+        # factor of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
         factor = reference.SUBNORMAL[reference.accumulator(case.dtype)] * np.abs(x)
         tolerance = reference.tolerance(case.dtype, 8, np.abs(want) * (1 + x * x / 2)) + factor + SMALLEST[case.dtype]
         call = lambda t, algo, out=None: [dnn.activation_forward(t["x"], mode, algo=algo, out=out)]
         return Sample({"x": x}, call, [Result(want, tolerance)])
     dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
     want = reference.activation_backward(dy, x, None, mode)
-    # As in the forward pass. In addition, a derivative is a sum of terms up to 1 + |x|, whose rounding errors remain
-    # when the terms cancel.
+    # The error is like that of the forward pass. In addition, a derivative is a sum of terms of up to 1 + |x|. If the
+    # terms cancel, their rounding errors remain.
     tolerance = reference.tolerance(case.dtype, 8, np.abs(dy) * (1 + np.abs(x)) + np.abs(want) * x * x / 2)
     call = lambda t, algo, out=None: [dnn.activation_backward(t["dy"], t["x"], t["x"], mode, algo=algo, out=out)]
     return Sample({"dy": dy, "x": x}, call, [Result(want, tolerance)])
@@ -53,9 +54,9 @@ def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
         want = reference.activation_forward(x, mode)
         slope = reference.activation_backward(np.ones_like(x), x, want, mode)
     t = tensor(x, dtype, device)
-    rounded = reference.rounded(want, dtype)  # overflow in float16 gives Inf here too
+    rounded = reference.rounded(want, dtype)  # a float16 result that overflows is Inf in the library and in the oracle
     magnitude = np.where(np.isfinite(rounded), np.abs(rounded), 0)
-    # 16: exp(-x^2 / 2) for the values of x where it does not underflow
+    # The factor 16 covers the error of exp(-x^2 / 2), for those values of x for which it does not underflow.
     tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]
     assert_close(dnn.activation_forward(t, mode), Result(rounded, tolerance), mode)
     got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)
@@ -112,7 +113,8 @@ def test_gelu_of_all_magnitudes(dtype: str) -> None:
     want = reference.activation_forward(x, "gelu")
     steps = 1 if _C.cpu_isa() == "x86-64-v4" else 1 + x * x / 2
     tolerance = {"float32": 2.0**-24 * 6 * steps, "bfloat16": 2.0**-8 + 2.0**-13 * steps}[dtype] * np.abs(want)
-    smallest = {"float32": 9 * 2.0**-149, "bfloat16": 2.0**-134}[dtype]  # error of the cdf, times x
+    # Absolute error of the normal cdf where it is tiny, times |x|.
+    smallest = {"float32": 9 * 2.0**-149, "bfloat16": 2.0**-134}[dtype]
     assert_close(dnn.activation_forward(tensor(x, dtype, "cpu"), "gelu"), Result(want, tolerance + smallest))
 
 
@@ -142,4 +144,4 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # unchanged
+    np.testing.assert_array_equal(values_of(x), 1)  # the failed call has not changed x

@@ -51,7 +51,7 @@ def test_table_and_picture_are_written(what: str, words: str, line: str, tmp_pat
 @pytest.mark.parametrize(
     "what, words, rows",
     [
-        ("conv", "one-channel", 1),  # cuDNN measures its algorithms
+        ("conv", "one-channel", 1),  # cuDNN searches for its fastest algorithm in this row
         ("conv", "backward_bias f64 dy=64x256x14x14", 2),
         ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
         ("batch_norm", "batch_norm backward float32 x=64x2048x7x7", 2),
@@ -91,7 +91,7 @@ def test_a_row_that_never_settles_keeps_its_best_attempt() -> None:
     timing = settled(lambda: next(attempts))
     assert timing.spread == pytest.approx(81 / 20 - 1)
     assert timing.peer_us == 20.0
-    assert next(attempts) == QUIET  # three attempts were made, not a fourth
+    assert next(attempts) == QUIET  # after three attempts, no fourth one was made
 
 
 def test_a_microsecond_of_a_short_launch_is_no_disagreement() -> None:
@@ -113,9 +113,9 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
     "ours, options, right",
     [
         (ONES, {}, True),
-        (ONES * (1 + 2e-7), {}, True),  # one rounding
+        (ONES * (1 + 2e-7), {}, True),  # an error of one rounding in float32
         (ONES * (1 + 1e-5), {}, False),
-        (ONES * (1 + 1e-5), {"terms": 10**4}, True),  # roundings of a long sum
+        (ONES * (1 + 1e-5), {"terms": 10**4}, True),  # accepted: a sum of 10^4 terms has more roundings
         (ONES * (1 + 1e-3), {"terms": 10**4}, False),
         (ONES * (1 + 1e-3), {"dtype": "tf32"}, True),
         (ONES * (1 + 1e-2), {"dtype": "tf32"}, False),
@@ -123,10 +123,10 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
         (ONES * (1 + 1e-1), {"dtype": "bfloat16"}, False),
         (ONES * (1 + 1e-1), {"tolerance": 0.2}, True),
         (LAST, {}, True),
-        (LAST, {"terms": 0}, False),  # one element differs, and nothing is summed
+        (LAST, {"terms": 0}, False),  # refused: one element differs, and terms=0 allows no difference
         (np.where(LAST > 1, np.nan, ONES), {}, False),
         (ONES[:4], {}, False),
-        (ONES[0], {}, False),  # must not broadcast
+        (ONES[0], {}, False),  # refused: a result of another shape must not be broadcast
     ],
 )
 @pytest.mark.torch
@@ -253,7 +253,8 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
         done = run("-c", "import runner; runner.use_own_cache(); " + chosen, **cache)
         assert done.stdout.split() == ["cpu.activation.vectorized", str(tmp_path / "benchmarks")], done.stderr
         assert (tmp_path / "benchmarks" / "sm_80-nvrtc13.0" / "0123.cubin").read_text() == "code"
-        (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())  # as a find() in a benchmark would
+        # find() in a benchmark would write its results to this file.
+        (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())
     assert "activation.reference" in tuning.read_text()
     done = run("-c", "import runner; runner.use_own_cache(); " + chosen, PYMINIDNN_CACHE_DIR=os.devnull)
     assert done.stdout.split() == ["cpu.activation.vectorized"]

@@ -28,10 +28,10 @@ class Call:
 
     arrays: Arrays
     oracle: Callable[..., Any]
-    others: dict[str, Any] = field(default_factory=dict)  # required arguments that are not arrays
-    with_all: dict[str, Any] = field(default_factory=dict)  # arguments with which all arrays are read
-    in_place: tuple[str, ...] = ()  # operands that out may be
-    unread: tuple[str, ...] = ()  # operands that are not read, so out may overlap them
+    others: dict[str, Any] = field(default_factory=dict)  # required arguments of the function that are not arrays
+    with_all: dict[str, Any] = field(default_factory=dict)  # arguments with which the function reads all arrays
+    in_place: tuple[str, ...] = ()  # operands that may be the same tensor as `out`
+    unread: tuple[str, ...] = ()  # operands that the function does not read, so `out` may overlap them
 
 
 RNG = np.random.default_rng(0)
@@ -173,7 +173,7 @@ CALLS: dict[str, Call] = {
                   in_place=("a", "b", "c")),
 }  # fmt: skip
 
-# Functions that return views or copies, that read a shape only, or that take a list of arrays.
+# Functions without such a call: they return views or copies, read only a shape, or take a list of arrays.
 OTHERS = {
     "array",
     "asarray",
@@ -204,7 +204,8 @@ def required(name: str) -> list[str]:
 
 
 def test_every_function_has_a_call() -> None:
-    plain = {n for n, f in FUNCTIONS.items() if f.__module__ == "pyminidnn.ops.pointwise"}  # share one implementation
+    # These functions share one implementation.
+    plain = {n for n, f in FUNCTIONS.items() if f.__module__ == "pyminidnn.ops.pointwise"}
     assert {n for n, f in FUNCTIONS.items() if takes_arrays(f)} - plain - OTHERS == set(CALLS) - plain
     for name, call in CALLS.items():
         assert set(required(name)) <= set(call.arrays) | set(call.others), name

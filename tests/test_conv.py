@@ -16,7 +16,7 @@ from support import Result, Sample, assert_close, out_for, outputs_by_threads, t
 import pyminidnn as dnn
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-TF32 = 2.0**-10  # two operands, each rounded by at most 2^-11 of its value
+TF32 = 2.0**-10  # relative error of a TF32 product: each of its two operands is rounded by at most 2^-11 of its value
 
 
 def draw(rng: np.random.Generator, operand: Operand, dtype: str) -> np.ndarray:
@@ -105,7 +105,8 @@ def sample(case: Case) -> Sample:
     want = reference.activation_forward(before, activation or "identity")
     sizes = (None if v is None else np.abs(v) for v in (x, w, bias, residual))
     scale = reference.conv_forward(*sizes, **attributes)
-    # The slope of the activations used here is at most 1.13. Their own steps round values below 1 + |before|.
+    # The slope of the tested activations is at most 1.13. The activation's own steps round intermediate values, which
+    # are below 1 + |before|.
     tolerance = 1.13 * sum_tolerance(case, w.size / w.shape[0] + 2, scale)
     if activation:
         tolerance = (
@@ -134,8 +135,8 @@ def sample(case: Case) -> Sample:
     inputs |= {} if residual is None else {"residual": residual}
     results = [Result(want, tolerance)]
     if statistics:
-        # Each element may be off by its tolerance, and its square by that times (2 |element| + tolerance). Then the
-        # sums are rounded.
+        # An element may be wrong by its tolerance. Then its square may be wrong by tolerance (2 |element| + tolerance).
+        # In addition, the sums are rounded.
         over, count = (0, *range(2, want.ndim)), want.size / want.shape[1]
         dtype = "float64" if case.out_dtype == "float64" else "float32"
         for values, error in ((want, tolerance), (want**2, (2 * np.abs(want) + tolerance) * tolerance)):
@@ -144,7 +145,7 @@ def sample(case: Case) -> Sample:
     return Sample(inputs, call, results, {"residual": case.out_dtype})
 
 
-# Shapes and attributes without a trivial value among them: x, w, attributes.
+# Shapes and attributes that all differ from their defaults. Each entry: shape of x, shape of w, attributes.
 SETTINGS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((3, 4, 13), (6, 2, 4), {"stride": 2, "padding": ((3, 1),), "dilation": 2, "groups": 2}),
     ((2, 6, 9, 8), (9, 2, 3, 2), {"stride": (2, 3), "padding": (1, (0, 2)), "dilation": (2, 1), "groups": 3}),
@@ -176,7 +177,8 @@ def test_adjoints(x_shape: Any, w_shape: Any, attributes: dict[str, Any], mode: 
         dw = values_of(dnn.conv_backward_filter(tdy, tx, w_shape, **attributes, algo=algo))
         products.append((dw * w).sum())
     assert len(products) >= 3
-    # Each product is a sum of as many terms as y has products. None is larger than the product of the norms.
+    # Each of the `products` is a sum of as many terms as the convolution has multiplications. None exceeds the product
+    # of the norms of dy, x and w.
     terms = dy.size * math.prod(w_shape[1:])
     scale = np.linalg.norm(dy) * np.linalg.norm(x) * np.linalg.norm(w)
     np.testing.assert_allclose(products, products[0], rtol=0, atol=reference.tolerance("float64", terms, scale))
@@ -186,7 +188,8 @@ def test_adjoints(x_shape: Any, w_shape: Any, attributes: dict[str, Any], mode: 
 def test_convolution_flips_the_window(x_shape: Any, w_shape: Any, attributes: dict[str, Any], device: str) -> None:
     rng = np.random.default_rng(2)
     x, w = rng.normal(size=x_shape), rng.normal(size=w_shape)
-    flipped = np.flip(w, axis=tuple(range(2, w.ndim)))  # has negative strides and is not copied
+    # A view with negative strides, which the library reads without a copy.
+    flipped = np.flip(w, axis=tuple(range(2, w.ndim)))
     t = tensor(x, "float64", device)
     for algo in ("direct", None):
         convolved = dnn.conv_forward(t, tensor(w, "float64", device), **attributes, mode="convolution", algo=algo)
@@ -228,7 +231,8 @@ def test_result_layouts(device: str) -> None:
     assert dnn.conv_forward(dnn.zeros((2, 3, 4, 6, 5), layout="NDHWC", device=device), dnn.zeros((4, 3, 1, 1, 1), device=device)).layout == "NDHWC"  # fmt: skip
 
 
-# Few channels in a group: one per group, four per group, all in one group. x, w, attributes.
+# Groups with few channels: one channel, four channels, or one group with all channels. Each entry: shape of x, shape of
+# w, attributes.
 FEW: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 16, 9, 12), (16, 1, 3, 3), {"padding": 1, "groups": 16}),
     ((2, 16, 9, 12), (16, 4, 3, 3), {"padding": 1, "groups": 4}),
@@ -420,7 +424,7 @@ def test_empty(device: str) -> None:
     check(dnn.conv_forward(*no_channels, None, dnn.full(dy.shape, 2.5, device=device)), np.full(dy.shape, 2.5))
     assert dnn.conv_backward_data(dy, no_channels[1], (2, 0, 5, 5)).shape == (2, 0, 5, 5)
     assert dnn.conv_backward_filter(dy, no_channels[0], (4, 0, 3, 3)).shape == (4, 0, 3, 3)
-    # An x without spatial extent consists of padding alone.
+    # If x has no elements, its padded form consists of padding alone.
     flat = dnn.zeros((1, 2, 0), device=device)
     check(dnn.conv_forward(flat, dnn.full((3, 2, 2), 1.0, device=device), padding=1), np.zeros((1, 3, 1)))
     check(dnn.conv_backward_filter(dnn.full((1, 3, 1), 1.0, device=device), flat, (3, 2, 2), padding=1), np.zeros((3, 2, 2)))  # fmt: skip
@@ -461,14 +465,14 @@ def test_nan_and_infinity_stay_in_windows_of_images(
     finite, scale = (reference.conv_forward(f(x), f(w), **attributes) for f in (np.asarray, np.abs))
     tolerance = reference.tolerance(dtype, w[0].size, scale)
     if dtype == "float32":
-        tolerance = tolerance + 2.0**-10 * scale  # TF32
+        tolerance = tolerance + 2.0**-10 * scale  # the error of products in TF32
     bad = np.zeros(x.shape)
     for at in ((0, 1, 9, 30), (0, 2, 9, 31), (1, 0, 23, 69), (1, 0, 0, 0)):
         x[at], bad[at] = value, 1
     touched = reference.conv_forward(bad, np.ones(w.shape), **attributes) > 0
     tx, tw = dnn.asarray(x, dtype=dtype, layout="NHWC", device=device), tensor(w, dtype, device)
     for algo in engines(dnn.conv_forward, tx, tw, **attributes):
-        if algo.endswith("winograd"):  # its transforms spread an infinity over the whole tile
+        if algo.endswith("winograd"):  # Winograd's transforms spread an infinity over a whole tile.
             continue
         y = values_of(dnn.conv_forward(tx, tw, **attributes, algo=algo))
         assert (np.isfinite(y) == ~touched).all(), algo
@@ -479,7 +483,7 @@ def test_nan_and_infinity_stay_in_windows_of_images(
 def test_nan_and_infinity_reach_only_weights_that_read_them(value: float) -> None:
     """On the CPU. docs/ops/conv.md names the CUDA engines that multiply the element by zero."""
     x, dy, w_shape = np.ones((1, 2, 6, 7)), np.ones((1, 3, 4, 6)), (3, 2, 3, 2)
-    x[0, 1, 2, 6] = value  # only the last column of the window reads it
+    x[0, 1, 2, 6] = value  # only the weights in the last column of the window read this element
     tx, tdy = tensor(x, "float32", "cpu"), tensor(dy, "float32", "cpu")
     for algo in engines(dnn.conv_backward_filter, tdy, tx, w_shape):
         dw = values_of(dnn.conv_backward_filter(tdy, tx, w_shape, algo=algo))
@@ -584,7 +588,7 @@ def test_agrees_with_torch(
     if channels_last and x.ndim > 3:
         order = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
         x, w = x.to(memory_format=order), w.to(memory_format=order)
-    # torch pads both sides equally, so its x is padded beforehand, and the padding is cut from its gradient.
+    # torch pads both sides equally. So x is padded before torch's call, and the padding is cut off the gradient of x.
     rank = x.ndim - 2
     sides = reference.conv.sides(attributes["padding"], rank)
     padded = torch.nn.functional.pad(x.double(), [s for pair in reversed(sides) for s in pair]).requires_grad_()
@@ -605,7 +609,7 @@ def test_agrees_with_torch(
     }
     for name, (got, want) in results.items():
         want = want.detach().numpy()
-        # The longest sum has about 200 terms of variance one, and is smaller than six standard deviations.
+        # The longest sum has about 200 terms of variance one. Its magnitude is below six standard deviations.
         assert_close(got, Result(want, reference.tolerance(dtype, 200, 6 * math.sqrt(200))), name)
 
 
@@ -689,4 +693,4 @@ def test_errors(call: Call, kind: type[Exception], text: str, device: str) -> No
         call(x, w, dy)
     assert text in str(caught.value)
     for t in (x, w, dy):
-        np.testing.assert_array_equal(values_of(t), 1)  # unchanged
+        np.testing.assert_array_equal(values_of(t), 1)  # the failed call has not changed its inputs

@@ -30,7 +30,7 @@ def test_torch_shares_memory_both_ways() -> None:
 
 def test_cuda_array_interface() -> None:
     x = dnn.asarray(np.arange(6, dtype="float32").reshape(2, 3), device="cuda:0")
-    as_torch = torch.as_tensor(x, device="cuda")  # torch chooses __cuda_array_interface__ or DLPack
+    as_torch = torch.as_tensor(x, device="cuda")  # torch reads x through __cuda_array_interface__ or DLPack
     assert as_torch.data_ptr() == x.data_ptr
 
     class Other:
@@ -45,12 +45,12 @@ def test_calls_wait_for_the_streams_of_their_inputs() -> None:
     handle = dnn.Handle("cuda:0", stream=stream)
     big = torch.randn(1 << 26, device="cuda")
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(100_000_000)  # about 50 ms
+        torch.cuda._sleep(100_000_000)  # the stream is busy for about 50 ms
         late = big * 2
     with torch.cuda.stream(stream):
         y = dnn.activation_forward(late, "identity", handle=handle)
     with handle:
-        there = torch.from_dlpack(y)  # the current stream waits for the handle's
+        there = torch.from_dlpack(y)  # torch's current stream waits for the handle's stream
     assert torch.equal(there, big * 2)
 
 
@@ -158,7 +158,7 @@ def test_a_graph_captures_calls() -> None:
         dnn.conv_forward(tx, tw, padding=1, algo="direct", out=conv, handle=handle)
         dnn.activation_forward(conv, "relu", out=out, handle=handle)
 
-    step()  # compiles and loads the kernels before the capture
+    step()  # a first call compiles and loads the kernels before the capture
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         step()

@@ -41,7 +41,7 @@ def nothing_leaks() -> Iterator[None]:
         assert dnn.memory_stats("cpu")["allocated_bytes"] <= before
 
 
-# ---- from this library to others
+# ---- export: tensors of this library in other libraries
 
 
 @pytest.mark.parametrize("dtype", CODES)
@@ -67,7 +67,8 @@ def test_an_unconsumed_capsule_frees_its_tensor(device: str) -> None:
         t = dnn.empty(1000, device=device)
         capsule = t.__dlpack__(max_version=version)
         del t
-        assert dnn.memory_stats(device)["allocated_bytes"] > before  # the capsule keeps the memory
+        # The capsule keeps the memory of the deleted tensor.
+        assert dnn.memory_stats(device)["allocated_bytes"] > before
         del capsule
         assert dnn.memory_stats(device)["allocated_bytes"] == before
 
@@ -93,7 +94,8 @@ def test_read_only_tensors_are_exported_read_only() -> None:
     for version in (None, (0, 5)):
         with pytest.raises(BufferError, match="a read-only tensor needs DLPack 1.0"):
             t.__dlpack__(max_version=version)
-    assert look_into(c := t.__dlpack__(copy=True)).tensor.data != pointer(x)  # a copy is writable
+    # copy=True is accepted: a copy of a read-only tensor is writable.
+    assert look_into(c := t.__dlpack__(copy=True)).tensor.data != pointer(x)
     del c
 
 
@@ -128,7 +130,7 @@ def test_export_errors() -> None:
         assert text in str(caught.value)
 
 
-# ---- from others to this library
+# ---- import: tensors of other libraries in this library
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -151,19 +153,19 @@ def test_a_valid_capsule(make: object, versioned: bool) -> None:
             assert foreign.deleted == 0
             views.pop()
         gc.collect()
-        assert foreign.deleted == 1  # once, with the last view
+        assert foreign.deleted == 1  # the exporter's deleter was called once, with the last view
 
 
 def test_optional_fields() -> None:
     x = ramp(4, 3)
     for fields, want in [
-        ({"strides": None}, x),  # row-major
+        ({"strides": None}, x),  # strides=None: the elements are in row-major order
         ({"byte_offset": 12, "shape": (3, 3), "strides": None}, x[1:]),
         ({"shape": None, "strides": None, "ndim": 0}, x[0, 0]),
         ({"data": None, "shape": (0, 5), "strides": None}, np.zeros((0, 5))),
-        ({"device": (3, 0)}, x),  # page-locked host memory of CUDA
+        ({"device": (3, 0)}, x),  # page-locked host memory of CUDA (DLPack's device type 3)
         ({"flags": READ_ONLY}, x),
-        ({"flags": COPIED | 1 << 40}, x),  # a flag of a later version
+        ({"flags": COPIED | 1 << 40}, x),  # an unknown flag, which a later version of DLPack may define
         ({"version": (1, 99)}, x),
         ({"deleter": False}, x),
     ]:
@@ -191,7 +193,7 @@ WRONG = [
     ({"bits": 12}, dnn.DTypeError, "elements of DLPack type (code 2, 12 bits, 1 lanes)"),
     ({"lanes": 4}, dnn.DTypeError, "elements of DLPack type (code 2, 32 bits, 4 lanes)"),
     ({"lanes": 0}, dnn.DTypeError, "elements of DLPack type (code 2, 32 bits, 0 lanes)"),
-    ({"code": 5, "bits": 64}, dnn.DTypeError, "elements of DLPack type (code 5, 64 bits, 1 lanes)"),  # complex
+    ({"code": 5, "bits": 64}, dnn.DTypeError, "elements of DLPack type (code 5, 64 bits, 1 lanes)"),  # complex, 64 bits
     ({"code": 1, "bits": 16}, dnn.DTypeError, "elements of DLPack type (code 1, 16 bits, 1 lanes)"),  # uint16
     ({"device": (99, 0)}, dnn.DeviceError, "device type 99 is neither the CPU (1) nor CUDA (2)"),
     ({"device": (0, 0)}, dnn.DeviceError, "device type 0 is neither"),
@@ -212,11 +214,12 @@ def test_an_invalid_capsule(fields: dict, kind: type[Exception], text: str, vers
         with pytest.raises(kind) as caught:
             dnn.from_dlpack(capsule)
         assert text in str(caught.value)
-        assert look_into(capsule) is not None and foreign.deleted == 0  # the exporter still owns it
+        # The library has not consumed the capsule, so the exporter still owns the memory.
+        assert look_into(capsule) is not None and foreign.deleted == 0
         del capsule, caught
         gc.collect()
         assert foreign.deleted == deleter
-        # the same for the object, whose capsule has no other consumer
+        # For the object `foreign`, no one but the library can consume the capsule.
         with pytest.raises(kind):
             dnn.from_dlpack(foreign)
         gc.collect()
@@ -245,7 +248,7 @@ def test_a_failed_import_releases_the_capsule() -> None:
     with pytest.raises(dnn.DeviceError):
         dnn.from_dlpack(foreign, device="cuda:99")
     gc.collect()
-    assert foreign.deleted == 0  # no capsule was requested
+    assert foreign.deleted == 0  # the library has refused the device before it requested a capsule
     foreign = Foreign(ramp(3))
     with pytest.raises(dnn.DTypeError):
         dnn.asarray(foreign, dtype="float17")
@@ -309,7 +312,7 @@ def test_objects_that_are_not_exporters() -> None:
         (fake(device="cpu"), dnn.DTypeError, "__dlpack_device__() must be a pair of 32-bit integers; got 'cpu'"),
         (fake(device=(1,)), dnn.DTypeError, "__dlpack_device__() must be a pair of 32-bit integers; got (1,)"),
         (fake(device=(17, 0)), dnn.DeviceError, "device type 17 is neither"),
-        # the exporter's own text is passed on
+        # The exporter's own error text is passed on.
         (fake(capsule=BufferError("it is a view")), BufferError, "it is a view"),
         (fake(capsule=TypeError("wrong day")), TypeError, "wrong day"),
     ]:
@@ -349,7 +352,8 @@ def test_ownership_is_shared_with_numpy_in_both_directions() -> None:
     data, weak = t.data_ptr, weakref.ref(t)
     del t
     gc.collect()
-    assert weak() is None and y.ctypes.data == data and (y == 0).all()  # the memory is shared, not the object
+    # y keeps the memory alive, but not the deleted tensor object.
+    assert weak() is None and y.ctypes.data == data and (y == 0).all()
 
 
 def test_errors_release_their_references() -> None:
@@ -390,7 +394,7 @@ def test_torch(dtype: str, device: str) -> None:
     assert torch.from_dlpack(nhwc).is_contiguous(memory_format=torch.channels_last)
     if dtype in ("float32", "float64", "float16", "bfloat16"):
         y = dnn.activation_forward(x.to(memory_format=torch.channels_last), "relu")
-        assert y.layout == "NHWC"  # the layout is kept
+        assert y.layout == "NHWC"  # the result has the layout of x
         assert torch.equal(torch.from_dlpack(y), x.relu())
 
 
@@ -400,7 +404,7 @@ def test_torch_owns_what_it_took(device: str) -> None:
 
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
-    gc.collect()  # otherwise tensors of earlier tests would be freed during this one
+    gc.collect()  # frees the tensors of earlier tests now, so that they are not freed during this test
     before = dnn.memory_stats(device)["allocated_bytes"]
     a = torch.from_dlpack(dnn.full((50,), 2.0, device=device))
     b = a[10:20]
@@ -418,7 +422,7 @@ def test_torch_owns_what_it_took(device: str) -> None:
     assert (values_of(t) == 3).all()
     del t
     gc.collect()
-    assert weak() is None  # torch's object lives as long as its C++ counterpart
+    assert weak() is None  # torch's Python object is freed together with its C++ object
 
 
 @pytest.mark.torch
@@ -428,7 +432,7 @@ def test_torch_as_output_and_its_refusals() -> None:
     x, out = torch.tensor([-1.0, 2.0]), torch.empty(2)
     y = dnn.activation_forward(x, "relu", out=out)
     assert y.data_ptr == out.data_ptr() and out.tolist() == [0.0, 2.0]
-    with pytest.raises(BufferError, match="require gradient"):  # torch's own text says what to do
+    with pytest.raises(BufferError, match="require gradient"):  # the error text comes from torch, and says what to do
         dnn.activation_forward(torch.ones(2, requires_grad=True), "relu")
     with pytest.raises(dnn.DTypeError, match="elements of DLPack type"):
         dnn.from_dlpack(torch.ones(2, dtype=torch.complex64))

@@ -33,7 +33,7 @@ from torch_results import largest_difference
 import pyminidnn as dnn
 from pyminidnn import _C
 
-SLOWEST_US = 300_000.0  # engines with longer estimates are left out
+SLOWEST_US = 300_000.0  # engines whose estimated time is longer (in us) are not run
 FIXED, FRESH = 20261123, random.SystemRandom().randrange(2**32)
 RUNNING = Path(tempfile.gettempdir()) / f"pyminidnn_drawn_{os.getpid()}.txt"
 
@@ -72,7 +72,8 @@ def for_problems(
 def test_engines(family: str, seed: str, device: str, request: pytest.FixtureRequest) -> None:
     def test(line: str, rng: np.random.Generator) -> None:
         divisor, threads = int(rng.choice([1, 1, 1, 3, 61])), int(rng.choice([0, 0, 1, 2, 3, 7]))
-        poison = int(rng.choice([-1, 0xFF, 0x3C]))  # fill of outputs and workspaces: none, NaN, ordinary numbers
+        # Byte that fills outputs and workspaces before a call: -1 for none, 0xFF for NaN, 0x3C for ordinary numbers.
+        poison = int(rng.choice([-1, 0xFF, 0x3C]))
         settings = f"PYMINIDNN_TEST_WORK_DIVISOR={divisor}, PYMINIDNN_TEST_POISON={poison}, threads={threads or None}"
         RUNNING.write_text(f"{settings}: {line}")
         _C.set_work_divisor(divisor)

@@ -29,8 +29,8 @@ CASES = [case for family in FAMILIES for case in load(family)]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, device: str) -> None:
     (report, *_) = check(case, device)
-    # A case line does not tell where a tensor begins in its memory: the first element of a reversed tensor may have any
-    # alignment.
+    # A case line does not say where a tensor begins in memory. For example, the first element of a tensor with negative
+    # strides may have any alignment.
     problem = re.sub(r" align=\d+", "", report.problem)
     assert problem == case.text, "the line is not in the form that the library prints"
 
@@ -76,7 +76,7 @@ def check(case: Case, device: str, sample: Sample | None = None, most_us: float 
         assert margins_untouched(), f"{algo} wrote beside its output"
         for name, value in sample.inputs.items():
             assert (values_of(tensors[name]) == value).all(), f"{algo} changed its input {name}"
-        if len(outputs) == 1:  # elements that the engine does not write keep the poison
+        if len(outputs) == 1:  # elements that the engine has not written still contain the fill value
             out, margins_untouched = framed(outputs[0].shape, outputs[0].strides, outputs[0].dtype, device)
             again = sample.call(tensors, algo=algo, out=out)
             assert margins_untouched(), f"{algo} wrote beside its output"

@@ -16,7 +16,8 @@ torch = pytest.importorskip("torch")
 theirs = torch.nn.functional
 pytestmark = pytest.mark.torch
 
-# Name, shapes of the tensor arguments, the other arguments, which torch takes by the same names.
+# Each case: name of the function, shapes of its tensor arguments, other arguments. torch takes the other arguments by
+# the same names.
 CASES: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
     ("conv2d", ((2, 3, 7, 6), (4, 3, 3, 3), (4,)), {"stride": 2, "padding": 1}),
     ("conv2d", ((2, 4, 7, 6), (4, 2, 3, 2), None), {"padding": "same", "groups": 2, "dilation": 2}),
@@ -43,7 +44,7 @@ CASES: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
 def test_values_and_gradients(name: str, shapes: Any, options: dict[str, Any], device: str) -> None:
     rng = np.random.default_rng(0)
     options = dict(options)
-    # A name among the shapes is an argument that torch takes at that position.
+    # A string among the shapes is the name of a keyword argument, which torch takes at this position.
     arrays = [options.pop(s) if isinstance(s, str) else None if s is None else rng.normal(size=s) for s in shapes]
     their = [torch.tensor(a, requires_grad=True) if isinstance(a, np.ndarray) else a for a in arrays]
     mine = [dnn.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in arrays]
@@ -52,7 +53,7 @@ def test_values_and_gradients(name: str, shapes: Any, options: dict[str, Any], d
     np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-9, atol=1e-11)
     dy = rng.normal(size=tuple(want.shape))
     want.backward(torch.tensor(dy))
-    if name.endswith("norm"):  # the gradient of the bias does not need the bias
+    if name.endswith("norm"):  # backward functions of norms take no bias: its gradient does not depend on it
         mine = mine[: {"rms_norm": 3}.get(name, 3)]
     gradients = getattr(ours, f"{name}_backward")(dnn.asarray(dy, device=device), *mine, **options)
     gradients = gradients if isinstance(gradients, tuple) else (gradients,)

@@ -23,7 +23,7 @@ import pyminidnn as dnn
 def test_half_a_minute_of_random_calls(seed: list[str]) -> None:
     command = [sys.executable, str(Path(__file__).parent / "fuzz_calls.py"), "--seconds", "30", "--workers", "2", *seed]
     run = subprocess.run(command, capture_output=True, text=True)
-    print(run.stdout, run.stderr)  # shown if the test fails
+    print(run.stdout, run.stderr)  # pytest shows this output if the test fails
     assert run.returncode == 0, run.stdout + run.stderr
 
 
@@ -41,7 +41,7 @@ def test_calls_are_reproducible() -> None:
 
 
 def dies() -> None:
-    faulthandler.disable()  # its report would look like a failure of the tests
+    faulthandler.disable()  # faulthandler's report of this intended crash would look like a failure of the test
     os.kill(os.getpid(), signal.SIGSEGV)
 
 

@@ -35,7 +35,7 @@ def test_options_and_repr(device: str) -> None:
     assert dnn.Handle().threads is None
     assert dnn.Handle(threads=1 << 40).threads == 2**31 - 1
     with pytest.raises(AttributeError):
-        h.math = "tf32"  # read-only: a cached plan stays valid for the lifetime of its handle
+        h.math = "tf32"  # read-only, since a cached plan must stay valid for the lifetime of its handle
 
 
 @pytest.mark.parametrize("threads", [1, 2])
@@ -60,7 +60,7 @@ def test_the_current_handle(device: str) -> None:
     assert _C.entered_handle() is None
     with dnn.Handle(device) as outer:
         assert _C.entered_handle() is outer
-        with dnn.Handle(device) as inner, outer:  # a handle may be entered more than once
+        with dnn.Handle(device) as inner, outer:  # the handle `outer` is entered twice
             assert _C.entered_handle() is outer
         with inner:
             assert _C.entered_handle() is inner
@@ -127,7 +127,7 @@ def test_leaving_out_of_order() -> None:
         next(first)
     assert _C.entered_handle() is b
     next(second, None)
-    assert _C.entered_handle() is None  # not a, which has also been left
+    assert _C.entered_handle() is None  # not handle a, which has been left before
 
 
 def test_a_closed_handle(device: str) -> None:
@@ -151,7 +151,7 @@ def test_a_closed_handle(device: str) -> None:
         entered.close()
         with pytest.raises(dnn.DeviceError, match="is closed"):
             dnn.activation_forward(x, "relu")
-    assert dnn.activation_forward(x, "relu").shape == (3,)  # the default handle still works
+    assert dnn.activation_forward(x, "relu").shape == (3,)  # the default handle works although h is closed
 
 
 def test_closing_while_another_thread_works(device: str) -> None:
@@ -183,7 +183,7 @@ def test_a_handle_of_another_device() -> None:
         return
     with pytest.raises(dnn.DeviceError, match="activation_forward: x is on cpu, the handle is for cuda:0; move one"):
         dnn.activation_forward(x, "relu", handle=dnn.Handle("cuda:0"))
-    with dnn.Handle("cuda:0"):  # entered, but for another device, so it is not used
+    with dnn.Handle("cuda:0"):  # this entered handle is for another device, so the call on the CPU does not use it
         assert dnn.activation_forward(x, "relu").device == "cpu"
 
 
@@ -216,7 +216,7 @@ def test_errors(arguments: dict, kind: type[Exception], text: str) -> None:
     assert text in str(caught.value)
 
 
-# ---- streams: objects as other libraries make them
+# ---- streams that other libraries have created
 
 
 class ByMethod:
@@ -255,12 +255,15 @@ def stream_error(stream: object) -> Exception:
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_in_all_accepted_forms(kind: type) -> None:
     if _C.why_no_cuda():
-        assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())  # the stream itself is valid
+        # The error is that of the missing GPU; the stream is accepted.
+        assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())
         return
-    assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000  # an address is only stored until work is queued
+    # The address of a stream is only stored; no work is queued.
+    assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000
     assert dnn.Handle("cuda:0", stream=kind(0)).stream == 0
-    assert dnn.Handle("cuda:0", stream=kind(1)).stream == 0  # another name of the default stream
-    assert dnn.Handle("cuda:0", stream=kind(2)).stream == 2  # the per-thread default stream
+    # 1 is CUDA's number of the legacy default stream, which the handle shows as 0.
+    assert dnn.Handle("cuda:0", stream=kind(1)).stream == 0
+    assert dnn.Handle("cuda:0", stream=kind(2)).stream == 2  # 2 is CUDA's number of the per-thread default stream
 
 
 @pytest.mark.parametrize(
@@ -313,10 +316,10 @@ def test_torch_streams() -> None:
     x = torch.randn(1 << 20, device="cuda")
     with dnn.Handle("cuda:0", stream=stream) as h:
         assert h.stream == stream.cuda_stream
-        for _ in range(20):  # torch's current stream reads the results, and must wait for this one
+        for _ in range(20):  # torch's current stream reads the results, so it must wait for the handle's stream
             y = dnn.activation_forward(x, "relu")
             assert torch.equal(torch.from_dlpack(y), x.relu())
     z = dnn.activation_forward(
         x, "relu", handle=h
-    )  # not on the current stream; the copy to the host still waits for it
+    )  # z is computed on the handle's stream; numpy() waits for that stream
     assert np.array_equal(z.numpy(), x.relu().cpu().numpy())

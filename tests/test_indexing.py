@@ -70,7 +70,7 @@ def test_drawn_keys(seed: int, arrays: bool, device: str) -> None:
     assert isinstance(got, dnn.DeviceTensor), (shape, key, got)
     np.testing.assert_array_equal(got.numpy(), want, err_msg=f"{shape} {key}")
     assert got.shape == want.shape
-    # A new value for each element that the key selects, for rows of them, and one for all.
+    # Assigns three kinds of value: one for each selected element, one for each selected row, and one number for all.
     for value in (np.random.default_rng(seed).random(want.shape, dtype="float32"), 7.0, np.float32(2)):
         changed, mine, mapped = x.copy(), t.copy(), t.copy()
         changed[key] = value

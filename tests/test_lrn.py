@@ -24,16 +24,18 @@ def local_results(
     y, s = reference.local_norm_forward(x, size, means=m, **options)
     acc, beta = reference.accumulator(dtype), options["beta"]
     unit, n = reference.EPS[acc], size ** len(options["axes"])
-    # Squares are positive, so s has the relative error of its sum. The power adds the error of the logarithm, beta |ln
-    # s| units of the result, and a few roundings.
+    # All squares are positive, so s has the relative error of its sum. In the power, an error of the logarithm of one
+    # unit causes an error of beta |ln s| units. The power has a few more roundings.
     of_sum = reference.tolerance(acc, n, 1.0) + 2 * unit
     of_power = beta * of_sum + unit * (4 + 2 * beta * np.abs(np.log(s)))
-    least = 2.0**-24 if dtype == "float16" else 0  # spacing of its subnormal numbers
+    # The distance between subnormal numbers of float16; 0 for other dtypes.
+    least = 2.0**-24 if dtype == "float16" else 0
     if dy is None:
         return [Result(y, np.abs(y) * (of_power + reference.EPS[dtype]) + least)]
     dx, dmeans = reference.local_norm_backward(dy, x, size, means=m, **options)
     g = np.abs(dy * x) * s ** (-beta - 1)
-    # The error of one term of the sums: its g, a difference, products; then the rounding of the sum itself.
+    # The error of one term of a sum comes from its g, a difference and products. The sum then adds its own rounding
+    # error.
     weights = g * (of_power + of_sum + 6 * unit + reference.tolerance(acc, n, 1.0))
     of_dx, of_dmeans = reference.local_norm_backward(dy, x, size, means=m, weights=weights, **options)
     of_dx = of_dx + np.abs(dy) * s**-beta * (of_power + 2 * unit) + reference.EPS[dtype] * np.abs(dx) + least

@@ -37,8 +37,9 @@ def sample(case: Case) -> Sample:
         tolerance = reference.tolerance(case.dtype, 2, np.abs(want) + 1)
     else:
         want = reference.random.random_normal(operand.shape, mean=1, std=2, **named)
-        # log(u) is near 0 if the word is near 2^32. Rounding the word to a float then changes u by up to e = 2^-24, and
-        # the radius r = sqrt(-2 log u) by up to e / r, or near r = 0 by sqrt(2 e). No number is larger than the radius.
+        # log(u) is near 0 if the random word is near 2^32. Rounding the word to a float changes u by up to e = 2^-24.
+        # This changes the radius r = sqrt(-2 log u) by up to e / r, or by up to sqrt(2 e) if r is near 0. The radius is
+        # an upper bound of |z|.
         e, z = 2.0**-53 if case.dtype == "float64" else 2.0**-24, np.abs(want - 1) / 2
         near_zero = 2 * np.minimum(math.sqrt(2 * e), e / np.maximum(z, e))
         tolerance = reference.tolerance(case.dtype, 64, np.abs(want) + 2) + near_zero
@@ -54,7 +55,7 @@ def sample(case: Case) -> Sample:
 
 @pytest.mark.parametrize(
     "counter, key, want",
-    [  # kat_vectors of Random123, philox 4x32 10
+    [  # from the file kat_vectors of Random123, for philox 4x32 with 10 rounds
         ([0] * 4, [0] * 2, [0x6627E8D5, 0xE169C58D, 0xBC57AC4C, 0x9B00DBD8]),
         ([0xFFFFFFFF] * 4, [0xFFFFFFFF] * 2, [0x408F276D, 0x41C83B0E, 0xA20BC7C6, 0x6D5451FD]),
         ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0],
@@ -109,7 +110,7 @@ def test_distributions(dtype: str, device: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_uniform_stays_below_high(dtype: str, device: str) -> None:
     """There are few numbers between the bounds, so rounding would often reach the upper one."""
-    high = 1000 + 8 * 512 * float(np.finfo(dtype).eps)  # eight numbers above 1000
+    high = 1000 + 8 * 512 * float(np.finfo(dtype).eps)  # 1000 plus 8 times the distance between numbers near 1000
     for algo in dnn.engines("random", device):
         try:
             u = values_of(

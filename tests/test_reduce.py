@@ -35,19 +35,19 @@ def sample(case: Case) -> Sample:
     )
     if case.dtype in REAL:
         x = rng.normal(size=distinct)
-        if mode == "prod":  # so that the product is neither 0 nor Inf
+        if mode == "prod":  # magnitudes near 1, so that the product is neither 0 nor Inf
             x = np.sign(x) * np.exp(x / 8)
-        if mode.startswith("arg"):  # ties: the first one counts
+        if mode.startswith("arg"):  # few distinct values, since the first of several equal extrema counts
             x = np.round(x * 4) / 4
         x = reference.rounded(x, case.dtype)
     else:
         low, high = INTEGERS[case.dtype]
         x = rng.integers(low, high, distinct, endpoint=True).astype("float64")
         if mode == "amax":
-            x = np.maximum(x, -high)  # the absolute value of the smallest integer would wrap around
+            x = np.maximum(x, -high)  # without the smallest integer, whose absolute value would overflow
         if mode == "prod":
             x = np.clip(x, -9, 9)
-    # so that some outputs see only zeros, or no zero
+    # mostly zeros for `any`, mostly nonzero for `all`: some outputs see only zeros, or no zero
     if mode in ("any", "all"):
         x = x * (rng.random(distinct) < (0.1 if mode == "any" else 0.9))
     x = np.broadcast_to(x, shape)
@@ -58,7 +58,7 @@ def sample(case: Case) -> Sample:
         tolerance: float | np.ndarray = 0.0
     elif mode in ("max", "min", "amax"):
         tolerance = 0.0
-    elif mode == "prod":  # the relative errors of the factors add up
+    elif mode == "prod":  # the relative error of the product is the sum of the relative errors of its factors
         accumulator = reference.accumulator(case.dtype)
         tolerance = (reference.EPS[to] + count * reference.EPS[accumulator]) * np.abs(want)
     else:
@@ -82,10 +82,12 @@ def every(x: dnn.DeviceTensor, mode: str, device: str, **options: object) -> lis
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize("shape", [(24, 40), (27, 41), (13, 777)])  # the last has several chains of vectors
+# In rows of 777 elements, engines reduce several chains of vectors.
+@pytest.mark.parametrize("shape", [(24, 40), (27, 41), (13, 777)])
 def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: str) -> None:
     rng = np.random.default_rng(1)
-    x = rng.uniform(0.9, 1.1, shape) * rng.choice((-1, 1), shape)  # products stay finite and are not 0
+    # Magnitudes near 1: products of a row are finite and not 0.
+    x = rng.uniform(0.9, 1.1, shape) * rng.choice((-1, 1), shape)
     x = reference.rounded(x if axis else x.T, dtype)
     rows = x if axis else x.T
     rows[1, 7] = np.nan
@@ -95,10 +97,10 @@ def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: s
     rows[5] = -np.inf
     rows[6] = np.inf
     rows[7, :] = 0
-    rows[8, :], rows[8, 39] = 0, np.nan  # NaN is true
-    rows[9, 30], rows[9, 20] = np.nan, np.nan  # the first one counts
-    rows[10, 5], rows[10, 6] = 0, np.nan  # not all of the row
-    rows[11], rows[11, 3], rows[11, 9] = -1, -0.0, 0.0  # -0 and 0 are equal
+    rows[8, :], rows[8, 39] = 0, np.nan  # NaN counts as true
+    rows[9, 30], rows[9, 20] = np.nan, np.nan  # the first of two NaN counts
+    rows[10, 5], rows[10, 6] = 0, np.nan  # a row with a zero, a NaN and ordinary elements
+    rows[11], rows[11, 3], rows[11, 9] = -1, -0.0, 0.0  # -0.0 and 0.0 count as equal
     rows[12], rows[12, 4], rows[12, 7] = 1, 0.0, -0.0
     t = tensor(x, dtype, device)
     for mode in ("max", "min", "amax", "any", "all", "argmax", "argmin"):
@@ -196,4 +198,4 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # unchanged
+    np.testing.assert_array_equal(values_of(x), 1)  # the failed call has not changed x

@@ -68,7 +68,8 @@ def test_bare_machine_without_sudo(machine: Machine) -> None:
         "  a C++20 compiler, g++ 12 or clang 16 or later",
         "run: it cannot be installed here without root or sudo. On Debian and Ubuntu, root installs what is missing by",
     ]
-    assert lines[5].removesuffix("-12") == f"  {INSTALL} {VERSION}-venv {VERSION}-dev g++"  # g++-12 on Ubuntu 22.04
+    # On Ubuntu 22.04, the compiler is g++-12.
+    assert lines[5].removesuffix("-12") == f"  {INSTALL} {VERSION}-venv {VERSION}-dev g++"
 
 
 def test_no_python_and_no_apt(machine: Machine) -> None:
@@ -84,7 +85,7 @@ def test_sudo_installs_and_the_rest_is_named(machine: Machine) -> None:
     machine.python(BARE)
     machine.stub("clang++-17", "exit 0")
     machine.stub("sudo", 'log sudo; exec "$@"')
-    machine.stub("apt-get", 'log apt-get "$@"')  # does not install anything
+    machine.stub("apt-get", 'log apt-get "$@"')  # a stub of apt-get, which installs nothing
     done = machine.run("demo")
     assert done.returncode == 1
     assert f"run: installs by sudo apt-get: {VERSION}-venv {VERSION}-dev\n" in done.stderr

@@ -70,7 +70,7 @@ def test_layouts_are_stride_orders(rank: int, device: str) -> None:
     back = u.to(layout=first)
     assert back.layout == first
     np.testing.assert_array_equal(values_of(back), x)
-    assert u.to(layout=last).data_ptr == u.data_ptr  # already in that layout
+    assert u.to(layout=last).data_ptr == u.data_ptr  # u already has the layout `last`, so to() makes no copy
     assert u.to().data_ptr == u.data_ptr
     assert u.to(copy=True).data_ptr != u.data_ptr and u.to(copy=True).layout == last
 
@@ -101,7 +101,7 @@ def test_full(device: str) -> None:
     assert full(-7, "bool") == 1 and full(float("nan"), "bool") == 1 and full(0.0, "bool") == 0
     assert np.signbit(full(-0.0, "float16")) and full(float("inf"), "float16") == float("inf")
     assert full(np.float32(0.1), "float64") == float(np.float32(0.1)) and full(True, "int64") == 1
-    for value in (2**53 + 1, -(2**63), 2**63 - 1):  # not converted to a double
+    for value in (2**53 + 1, -(2**63), 2**63 - 1):  # integers that a conversion to double would change
         assert set(dnn.full(3, value, dtype="int64", device=device).numpy().tolist()) == {value}
 
 
@@ -170,7 +170,7 @@ BIG = 2**62
         (lambda t: t.as_strided((1,), (1,), -1), "around offset -1; the tensor has 0 to 24"),
         (lambda t: t.as_strided((1,), (1,), 24), "around offset 24"),
         (lambda t: t.as_strided((2,), (-1,)), "reaches elements -1 to 1"),
-        # Extents that overflow to something harmless.
+        # Extents whose products overflow to small numbers.
         (lambda t: t.as_strided((5,), (BIG,)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2, 2), (-BIG, BIG)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2,), (-(2**63),)), "reaches beyond 2^63 bytes"),
@@ -195,7 +195,7 @@ def test_shape_errors(call: object, text: str) -> None:
     np.testing.assert_array_equal(t.numpy(), x)
 
 
-# ---- NumPy and the buffer protocol
+# ---- tensors as NumPy arrays and through the buffer protocol
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
@@ -236,13 +236,14 @@ def test_buffer() -> None:
     t = dnn.zeros((2, 3, 4, 5), dtype="int64", layout="NHWC")
     view = memoryview(t)
     assert view.shape == t.shape and view.strides == tuple(8 * s for s in t.strides) and view.format == "l"
-    assert np.asarray(view).dtype.char == np.dtype("int64").char  # not NumPy's other 64-bit integer type
+    # NumPy has two 64-bit integer types; this must be the one of int64.
+    assert np.asarray(view).dtype.char == np.dtype("int64").char
     assert not view.readonly and memoryview(dnn.asarray(b"ab")).readonly
     with pytest.raises((BufferError, TypeError)):
-        ctypes.c_char.from_buffer(dnn.asarray(b"ab"))  # requires a writable buffer
+        ctypes.c_char.from_buffer(dnn.asarray(b"ab"))  # c_char.from_buffer() requires a writable buffer
     data, weak = t.data_ptr, weakref.ref(t)
     del t
-    assert weak() is not None  # the view keeps it alive
+    assert weak() is not None  # the memoryview keeps the tensor alive
     assert np.asarray(view).ctypes.data == data
     del view
     assert weak() is None
@@ -253,7 +254,8 @@ def test_bfloat16_to_numpy_and_back() -> None:
     x = np.array([[1.0, -2.5], [3e38, np.inf]], ml_dtypes.bfloat16)
     t = dnn.asarray(x)
     assert t.dtype == "bfloat16" and t.data_ptr == pointer(x)
-    for back in (t.numpy(), np.asarray(t)):  # the buffer protocol refuses bfloat16; __array__ converts it
+    # NumPy cannot read bfloat16 through the buffer protocol, so __array__ converts the tensor.
+    for back in (t.numpy(), np.asarray(t)):
         assert back.dtype == ml_dtypes.bfloat16 and pointer(back) == pointer(x)
     assert dnn.asarray(x[:, ::-1]).strides == (2, -1) and dnn.asarray(x[0, 0].reshape(())).dtype == "bfloat16"
     with pytest.raises(BufferError):
@@ -297,7 +299,7 @@ RECORDS["b"] = np.arange(5)
         ramp(4, 3).astype(">f4"),
         ramp(4, 3).astype(">i8"),
         unaligned(),
-        RECORDS["b"],  # its strides are no multiple of 4 bytes
+        RECORDS["b"],  # float32 elements that are 13 bytes apart, not a multiple of 4 bytes
         [[1.0, 2.0], [3.0, 4.0]],
         3,
         2.5,
@@ -391,10 +393,11 @@ def test_host_operands_are_copied_to_the_device(device: str) -> None:
     x = ramp(2, 3)
     t = dnn.asarray(x, device=device)
     y = dnn.activation_backward(x, t, x, "identity")
-    assert y.device == device  # host arrays are copied to the tensor's device
+    assert y.device == device  # the host arrays are copied to the device of the tensor t
     np.testing.assert_array_equal(values_of(y), x)
     with dnn.Handle(device):
-        assert dnn.activation_forward(x, "relu").device == device  # or to the handle's
+        # Without tensors, host arrays are copied to the device of the entered handle.
+        assert dnn.activation_forward(x, "relu").device == device
         assert dnn.empty(2).device == device and dnn.zeros(2).device == device
     assert dnn.activation_forward(x, "relu", handle=dnn.Handle(device)).device == device
     for empty in (np.zeros((0, 3)), [], np.float32(1)):
@@ -424,7 +427,7 @@ def test_memory_statistics(device: str) -> None:
     assert after["allocated_bytes"] == before["allocated_bytes"] and after["cached_bytes"] >= 4000
     assert after["peak_allocated_bytes"] == during["peak_allocated_bytes"]
     again = dnn.empty(1000, device=device)
-    assert again.data_ptr == data  # reused, so it is no longer counted as free
+    assert again.data_ptr == data  # a cached block of memory is reused, so it no longer counts as free
     assert dnn.memory_stats(device)["device_allocations"] == during["device_allocations"]
     assert dnn.memory_stats(device)["cached_bytes"] == 0
     del again
@@ -461,14 +464,15 @@ def test_out_of_memory(device: str) -> None:
     x = dnn.zeros((1,), device=device).as_strided((2**46,), (0,))
     with pytest.raises(dnn.OutOfMemory, match=r"activation_forward: out \[70368744177664\] float32 needs 281.5 TB"):
         dnn.activation_forward(x, "relu", handle=h)
-    assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (3,)  # the handle still works
+    # The handle works after the error.
+    assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (3,)
     del x
     gc.collect()
     after = dnn.memory_stats(device)
     assert after["allocated_bytes"] == before["allocated_bytes"] and after["cached_bytes"] >= before["cached_bytes"]
 
 
-# ---- threads and processes
+# ---- calls from several threads and processes
 
 
 def test_two_threads_with_separate_handles(device: str) -> None:
@@ -502,7 +506,7 @@ def test_one_handle_on_two_threads(device: str) -> None:
 
     def work() -> None:
         try:
-            for n in range(1, 60):  # each call needs a new plan
+            for n in range(1, 60):  # each size needs a new plan
                 assert dnn.activation_forward(dnn.zeros(n, device=device), "relu", handle=handle).shape == (n,)
         except BaseException as error:
             errors.append(error)
@@ -542,7 +546,7 @@ def test_fork_after_use_of_the_pool() -> None:
     want = np.maximum(x, 0)
     assert (dnn.activation_forward(x, "relu").numpy() == want).all()
     child = os.fork()
-    if child == 0:  # the pool of the child has no threads, so it makes a new one
+    if child == 0:  # after a fork, the child has no worker threads, so its thread pool starts new ones
         ok = False
         try:
             ok = all((dnn.activation_forward(x, "relu").numpy() == want).all() for _ in range(5))

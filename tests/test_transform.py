@@ -17,7 +17,8 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 DTYPES = _C.dtypes
-# (significant bits, exponent of the smallest step, exponent of the first power of two beyond the largest number)
+# For each dtype: significant bits, exponent of the smallest step, exponent of the first power of two beyond the largest
+# number.
 FORMATS = {
     "float16": (11, -24, 16),
     "bfloat16": (8, -133, 128),
@@ -38,7 +39,7 @@ def to_real(v: float | int, dtype: str) -> float:
     while abs(exact) >= Fraction(2) ** (exponent + bits):
         exponent += 1
     step = Fraction(2) ** max(exponent, smallest)
-    rounded = round(exact / step) * step  # Python rounds halves to even
+    rounded = round(exact / step) * step  # round() rounds ties to even
     return (
         float(np.copysign(np.inf, v)) if abs(rounded) >= Fraction(2) ** limit else float(np.copysign(float(rounded), v))
     )
@@ -53,7 +54,7 @@ def documented(v: float | int, source: str, to: str) -> float | int:
     low, high = INTEGERS[to]
     if source in REAL:
         return 0 if v != v else max(low, min(high, int(np.clip(v, -1e300, 1e300))))
-    return (int(v) - low) % (high - low + 1) + low  # the low bits
+    return (int(v) - low) % (high - low + 1) + low  # the result has the low bits of the integer
 
 
 def array_of(values: list[float | int], dtype: str) -> np.ndarray:
@@ -100,7 +101,7 @@ def sample(case: Case) -> Sample:
         ) -> list[dnn.DeviceTensor]:
             return [dnn.transform(t["x"], alpha=ALPHA, dtype=None if out is not None else to, algo=algo, out=out)]
 
-        # One product, rounded, after x was rounded to the accumulator's dtype.
+        # x is rounded to the accumulator's dtype. Then the product alpha x is rounded once.
         return Sample({"x": x}, scale, [Result(ALPHA * x, reference.tolerance(to, 2, ALPHA * np.abs(x)))])
 
     y = reference.rounded(rng.normal(0, 100, shape), to)
@@ -108,7 +109,8 @@ def sample(case: Case) -> Sample:
     def accumulate(
         t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
     ) -> list[dnn.DeviceTensor]:
-        # Always into a copy of y, made without an engine: adding to poison would give poison.
+        # The result is always added to a copy of y, which is made without an engine. A sum with poisoned memory would
+        # be poison.
         x = t["x"]
         fresh = exactly(array_of(y.ravel().tolist(), to).reshape(shape), to, x.device)
         if x.layout == "NHWC":
@@ -128,7 +130,8 @@ INTERESTING = [
     254.9, 255.0, 255.5, 256.0, 300.0, 2047.0, 2049.0, 4097.0, 65504.0, 65519.9, 65520.0, 65536.0, 1e6, 16777217.0,
     2.0**31 - 1, 2.0**31, -(2.0**31), -(2.0**31) - 1, 2.0**53, 2.0**62, 2.0**63, -(2.0**63), 2.0**63 - 1024, 2.0**64, 1e30,
     -1e30, 3.3e38, 3.4e38, 3.5e38, 1e300, 1e-5, 6e-8, 2.9e-8, 1e-38, 1e-40, 1e-45, 1e-300, 5e-324, np.inf, -np.inf, np.nan,
-    1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50,  # next to ties
+    # Numbers next to ties.
+    1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50,
 ]  # fmt: skip
 INTEGRAL = [0, 1, -1, 2, 3, 126, 127, 128, 129, -127, -128, -129, 254, 255, 256, 257, 2047, 2048, 2049, 2051, 65503, 65519, 65520,
             65535, 65536, 2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31), 2**31, 2**53, 2**53 + 1, 2**53 + 3, 2**62 + 2**54,
@@ -182,18 +185,18 @@ def test_any_byte_but_zero_is_true(device: str) -> None:
     assert _C.reinterpret(x.to(copy=True), "uint8").numpy().tolist() == [0, 1, 1, 1, 1]
 
 
-# ---- scaling and accumulating
+# ---- scaling (alpha) and accumulating (beta)
 
 
 def test_out_is_not_read_without_beta(device: str) -> None:
     for alpha in (1.0, 2.0):
-        out, untouched = framed((2, 3), (3, 1), "float32", device)  # filled with NaN
+        out, untouched = framed((2, 3), (3, 1), "float32", device)  # `out` is filled with NaN
         y = dnn.transform(np.ones((2, 3), "float32"), alpha=alpha, out=out)
         assert y.data_ptr == out.data_ptr and (values_of(out) == alpha).all() and untouched()
     nan = dnn.full(3, float("nan"), device=device)
     # with beta, out is read
     assert np.isnan(values_of(dnn.transform(dnn.zeros(3, device=device), beta=1.0, out=nan))).all()
-    assert np.isnan(values_of(dnn.transform(nan, alpha=0.0))).all()  # x is always read
+    assert np.isnan(values_of(dnn.transform(nan, alpha=0.0))).all()  # x is read even if alpha is 0
 
 
 @pytest.mark.parametrize("to", REAL)
@@ -259,10 +262,10 @@ def test_layout_and_dtype_of_the_result(device: str) -> None:
     y = dnn.transform(x, layout="NHWC", dtype="float16")
     assert (y.layout, y.dtype) == ("NHWC", "float16") and dnn.transform(y).layout == "NHWC"
     np.testing.assert_array_equal(values_of(y), values_of(x))
-    # a slice of channels: it has gaps, and its layout is channels last
+    # a view of 2 of the 3 channels: it has gaps, and its layout is channels-last
     channels = y.as_strided((2, 2, 4, 5), y.strides)
     assert dnn.transform(channels).layout == "NHWC"
-    # One channel repeated: the smallest stride does not tell the layout.
+    # One channel is repeated with stride 0, so the smallest stride does not tell the layout.
     repeated = x.as_strided((2, 3, 4, 5), (60, 0, 5, 1))
     assert dnn.transform(repeated).layout == "NCHW"
 
@@ -281,7 +284,7 @@ def test_torch_agrees(device: str) -> None:
 
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
-    # x has float32's precision, since torch rounds float64 to 16 bits in two steps, with float32 between.
+    # x is exact in float32: torch converts float64 to 16 bits through float32, so other numbers would be rounded twice.
     x = (torch.randn(3, 5, 8, 7, device=device) * 100).double()
     for source in REAL:
         s = x.to(getattr(torch, source))
@@ -322,7 +325,7 @@ def test_errors(call: object, kind: type[Exception], text: str, device: str) -> 
     with pytest.raises(kind) as caught:
         call(x)
     assert text in str(caught.value)
-    np.testing.assert_array_equal(values_of(x), 1)  # unchanged
+    np.testing.assert_array_equal(values_of(x), 1)  # the failed call has not changed x
 
 
 def parts(rng: np.random.Generator, dtype: str, layout: str, *sizes: int) -> list[dnn.DeviceTensor]:

@@ -57,7 +57,7 @@ def records(folder: Path) -> list[list[str]]:
     return [line.split("\t") for line in (folder / "tuning.txt").read_text().splitlines()]
 
 
-# ---- records that do not apply
+# ---- lines of a tuning file that do not apply to the problem
 
 
 @pytest.mark.parametrize("config", ["images=0", "images=-1", "images=9223372036854775807", "images=17", "garbage", "",
@@ -311,7 +311,7 @@ print(any(e.measured_us for e in r.engines))
 """, folder)  # fmt: skip
     assert "find: the result is kept in this process only: " in out and "tuning.txt: File too large" in out
     assert out.endswith("True\n") or "True\n" in out
-    assert len(records(folder)) == 1  # nothing of the other record was written
+    assert len(records(folder)) == 1  # the failed write has left no part of the second record
 
 
 # ---- plans
@@ -334,7 +334,8 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     ready.wait()
-    dnn.find(dnn.softmax_forward, x, algo="reference")  # a restricted find() does not change the plan of the thread
+    # find() with algo does not change the plan that the other thread uses.
+    dnn.find(dnn.softmax_forward, x, algo="reference")
     (report,) = dnn.find(dnn.softmax_forward, x)
     found.set()
     thread.join()

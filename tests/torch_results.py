@@ -72,7 +72,7 @@ def pooling(case: Case, t: dict[str, Any], torch: Any) -> Any:
     if any(a != b or a > w // 2 for (a, b), w in zip(pads, window, strict=True)) or (mode != "max" and dilation != 1):
         return None
     if rank == 3 and mode != "max" and any(w > n for w, n in zip(window, t["x"].shape[2:], strict=True)):
-        return None  # torch refuses such windows, with or without padding
+        return None  # torch refuses windows that are larger than x, even if padding makes them fit
     options = {"stride": case.integers("stride", tuple(window)), "padding": [p for p, _ in pads]}
     options |= {"dilation": dilation} if mode == "max" else {"count_include_pad": mode == "avg"}
     f = getattr(torch.nn.functional, f"{'max' if mode == 'max' else 'avg'}_pool{rank}d")
@@ -80,7 +80,8 @@ def pooling(case: Case, t: dict[str, Any], torch: Any) -> Any:
         return [f(t["x"], list(map(int, window)), **options)]
     x = t["x"].requires_grad_()
     y = f(x, list(map(int, window)), **options)
-    # A maximum of -inf is that of a window that sees only padding: torch adds its gradient outside the plane.
+    # A maximum of -inf belongs to a window that contains only padding. There, torch adds the gradient outside of x's
+    # plane (the pixels of a channel).
     return None if y.isinf().any() else torch.autograd.grad(y, x, t["dy"])
 
 
@@ -93,7 +94,7 @@ def softmax(case: Case, t: dict[str, Any], torch: Any) -> Any:
 
 def loss(case: Case, t: dict[str, Any], torch: Any) -> Any:
     if "smoothed" in case.words or case.attributes["axis"] != "1" or case.attributes["reduction"] == "mean":
-        return None  # in torch, the mean is NaN if all rows are ignored
+        return None  # if all rows are ignored, torch's mean loss is NaN
     x = t["x"].requires_grad_()
     options = {"reduction": case.attributes["reduction"], "ignore_index": int(case.attributes.get("ignore", -100))}
     y = torch.nn.functional.cross_entropy(x, t["target"], **options)

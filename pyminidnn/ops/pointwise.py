@@ -56,7 +56,7 @@ def _tensors(
     if not any(numbers):
         return list(operands(handle, *given, out=out))
     tensors = list(operands(handle, *(None if n else x for x, n in zip(given, numbers, strict=True)), out=out))
-    where = isinstance(op, str) and op == "where"  # the dtype of its condition is not that of the other operands
+    where = isinstance(op, str) and op == "where"  # the condition of where() has another dtype than the other operands
     like = next((t for t in (tensors[1:] if where else tensors) if t is not None), None)
     for i, number in enumerate(numbers):
         if number:
@@ -64,7 +64,7 @@ def _tensors(
             device = next((t.device for t in tensors if t is not None), None)
             dtype = "bool" if condition else "float32" if like is None else like.dtype
             value = bool(given[i]) if condition else _held(given[i], dtype)
-            with entered(handle):  # filled on the stream that reads it
+            with entered(handle):  # with the handle entered, full() fills the tensor on the stream that reads it
                 tensors[i] = full((), value, dtype=dtype, device=device)
     return tensors
 
@@ -123,7 +123,8 @@ class _Ternary(Protocol):
 def _named(name: str, dtypes: str, value: str, function: Any) -> Any:
     """`function` under the name of a pointwise function, with its documentation. `value` says what it computes."""
     function.__name__ = function.__qualname__ = name
-    function.__code__ = function.__code__.replace(co_name=name)  # error texts find the public function by it
+    # Error texts find the name of the public function in its code object.
+    function.__code__ = function.__code__.replace(co_name=name)
     function.__doc__ = f"{value}. {dtypes}; the rest as in pointwise()."
     return function
 

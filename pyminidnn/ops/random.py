@@ -38,7 +38,7 @@ def random_uniform(
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     Source: Salmon et al. 2011, Parallel random numbers: as easy as 1, 2, 3.
     """
-    with entered(handle):  # allocated on the stream that writes it
+    with entered(handle):  # the memory of y is allocated on the stream that writes y
         y = empty(shape, dtype=dtype, layout=layout, device=device)
     _C.fill_uniform(y, seed, offset, low, high, algo, handle)
     return y
@@ -67,7 +67,7 @@ def random_normal(
     |z| is at most 6.8 in float32 and 8.6 in float64. Results on different devices differ by a few ulp of the logarithm.
     Source: Box & Muller 1958.
     """
-    with entered(handle):  # allocated on the stream that writes it
+    with entered(handle):  # the memory of y is allocated on the stream that writes y
         y = empty(shape, dtype=dtype, layout=layout, device=device)
     _C.fill_normal(y, seed, offset, mean, std, algo, handle)
     return y

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A libcuda.so.1 with two GPUs that compute nothing. It counts calls, fails on request, and rejects what the real
-// driver would reject: launches that the cubin does not allow, streams and events of another context, calls during a
-// capture. The GPUs are H100s; FAKE_GPU=80 or 120 selects that compute capability instead.
+// A fake CUDA driver (libcuda.so.1) with two GPUs that compute nothing. It counts calls, and fails on request. Like the
+// real driver, it rejects launches that the cubin does not allow, streams and events of another context, and calls that
+// are forbidden during a capture. Both GPUs are H100s. The environment variable FAKE_GPU=80 or FAKE_GPU=120 selects
+// another compute capability.
 //   c++ -std=c++20 -shared -fPIC tests/cpp/fake_driver.cpp -o libcuda.so.1
 #include "fake_driver.h"
 
@@ -53,8 +54,8 @@ struct Callback {
   void (*call)(void*);
   void* argument;
 };
-std::map<void*, unsigned long> captured;                 // stream to graph
-std::map<unsigned long, std::vector<Callback>> objects;  // of graphs: callbacks of their user objects
+std::map<void*, unsigned long> captured;                 // graph into which a stream is being captured
+std::map<unsigned long, std::vector<Callback>> objects;  // callbacks that run when a graph is destroyed
 unsigned long graph_of(void* stream) { return captured.contains(stream) ? captured[stream] : 0; }
 int breaks_capture() {
   ++fake.broken_captures;
@@ -79,8 +80,9 @@ template <class T> T read(const char* from) {
   return value;
 }
 
-// Reads sections of the cubin, an ELF file. The size of .nv.shared.<kernel> is static shared memory and, from sm_90 on,
-// 1024 bytes that the system reserves. .nv.info.<kernel> lists attributes.
+// Reads sections of the cubin, which is an ELF file. The size of the section .nv.shared.<kernel> is the kernel's static
+// shared memory. From sm_90 on, this size includes 1024 bytes that the system reserves. The section .nv.info.<kernel>
+// lists the kernel's attributes.
 Module* parse(const char* elf) {
   auto* module = new Module;
   const char* sections = elf + read<uint64_t>(elf + 40);
@@ -139,7 +141,7 @@ void fake_destroy(unsigned long graph) {
 }
 
 int cuInit(unsigned) { return 0; }
-int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC requests a table, and accepts an error
+int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC calls this function, and accepts its error
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 int cuGetErrorName(int e, const char** s) {
   return *s = e == kDeinitialized ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;
@@ -207,7 +209,7 @@ int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, v
 int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned long long p) {
   enum { kMemoryType = 2, kIsManaged = 8, kDevice = 9, kDeviceMemory = 2 };
   const Block* block = block_at(p);
-  // memory that the driver does not know belongs to no device
+  // if the driver does not know an address, its memory belongs to no device
   for (unsigned i = 0; i < n; ++i) {
     int& value = *static_cast<int*>(values[i]);
     if (which[i] == kMemoryType) value = block ? kDeviceMemory : 0;

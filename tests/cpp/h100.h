@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// An H100 as engines see it, for tests of tilings and estimates that need no GPU.
+// A description of an H100, as engines receive it. It lets tests of tilings and estimates run without a GPU.
 #pragma once
 #include "cpp/core/device.h"
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random convolutions and matrix products for the tests of lowering, the arithmetic of the direct engines as the
-// expected result, and the comparison. There is one seed; the sequence of a test depends on its own calls.
+// Random convolutions and matrix products for the tests of lowering. The expected results come from the arithmetic of
+// the direct engines. All tests start from one seed, so the problems of a test depend only on the calls that the test
+// makes.
 #pragma once
 #include <iostream>
 #include <random>
@@ -19,7 +20,7 @@ inline void fail(const std::string& text) {
 inline std::mt19937_64 random_bits(20261121);
 inline int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
 
-// Small integers: their products and sums are exact.
+// Random integers from -most to most: sums of their products are exact.
 template <class T> std::vector<T> numbers(int64_t n, int64_t most) {
   std::vector<T> v(static_cast<size_t>(n));
   for (T& x : v) x = T(pick(-most, most));
@@ -36,9 +37,10 @@ inline TensorDesc described(DType t, Shape shape, bool channels_last) {
   return dense(t, shape, channels_last ? Layout::channels_last : Layout::channels_first, "test");
 }
 
-// One to three spatial dimensions, in any direction except that of a bias.
+// Sizes of a random convolution with one to three spatial dimensions, in any direction except the bias gradient.
 struct ConvSizes {
-  int64_t groups, channels, filters, images, most;  // most: elements along a dimension, or the reach of a window
+  // most: largest extent of a dimension, and largest reach of a window.
+  int64_t groups, channels, filters, images, most;
 };
 inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   ConvProblem p;
@@ -64,10 +66,10 @@ inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   return p;
 }
 
-// The inputs of a convolution and its expected result.
+// Random inputs of a convolution, and `want`, its expected result.
 template <class T> struct ConvNumbers {
   std::vector<T> x, w, y, want;
-  ConvArgs args;  // args.out: `want`
+  ConvArgs args;  // args.out points to `want`
 
   ConvNumbers(const ConvProblem& p, int64_t most)
       : x(numbers<T>(p.x.numel(), most)), w(numbers<T>(p.w.numel(), most)), y(numbers<T>(p.y.numel(), most)) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host logic of cpp/core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles. Results
-// are compared with slow definitions on many small random problems. A fixed seed makes every run equal.
+// Tests of the host code in cpp/core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles.
+// Results for many small random problems are compared with simple, slow definitions. A fixed seed makes every run
+// equal.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -28,7 +29,7 @@
 using namespace minidnn;
 
 static std::atomic<int> failures = 0;
-// CHECK(condition, values...): a failure prints the values.
+// CHECK(condition, values...): if the condition is false, the test fails and prints the values.
 #define CHECK(condition, ...)                                                                            \
   do {                                                                                                   \
     if (!(condition) && ++failures < 50)                                                                 \
@@ -58,7 +59,7 @@ struct Format {
   int exponent_bits, mantissa_bits;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   uint16_t infinity() const { return uint16_t(((1 << exponent_bits) - 1) << mantissa_bits); }
-  // The value of the bits, by the definition of IEEE 754.
+  // The value of a 16-bit float, by the definition of IEEE 754.
   double value(uint16_t bits) const {
     double sign = bits & 0x8000 ? -1 : 1;
     int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1), mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -66,14 +67,15 @@ struct Format {
     double fraction = std::ldexp(double(mantissa), -mantissa_bits) + (exponent ? 1 : 0);
     return sign * std::ldexp(fraction, std::max(exponent, 1) - bias());
   }
-  // The nearest value, ties to even. Numbers that round to the one after the largest become infinity.
+  // The 16-bit float nearest to v; ties go to the even one. A number becomes infinity if it rounds to the power of two
+  // after the largest finite value.
   uint16_t nearest(long double v) const {
     uint16_t sign = std::signbit(v) ? 0x8000 : 0;
     long double magnitude = std::fabs(v);
     auto at = [&](int bits) {
       return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
     };
-    int low = 0, high = infinity();  // at(low) <= magnitude
+    int low = 0, high = infinity();  // invariant of the search: at(low) <= magnitude
     if (magnitude >= at(high)) return sign | infinity();
     while (high - low > 1) {
       int middle = (low + high) / 2;
@@ -86,7 +88,7 @@ struct Format {
 constexpr Format kFloat16{5, 10}, kBfloat16{8, 7};
 
 template <class T> static void test_half(const Format& format, const char* name) {
-  for (int bits = 0; bits < 0x10000; ++bits) {  // every value, to float and back
+  for (int bits = 0; bits < 0x10000; ++bits) {  // every 16-bit value, converted to float and back
     T h;
     h.bits = uint16_t(bits);
     double want = format.value(uint16_t(bits)), got = float(h);
@@ -100,7 +102,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     uint16_t want = format.nearest(v);
     CHECK(got.bits == want, name, " of ", v, ": ", got.bits, ", want ", want);
   };
-  // Rounding changes its result halfway between adjacent values. Checks both sides of every such point:
+  // The rounded result changes at the midpoint of two adjacent values. Checks numbers on both sides of every midpoint.
   for (int bits = 0; bits < format.infinity(); ++bits) {
     double low = format.value(uint16_t(bits));
     double high = bits + 1 < format.infinity() ? format.value(uint16_t(bits + 1)) : std::ldexp(1.0, format.bias() + 1);
@@ -118,7 +120,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(v)) same(v);
   }
 
-  // Wider types are converted with to_odd(), so they are rounded once, not twice.
+  // Wider types are converted by to_odd(), so that they are rounded once and not twice.
   auto wide = [&](auto v) {
     T got = cast<T>(v);
     uint16_t want = format.nearest((long double)v);
@@ -138,7 +140,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // A tie between two bfloat16 values, 2^k (1 + odd / 256), and the integers next to it.
+    // The midpoint of two adjacent bfloat16 values, 2^k (1 + odd / 256), and the integers next to the midpoint.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) {
       wide(v);
@@ -153,7 +155,7 @@ template <class T> static void test_half(const Format& format, const char* name)
 
 static void test_divisor() {
   for (int i = 0; i < 1000000; ++i) {
-    // Numbers of all lengths. Every third dividend is a multiple of the divisor, or next to one.
+    // Random numbers of 1 to 31 bits. Every third dividend is a multiple of the divisor, or one less than a multiple.
     uint32_t by = std::max<uint32_t>(uint32_t(random_bits() >> 33) >> pick(0, 30), 1);
     uint32_t n = uint32_t(random_bits() >> 33) >> pick(0, 30);
     if (i % 3 == 0) n = std::max<uint32_t>(n / by * by, 1) - uint32_t(i % 2);
@@ -179,7 +181,7 @@ static TensorDesc desc_of(const Shape& shape, const Shape& strides) {
   return strided(DType::int8, shape, strides, "test");
 }
 
-// Offsets of all elements in row-major order of the shape.
+// Offsets of all elements of a tensor, in row-major order of its shape.
 static std::vector<int64_t> offsets(const TensorDesc& d) {
   std::vector<int64_t> all;
   for (int64_t i = 0; i < d.numel(); ++i) all.push_back(d.offset_of(i));
@@ -192,7 +194,8 @@ static Shape random_shape(int64_t rank, int64_t least, int64_t most) {
   return shape;
 }
 
-// A random slice of a dense array, transposed as in NumPy; `at` is the offset of the first element.
+// A random slice of a dense array with permuted dimensions, like NumPy's a[1:4:2].T. `at` receives the offset of its
+// first element.
 static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
   TensorDesc d = whole;
   at = 0;
@@ -259,7 +262,9 @@ static void test_layout_by_brute_force() {
     int64_t rank = pick(0, 4);
     Shape shape = random_shape(rank, round % 7 ? 1 : 0, 4), strides = random_shape(rank, -9, 9);
     TensorDesc d = desc_of(shape, strides);
-    if (round % 2) {  // a permuted dense array, perhaps with a step, is more common than random strides
+    // Half of the rounds: a permuted dense array, perhaps sliced with a step; such layouts are more common than random
+    // strides.
+    if (round % 2) {
       int64_t at;
       TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 5),
                                pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
@@ -286,7 +291,7 @@ static void test_layout_by_brute_force() {
     if (is_row_major(d) || layout_name(d) == "NHWC" || (is_dense(d) && (rank < 3 || rank > 5)))
       CHECK(same_strides(like, d), text_of(d), " -> ", text_of(like));
 
-    // Two slices of one array, or tensors with random strides.
+    // Two slices of one array, or two tensors with random strides.
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6), Layout::channels_first, "test");
     int64_t a_at = 0, b_at = pick(-20, 20);
     TensorDesc a = d, b = desc_of(random_shape(rank, 1, 3), random_shape(rank, -9, 9));
@@ -319,7 +324,8 @@ static void test_views() {
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6),
                              pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
     TensorDesc d = pick(0, 1) ? whole : random_slice(whole, at);
-    // The same elements with another shape: the prime factors of their number, distributed at random.
+    // Another shape for the same number of elements: the prime factors of that number are distributed over the
+    // dimensions at random.
     Shape shape;
     for (int64_t n = d.numel(), f = 2; n > 1; ++f)
       for (; n % f == 0; n /= f) {
@@ -329,7 +335,8 @@ static void test_views() {
       }
     if (pick(0, 3) == 0 && shape.size() < 8) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), 1);
 
-    // The expected strides, if any fit: the differences of the offsets of the first two elements of each dimension.
+    // The expected strides, if a view exists: the stride of a dimension is the offset of its second element minus the
+    // offset of its first.
     std::vector<int64_t> want = offsets(d);
     Shape strides;
     for (size_t k = 0; k < shape.size(); ++k) {
@@ -375,13 +382,13 @@ static void test_shared_memory() {
 
 // ---- allocator
 
-// A Memory that records every operation.
+// A Memory (what the allocator gets from a device) in host memory, which counts or records every operation.
 struct FakeMemory final : Memory {
   size_t capacity = size_t(1) << 30, used = 0;
   int allocations = 0, releases = 0, synchronisations = 0, stream_waits = 0;
   std::map<void*, size_t> live;
   std::vector<std::pair<uintptr_t, uintptr_t>> orders;
-  ~FakeMemory() override {  // frees what the allocator has cached
+  ~FakeMemory() override {  // frees the memory that the allocator still caches
     for (auto& [p, bytes] : live) std::free(p);
   }
   void* allocate(size_t bytes, Stream) override {
@@ -416,7 +423,7 @@ struct FakeMemory final : Memory {
     return true;
   }
 
-  // captures: the graphs into which streams are being captured. owned: the memory that belongs to graphs.
+  // captures: the graph into which each stream is being captured. owned: the memory that belongs to each graph.
   std::map<Stream, uint64_t> captures;
   std::map<uint64_t, std::vector<std::pair<void*, void (*)(void*)>>> owned;
   bool gives = true;
@@ -502,7 +509,7 @@ static void test_captured_graphs() {
         ": kept, the workspaces and the input; what the graph does not use is free");
   memory.captures.clear();
 
-  // The graph may run at any time, so none of its memory may be reused.
+  // A graph may run at any time, so no memory that it uses may be allocated again.
   std::vector<std::shared_ptr<Storage>> others;
   for (int i = 0; i < 8; ++i) others.push_back(allocate(1));
   auto handed_out = [&](void* p) { return std::ranges::count(others, p, [](const auto& s) { return s->data; }) == 1; };
@@ -512,7 +519,7 @@ static void test_captured_graphs() {
   for (int i = 0; i < 4; ++i) others.push_back(allocate(1));
   CHECK(!handed_out(output), "a tensor of the graph, freed after the capture");
 
-  // The capture of a second graph, on two streams that wait for each other.
+  // Two streams that wait for each other are captured into a second graph.
   auto both = allocate(1);
   memory.captures[stream(1)] = memory.captures[stream(2)] = 8;
   auto shared = allocate(1);
@@ -538,7 +545,7 @@ static void test_captured_graphs() {
   memory.destroy_graph(8);
   CHECK(allocated() == 0, allocated());
 
-  // A tensor that outlives its graph, and a graph that owns no memory.
+  // One tensor outlives its graph; another graph cannot take ownership of memory.
   memory.captures[stream(1)] = 9;
   auto last = allocate(1);
   memory.destroy_graph(9);
@@ -552,7 +559,7 @@ static void test_captured_graphs() {
   CHECK(allocated() == 0, allocated());
 }
 
-// Handle 2 is a separate stream on each thread.
+// The stream handle 2 is CUDA's per-thread default stream: a separate stream on each thread.
 static void test_per_thread_default_stream() {
   FakeMemory memory;
   Allocator a({}, memory, int64_t(memory.capacity));
@@ -603,7 +610,7 @@ static void test_allocator_out_of_memory() {
   AllocatorStats after = a.stats();
   CHECK(std::memcmp(&before, &after, sizeof before) == 0, "the impossible leaves no trace: ", after.cached_bytes, " ",
         after.allocations);
-  auto y = a.allocate(4 << 20, stream(1), what);  // fits after the cached block is released
+  auto y = a.allocate(4 << 20, stream(1), what);  // this allocation fits only after the cached block is released
   CHECK(y && a.stats().cached_bytes == 0);
   CHECK(has(refused(4 << 20), "test: memory needs 4.2 MB"));
   y.reset();
@@ -629,7 +636,8 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  std::vector<std::thread> threads;  // like calls on several handles that read the same weights
+  // Threads that use one tensor on their own streams, like calls that read the same weights.
+  std::vector<std::thread> threads;
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
       for (uintptr_t s = 2; s < 200; ++s) shared->used_on(stream(s * 4 + t));
@@ -651,7 +659,7 @@ static void test_allocator_and_streams_without_an_owner() {
   Allocator a({}, memory, int64_t(memory.capacity));
   auto x = a.allocate(1000, stream(5001), what);
   void* block = x->data;
-  x->used_on(stream(5002));  // the stream of a DLPack consumer, which may be destroyed at any time
+  x->used_on(stream(5002));  // stream 5002 belongs to a DLPack consumer, which may destroy it at any time
   x.reset();
   CHECK(memory.orders.empty(), "it is not asked");
   CHECK(a.stats().cached_bytes == 1024 && a.stats().allocated_bytes == 0, a.stats().cached_bytes);
@@ -730,7 +738,7 @@ static void test_parallel_for() {
     for (int64_t i = begin; i < end; ++i) cpu::parallel_for(10, 1, [&](int64_t b, int64_t e) { inner += int(e - b); });
   });
   CHECK(inner == 640, inner.load());
-  // short jobs, so that workers wake up late and take part in the next job
+  // short jobs: workers wake up late, and take part in the next job
   for (int round = 0; round < 20000; ++round) {
     std::atomic<int> seen = 0;
     cpu::parallel_for(8, 1, [&](int64_t b, int64_t e) { seen += int(e - b); });
@@ -759,8 +767,9 @@ static void test_parallel_limit() {
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
 
-// With one more thread than cores, the scheduler suspends threads between any two instructions, for example between
-// claiming a chunk and running it. A pool that closed a job at that point lost one chunk in four million jobs.
+// With one thread more than cores, the scheduler suspends threads between any two instructions: for example, after a
+// thread has claimed a chunk and before it runs the chunk. An earlier thread pool closed the job at that point, and
+// lost one chunk in four million jobs.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {
@@ -812,13 +821,13 @@ static void test_fork() {
   CHECK(sum_to(1000, 1) == 499500);
   std::atomic<bool> stop = false;
   auto handle = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
-  auto use_cache = [&] {  // for reading and for writing
+  auto use_cache = [&] {  // takes the lock of the cache for reading, then for writing
     auto cache = handle->cache<Numbers>();
     { std::shared_lock lock(cache->mutex); }
     std::unique_lock lock(cache->mutex);
     return cache->values[0] == 7;
   };
-  std::vector<std::thread> busy;  // these use the pool, the allocator and the handle while the process forks
+  std::vector<std::thread> busy;  // threads that use the pool, the allocator and the handle while the process forks
   for (int t = 0; t < 2; ++t)
     busy.emplace_back([&] {
       while (!stop) {
@@ -831,7 +840,7 @@ static void test_fork() {
   for (int round = 0; round < 20; ++round) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // a deadlock ends the child, and the parent reports it
+      alarm(20);  // if the child deadlocks, the alarm ends it after 20 s, and the parent reports it
       bool right = sum_to(1000, 1) == 499500 && allocator_of({}).allocate(4096, nullptr, what)->data && use_cache();
       _exit(right && failures == 0 ? 0 : 1);
     }
@@ -884,7 +893,7 @@ static void test_handles() {
         CHECK(std::accumulate(numbers->values.begin(), numbers->values.end(), 0) == 700);
       }
     });
-    shared->close();  // while the other thread uses it
+    shared->close();  // closes the handle while another thread uses it
     user.join();
   }
 }
@@ -904,7 +913,7 @@ static void test_names() {
 }
 
 int main() {
-  setenv("OMP_NUM_THREADS", "4", 1);  // also on machines with one core, since the pool is tested
+  setenv("OMP_NUM_THREADS", "4", 1);  // four threads even on a machine with one core, so that the thread pool is tested
   test_names();
   test_half<float16>(kFloat16, "float16");
   test_half<bfloat16>(kBfloat16, "bfloat16");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The elementary functions of CPU loops against the C library in double: every 1009th float, of all magnitudes and
-// signs, and special values. With and without fused multiply-adds.
+// Compares the elementary functions of CPU loops (exp, log, ...) with the C library in double: for every 1009th float
+// of all magnitudes and signs, and for special values. Each function is tested with and without fused multiply-adds.
 #include <bit>
 #include <cmath>
 #include <iostream>
@@ -15,8 +15,8 @@ using Loop = void (*)(const float* x, float* y, int n);
 struct Function {
   const char* name;
   double (*exact)(double);
-  float least, most;  // range of definition
-  double ulps;        // allowed error
+  float least, most;  // the range of x in which the function is tested
+  double ulps;        // allowed error in ulps
   Loop plain, fused;
   bool takes(float v) const { return !(v < least || v > most || (least == 0 && std::signbit(v))); }
 };

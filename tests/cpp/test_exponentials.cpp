@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials_math.h), on the CPU against double:
-// rows of all magnitudes, scales of both signs, rows that several threads compute. Results are compared before they are
-// rounded to 16 bits.
+// Compares the 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials_math.h) with double, on the
+// CPU: for rows of all magnitudes, for scales of both signs, and for rows that several threads compute. Results are
+// compared before they are rounded to 16 bits.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -18,7 +18,7 @@ using rows::HalfScale;
 
 static int failures = 0;
 
-// As in softmax_rows_forward, thread i of `threads` holds every threads-th number.
+// The row is divided as in softmax_rows_forward: thread i holds elements i, i + threads, i + 2 threads, ...
 template <class T> static void check_row(const std::vector<T>& row, double scale, int threads,
                                          const std::string& what) {
   const size_t n = row.size();
@@ -46,7 +46,7 @@ template <class T> static void check_row(const std::vector<T>& row, double scale
     const double log_want = z[i] - largest - std::log(sum), want = std::exp(log_want);
     const float got = half.share<T>(x[i], all.largest, log2_of_sum);
     const float log_got = half.log_share(x[i], all.largest, log_of_sum);
-    // In float16, results below 2^-126 round to 0, so they need not be exact.
+    // In float16, results below 2^-126 round to 0, so an absolute error of 2^-126 is allowed.
     const double smallest = std::is_same_v<T, float16> ? 0x1p-126 : 0x1p-149;
     const bool good = std::abs(got - want) <= want * 0x1p-14 + smallest &&
                       (log_got == float(log_want) || std::abs(log_got - log_want) <= (1 - log_want) * 0x1p-21);
@@ -71,7 +71,7 @@ template <class T> static void check_type(const char* name, std::vector<float> m
 }
 
 int main() {
-  // The first magnitude is the type's largest number.
+  // The first magnitude of each list is the largest number of the type.
   check_type<float16>("float16", {65504, 60000, -60000, 88, -88, 3, 0});
   check_type<bfloat16>("bfloat16", {3.3895e38f, -3.3895e38f, 1e9f, -1e9f, 60000, 88, -88, 3, 0});
   std::cout << (failures ? cat(failures, " elements are wrong") : "all checks passed") << std::endl;

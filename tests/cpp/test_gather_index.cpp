@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arguments of mma/kernel.cu, on random problems: the entries of each row and k against the view, and each vector
-// against the rules of cp.async.
+// Tests the arguments of mma/kernel.cu on random problems. The table entries of each row and each k must agree with the
+// GemmView, and each vector must satisfy the rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
 
-// An operand of a product, a or b, as the view describes it and as the kernel reads it.
+// Operand a or b of a product: as the GemmView describes it, and as the kernel reads it.
 struct OperandPair {
   const GemmOperand& view;
   const GemmIndex& rows;
@@ -31,7 +31,8 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
         fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
       if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
         fail(cat(text, ": row ", row, ", k ", k, " is elsewhere"));
-      // The kernel only checks the first element of a vector, so all elements must agree with it.
+      // The kernel checks the bounds of only the first element of a vector, so all elements of the vector must have the
+      // same result.
       const int64_t along = g.along_k ? k : row, first = along / count * count;
       const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
       if (inside(o.window, coordinates_of(rows, first_row), coordinates_of(v.k, first_k)) != there ||
@@ -46,8 +47,8 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
     fail(cat(text, ": rows have no end"));
 }
 
-// Slices without a table: the k of an operand have a constant step in each slice, and all or none of them are inside,
-// as the comment of mma/kernel.cu says.
+// Operands that are read without a table of k. In each slice (64 bytes along k), an operand must have a constant step
+// along k, and either all or none of the elements must be inside the tensor, as mma/kernel.cu says.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choices of the tensor-core engines on an H100, from their estimates alone: no GPU is needed. Each line was
-// measured (docs/notes/gemm.md): the named config is the fastest, or within 5 % of it.
+// Which tensor-core engine and config the estimates choose on an H100; no GPU is needed. Each line was measured on an
+// H100 (docs/notes/gemm.md): the expected config is the fastest one, or takes at most 5 % longer.
 #include <iostream>
 
 #include "cpp/conv/conv.h"

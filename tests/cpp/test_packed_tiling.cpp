@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.matmul.packed: blocks cover y, the threads have work, operands are read in place where their layout
-// allows it, and no part of the workspace overlaps another.
+// Tests the tiling of cpu.matmul.packed: blocks must cover y, all threads must have work, operands must be read in
+// place where their layout allows it, and the parts of the workspace must not overlap.
 #include <algorithm>
 #include <iostream>
 
@@ -28,7 +28,8 @@ static TensorDesc matrix(DType t, int64_t rows, int64_t columns, bool transposed
   return d;
 }
 
-// y [m, n] = a [m, k] @ b [k, n]; the columns of an operand are contiguous if `transposed` has its letter.
+// The product y [m, n] = a [m, k] @ b [k, n]. If `transposed` contains the letter of a matrix, the columns of that
+// matrix are contiguous; otherwise, its rows are.
 static MatmulProblem product(int64_t m, int64_t n, int64_t k, const std::string& transposed = "",
                              DType t = DType::float32) {
   auto has = [&](char operand) { return transposed.find(operand) != std::string::npos; };
@@ -50,7 +51,8 @@ static void check(const MatmulProblem& p, bool transposed, Row row, bool a_in_pl
          "the blocks do not cover y");
   expect(t.blocks == t.s.batch * t.blocks_down * t.blocks_across, p, "wrong number of blocks");
   expect(t.block_tiles <= PackedTiling::kBlockTiles, p, "a block has more tiles than the epilogue has rows for");
-  // A block of at most 4 tiles and one panel is not divided. Rounding up the size of blocks can take away some of them.
+  // Each thread must have a block, except if a block has at most 4 tiles and one panel. Such a block is not divided.
+  // Since the size of blocks is rounded up, there may then be fewer blocks than threads.
   expect(t.blocks >= d.sm_count || (t.block_tiles <= 4 && t.block_panels == 1), p, "a thread has no block");
   expect(t.slice == t.s.k || t.slice % PackedTiling::kSegment == 0, p, "a slice ends within a segment");
 
@@ -69,11 +71,14 @@ int main() {
   check(product(1024, 1024, 1024), false, Row::no, true, false);
   check(product(1024, 1024, 1024, "a"), false, Row::no, false, false);
   check(product(1024, 1024, 1024, "b"), false, Row::no, true, false);
-  check(product(1024, 1024, 1024, "y"), true, Row::no, false, false);  // a = the transpose of b
+  // y is transposed in memory: the engine computes y^T = b^T a^T, so its left operand is b^T.
+  check(product(1024, 1024, 1024, "y"), true, Row::no, false, false);
   check(product(1024, 1024, 1024, "bay"), true, Row::no, true, false);
   check(product(1024, 1024, 1024, "", DType::float64), false, Row::no, true, false);
-  check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, false, false);  // converted, so packed
-  check(product(2 * rows, 1024, 1024), false, Row::no, true, true);  // few tiles: packing b would not pay
+  // b is packed, since bfloat16 is converted to float32.
+  check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, false, false);
+  // Few tiles use each panel of b, so b is not packed.
+  check(product(2 * rows, 1024, 1024), false, Row::no, true, true);
   check(product(1, 2048, 2048), false, Row::wide, true, true);
   check(product(1, 2048, 2048, "b"), false, Row::dots, true, false);
   check(product(1, 2048, 2048, "", DType::bfloat16), false, Row::no, false, false);

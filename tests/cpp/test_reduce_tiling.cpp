@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide typical problems, and what holds for random
-// problems: chunks cover the reduced elements exactly, none is empty, and block sizes fit.
+// Tests how cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide typical problems. For random problems,
+// chunks must cover the reduced elements exactly, no chunk may be empty, and block sizes must fit the device.
 #include "cuda/reduce/tiling.h"
 #include "tests/cpp/h100.h"
 #include "tests/cpp/random_problems.h"

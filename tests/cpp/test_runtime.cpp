@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parts of cuda/runtime that need no GPU: hashes, include closure, keys, kernel caches, NVRTC, rules of tensor
-// maps.
+// Tests the parts of cuda/runtime that need no GPU: hashes, the headers that a kernel includes, keys, kernel caches,
+// NVRTC, rules of tensor maps.
 //   test_runtime --source-root <repository> [--search-path <site-packages>]
-// NVRTC, found there or named by $PYMINIDNN_NVRTC, compiles kernels for sm_80, sm_90a and sm_120. Without NVRTC, those
-// tests print that they are skipped. Environment variables are read once, so tests that set them run in child
-// processes: this program, started again as `test_runtime child <package folder> <arch>`, prints the result of cubin().
+// NVRTC is found in site-packages or named by $PYMINIDNN_NVRTC. It compiles kernels for sm_80, sm_90a and sm_120.
+// Without NVRTC, those tests print that they are skipped. The library reads environment variables once, so tests that
+// set them start this program again as a child process: `test_runtime child <package folder> <arch>` prints the result
+// of cubin().
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -30,7 +31,7 @@ using namespace minidnn;
 using namespace minidnn::cuda;
 
 static int failures = 0;
-// CHECK(condition, values...): a failure prints the values.
+// CHECK(condition, values...): if the condition is false, the test fails and prints the values.
 #define CHECK(condition, ...)                                                                            \
   do {                                                                                                   \
     if (!(condition)) {                                                                                  \
@@ -65,13 +66,13 @@ static std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-static fs::path scratch;  // removed at the end
-static std::string self;  // this program
+static fs::path scratch;  // a temporary folder, removed at the end of the test
+static std::string self;  // path of this program
 static std::string found_nvrtc;
 
 static KernelSpec tiny_spec() { return {"cuda/tiny/scale.cu", "tiny::scale<float>", "", {}, 80}; }
 
-// A package folder with one kernel and one header, which include each other.
+// Makes a package folder with one kernel and one header that include each other.
 static fs::path make_package(const std::string& name, const std::string& factor = "2") {
   fs::path root = scratch / name;
   write(root / "cuda/tiny/scale.cu",
@@ -97,8 +98,8 @@ static int child(const char* root, const char* arch) {
   return 0;
 }
 
-// Starts a child and returns a handle; finish() returns everything it printed. `env` are the arguments of env(1): "-u A
-// B=c".
+// Starts this program as a child process and returns a handle of its output. finish() returns everything that the child
+// printed. `env` is the list of arguments for the program env, such as "-u A B=c".
 static FILE* begin(const std::string& env, const fs::path& root, const std::string& arch = "sm_80") {
   std::string nvrtc = has(env, "PYMINIDNN_NVRTC=") ? "" : "PYMINIDNN_NVRTC=" + found_nvrtc;
   std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ',
@@ -115,10 +116,11 @@ static std::string finish(FILE* stream) {
 static std::string run(const std::string& env, const fs::path& root) { return finish(begin(env, root)); }
 
 static void test_sha256() {
-  // FIPS 180-4 examples, and lengths around the limit of the padding.
+  // Examples of FIPS 180-4, and messages whose length is near the limit at which SHA-256's padding needs another block.
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", sha256_hex(""));
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", sha256_hex("abc"));
-  const char* two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";  // 56 bytes
+  // 56 bytes: the padding of SHA-256 needs a second block.
+  const char* two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
   CHECK(sha256_hex(two_blocks) == "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
         sha256_hex(two_blocks));
   std::string million = sha256_hex(std::string(1000000, 'a'));
@@ -133,7 +135,8 @@ static void test_sources() {
   fs::path root = make_package("sources");
   set_package_folder(root);
   Sources s = sources_of(tiny_spec());
-  CHECK(s.headers.size() == 2, s.headers.size());  // the cycle ends; the comment and <vector> are not followed
+  // Cyclic includes end; an #include in a comment and #include <vector> are not followed.
+  CHECK(s.headers.size() == 2, s.headers.size());
   CHECK(s.headers.count("cuda/tiny/factor.h") == 1, "factor.h");
   CHECK(s.program == "#include \"cuda/tiny/scale.cu\"\n", s.program);
 
@@ -199,7 +202,7 @@ static TiledMap good_tiled() {
   t.swizzle_bytes = 128;
   return t;
 }
-static Im2colMap good_im2col() {  // window 3x3, padding 1, tensor [2, 56, 56, 64] NHWC
+static Im2colMap good_im2col() {  // an im2col map: window 3x3, padding 1, tensor [2, 56, 56, 64] NHWC
   Im2colMap t;
   t.address = reinterpret_cast<const void*>(uintptr_t(1) << 30);
   t.dtype = DType::float16;
@@ -253,7 +256,7 @@ static void test_tensor_maps() {
       "nan_fill needs a floating dtype; got int8");
   TiledMap one = good_tiled();
   one.rank = 1;
-  one.strides[0] = 1;  // unused at rank 1
+  one.strides[0] = 1;  // a tensor of one dimension has no stride in the map, so this value is not checked
   CHECK(why_not(one).empty(), why_not(one));
   TiledMap unswizzled = good_tiled();
   unswizzled.swizzle_bytes = 0;
@@ -290,7 +293,7 @@ static void test_tensor_maps() {
   Im2colMap wide = good_im2col();
   wide.rank = 3;
   wide.lower[0] = -129;
-  wide.upper[0] = 300;  // 16 bits in one dimension
+  wide.upper[0] = 300;  // with one spatial dimension, a corner of the box may have 16 bits
   CHECK(why_not(wide).empty(), why_not(wide));
 }
 
@@ -312,7 +315,7 @@ static void test_untrusted_folders() {
   std::string text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
   CHECK(has(text, "kernels are kept in memory only") && has(text, "other users may write to it"), text);
   CHECK(has(text, "\nfolder=\n"), text);
-  if (geteuid() == 0) {  // only root may change the owner of a folder
+  if (geteuid() == 0) {  // only root may give a folder to another user
     chmod(folder.c_str(), 0700);
     CHECK(chown(folder.c_str(), 12345, 12345) == 0, "chown");
     text = text_of("PYMINIDNN_CACHE_DIR=" + folder.string());
@@ -356,7 +359,7 @@ static void test_compile(const std::string& source_root) {
       [&] { compile_cubin("k.cu", "__global__ void k() {}", {}, {"--gpu-architecture=sm_80"}, "m<float>", name); });
   CHECK(has(error, "m<float>"), error);
 
-  // Compiles the library's own device headers through the cache.
+  // Compiles one of the library's own device headers through the cache.
   set_package_folder(source_root);
   KernelSpec spec{"cpp/core/half.h",
                   "convert<minidnn::bfloat16>",
@@ -373,7 +376,7 @@ static void test_compile(const std::string& source_root) {
 static void test_threads() {
   set_package_folder(make_package("threads"));
   KernelSpec spec = tiny_spec(), broken = tiny_spec();
-  spec.kernel = "tiny::scale<int>";  // not used elsewhere in this process
+  spec.kernel = "tiny::scale<int>";  // no other test of this process uses this kernel
   broken.kernel = "tiny::scale<nothing>";
   CacheStats before = cache_stats();
   std::vector<std::thread> threads;
@@ -430,7 +433,8 @@ static void test_disk() {
   damaged("another symbol", flipped(whole.find("_Z") + 3));
   damaged("a byte of code", flipped(whole.size() - 200));
 
-  // Files that are no regular files, or that other users may have written, are ignored, and the kernel is compiled.
+  // If a cache file is not a regular file, or if another user may have written it, it is ignored and the kernel is
+  // compiled.
   const fs::path arch_folder = entry.parent_path();
   auto passed_over = [&](const char* how, const std::string& why) {
     std::string text = run(env, root);
@@ -450,7 +454,7 @@ static void test_disk() {
   passed_over("a folder that others may write to", arch_folder.string() + ": other users may write to it");
   chmod(arch_folder.c_str(), 0700);
   CHECK(has(run(env, root), "origin=disk"), "the folder is as it was");
-  if (geteuid() == 0) {  // only root may change an owner
+  if (geteuid() == 0) {  // only root may give a file to another user
     CHECK(chown(entry.c_str(), 12345, 12345) == 0, "chown");
     passed_over("a file of another user", "is not used: it belongs to user 12345; the process runs as user 0");
     CHECK(chown(arch_folder.c_str(), 12345, 12345) == 0, "chown");
@@ -501,7 +505,7 @@ static void test_trim() {
   write(large, "");
   write(foreign, "not ours");
   chmod(folder.c_str(), 0700);
-  fs::resize_file(large, kCacheBytes);  // sparse
+  fs::resize_file(large, kCacheBytes);  // a sparse file: it takes no space on the disk
   fs::last_write_time(large, fs::file_time_type::clock::now() - std::chrono::hours(1));
   CHECK(has(run(env, root), "origin=nvrtc"), "a write trims");
   CHECK(!fs::exists(large) && fs::exists(foreign), files_in(folder).size(), " files left");

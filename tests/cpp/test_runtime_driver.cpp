@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The driver calls of cuda/runtime, against a fake driver that counts calls and fails on request: contexts are
-// restored, out of memory, copies that wait, launches, refused cubins, graphs, fork, shutdown. Needs no GPU, but a C++
-// compiler: the test compiles fake_driver.cpp into the libcuda.so.1 with which it then runs.
+// Tests the driver calls of cuda/runtime with a fake driver, which counts calls and fails on request. Subjects:
+// restored contexts, out of memory, copies that wait, launches, refused cubins, graphs, fork, shutdown. The test needs
+// a C++ compiler, but no GPU: it compiles fake_driver.cpp to a libcuda.so.1, and then runs with that library.
 //   test_runtime_driver --source-root <repository> [--search-path <site-packages>]
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -52,8 +52,9 @@ static void test_device() {
   const Device& d = device(1);
   CHECK(name(d.place) == "cuda:1" && d.model == "Fake H100", name(d.place), ' ', d.model);
   CHECK(d.arch == 90 && d.sm_count == 132 && d.max_smem_bytes == 232448, d.arch);
-  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);             // an H100 copies 3.0 TB/s
-  CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);  // data sheet of the H100: 66.9 TFLOP/s
+  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);  // computed copy bandwidth of an H100: 3.0 TB/s
+  // float32 peak in the data sheet of the H100: 66.9 TFLOP/s.
+  CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);
   std::string error = error_of([] { device(2); });
   CHECK(has(error, "there is no cuda:2; there is cuda:0 to cuda:1"), error);
   CHECK(error_of([] { use(-1); }) == "there is no cuda:-1; there is cuda:0 to cuda:1", error_of([] { use(-1); }));
@@ -67,13 +68,13 @@ static void* current_context() {
 
 static void test_memory() {
   auto* foreign = reinterpret_cast<CUcontext>(0xbeefl);
-  driver().cuCtxSetCurrent(foreign);  // like torch on another device
+  driver().cuCtxSetCurrent(foreign);  // another library, such as torch, has made its own context current
   Memory& m = memory(1);
   void *a = m.allocate(4096, nullptr), *b = m.allocate(0, nullptr);
   CHECK(a && b && fake->allocated_in == reinterpret_cast<void*>(0x1001l), fake->allocated_in);
   CHECK(current_context() == foreign, "the caller's context is back: ", current_context());
   driver().cuCtxSetCurrent(nullptr);
-  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // 4096 bytes of the pool are unused
+  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // the pool holds 4096 bytes that no tensor uses
   CHECK(current_context() == reinterpret_cast<void*>(0x1001l), "a thread without a context gets one");
 
   CHECK(m.allocate(size_t(1) << 30, nullptr) == nullptr, "more than there is");
@@ -94,7 +95,8 @@ static void test_memory() {
   CHECK(fake->events == 1, "events are used again: ", fake->events);
   CHECK(fake->recorded_in == fake->waited_in && fake->recorded_in == reinterpret_cast<void*>(0x1001l));
 
-  // Two GPUs: an event of one context is waited for in the other context, whose default stream has the same handle.
+  // With two GPUs, an event of one context is waited for in the other context. The default streams of both contexts
+  // have the same handle (null).
   m.order(nullptr, {true, 0}, nullptr);
   CHECK(fake->recorded_in == reinterpret_cast<void*>(0x1001l), fake->recorded_in);
   CHECK(fake->waited_in == reinterpret_cast<void*>(0x1000l), fake->waited_in);
@@ -133,7 +135,7 @@ static void test_kernels(const fs::path& scratch) {
   std::string error = error_of([&] { load_kernel(spec, 0, 300000); });
   CHECK(has(error, "300000 bytes") && has(error, "a block may have 232448"), error);
 
-  // More than 48 KB of static and dynamic shared memory together must be allowed by a driver call.
+  // If static and dynamic shared memory together exceed 48 KB, a driver call must allow it before the launch.
   KernelSpec with_static = spec;
   with_static.kernel = "s<float>";
   for (int bytes : {100, 48 * 1024 - 1024, 48 * 1024 - 1023, 48 * 1024, 48 * 1024 + 1}) {
@@ -177,7 +179,8 @@ static void test_kernels(const fs::path& scratch) {
   std::chrono::duration<double, std::nano> taken = std::chrono::steady_clock::now() - begin;
   std::cout << "launch() costs " << taken.count() / kLaunches << " ns in addition to the driver's time" << std::endl;
 
-  // If the driver refuses a stored cubin, it is compiled again. If it refuses a new one, that is an error.
+  // If the driver refuses a cubin from the cache, the kernel is compiled again. If the driver refuses a cubin that was
+  // just compiled, this is an error.
   spec.kernel = "k<double>";
   cubin(spec, "sm_90a");
   KernelSpec stored = spec;
@@ -233,7 +236,8 @@ static void test_fork() {
     std::string error = error_of([&] { m.allocate(64, nullptr); });
     CHECK(has(error, "does not survive a fork") && has(error, "'spawn'"), error);
     CHECK(device_count() == 0 && has(why_unavailable(), "fork"), why_unavailable());
-    m.release(p, 64, nullptr);  // a child releases inherited memory without an error, and the parent's remains
+    // If a child releases memory of the parent, there is no error, and the parent keeps the memory.
+    m.release(p, 64, nullptr);
     CHECK(fake->free_bytes == (1 << 20) - 64, fake->free_bytes);
     _exit(failures);
   }
@@ -247,7 +251,7 @@ static void test_shutdown() {
   Memory& m = memory(0);
   void* p = m.allocate(64, nullptr);
   fake->shut_down = 1;
-  m.release(p, 64, nullptr);  // leaks at most
+  m.release(p, 64, nullptr);  // after the driver's shutdown, release() raises no error; the memory may leak
   std::string error = error_of([&] { m.fill(p, 0, 64, nullptr); });
   CHECK(has(error, "CUDA_ERROR_DEINITIALIZED"), error);
   fake->shut_down = 0;

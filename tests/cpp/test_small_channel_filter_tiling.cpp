@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.conv.small_channel_filter: tiles and panels cover dw, a slice fits its scratch, and no part of the
-// workspace overlaps another.
+// Tests the tiling of cpu.conv.small_channel_filter: tiles and panels must cover dw, a slice of pixels must fit in a
+// thread's scratch memory, and the parts of the workspace must not overlap.
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 
 #include "tests/cpp/conv_problem.h"
@@ -31,12 +31,13 @@ static void check(const ConvProblem& p, int64_t weights, bool copies_x, bool cop
 
 int main() {
   using enum ConvDirection;
-  check(square_conv(backward_filter, 32, 3, 224, 64, 7, 2), 147, true, false);  // padding: x is copied
+  check(square_conv(backward_filter, 32, 3, 224, 64, 7, 2), 147, true, false);  // with padding, x is copied
   check(square_conv(backward_filter, 8, 1, 28, 96, 5, 1), 25, true, false);
-  check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1), 4, false, false);  // no padding, channels-last
+  // Without padding, channels-last x is read in place.
+  check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1), 4, false, false);
   check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1, Layout::channels_first), 4, true, true);
-  check(square_conv(backward_filter, 8, 4, 28, 10, 1, 1), 4, false, true);     // the last panel is not full
-  check(square_conv(backward_filter, 1, 3, 1000, 64, 3, 1), 27, true, false);  // a line is longer than a slice
+  check(square_conv(backward_filter, 8, 4, 28, 10, 1, 1), 4, false, true);     // the last panel is only partly filled
+  check(square_conv(backward_filter, 1, 3, 1000, 64, 3, 1), 27, true, false);  // a row of pixels is longer than a slice
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;
 }

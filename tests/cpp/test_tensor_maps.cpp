@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The results of tensor_maps.cpp for random TF32 problems: tensor maps, taps, phases, the exchange of a and b, and
-// where results are stored. Loops over elements, in the order of sm90/kernel.cu and its epilogue, are compared with the
-// arithmetic of the direct engines.
+// Tests the results of tensor_maps.cpp for random TF32 problems: tensor maps, taps (elements of a window), phases
+// (remainders modulo the stride), the exchange of a and b, and addresses of results. Loops over elements, in the order
+// of sm90/kernel.cu and its epilogue, are compared with the arithmetic of the direct engines.
 #include "cuda/gemm/sm90/tensor_maps.h"
 #include "tests/cpp/random_problems.h"
 
@@ -9,7 +9,7 @@ using namespace minidnn;
 
 namespace {
 
-constexpr int64_t kK = 32;  // elements in 128 bytes
+constexpr int64_t kK = 32;  // float32 elements in 128 bytes
 
 int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) {
   for (int j = 2; j >= 0; --j) {
@@ -19,7 +19,7 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
   return index;
 }
 
-// One element as Sm90Loader loads it; `tap` is the tap of k.
+// The element that Sm90Loader loads for a row and a k. `tap` is the element of the window to which k belongs.
 struct Fetch {
   const TmaView& low;
   const TmaOperand& o;
@@ -112,12 +112,12 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
 void check_conv() {
   const int64_t groups = pick(0, 3) ? 1 : 2, channels = groups * (groups > 1 ? kK : 4 * pick(1, 3)),
                 filters = groups * (groups > 1 ? kK : 4 * pick(1, 3));
-  // One filter: dy is contiguous along the positions that its gradient sums over.
+  // With one filter, dy is contiguous along the positions over which the gradient of w is summed.
   const bool one = groups == 1 && pick(0, 7) == 0;
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;
   for (TensorDesc* d : {&p.x, &p.w, &p.y})
-    // For backward_data, x (here dx) is NCHW in some problems.
+    // In backward_data, x (which is then the result dx) is NCHW in some problems.
     if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))
       *d = described(DType::float32, Shape(d->shape, d->shape + d->rank), true);
   const ConvNumbers<float> n(p, 4);

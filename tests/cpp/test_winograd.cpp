@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The matrices of cuda.conv.winograd against the definition, in double: on a GPU, only rounding errors are added.
+// Compares the transforms of cuda.conv.winograd with the definition of convolution, in double. On a GPU, only rounding
+// errors are added.
 #include <cmath>
 #include <iostream>
 
@@ -7,7 +8,7 @@
 
 using namespace minidnn;
 
-// A^T ((G g) * (B^T d)) in one dimension, for unit vectors g and d.
+// Computes A^T ((G g) * (B^T d)) in one dimension for all unit vectors g and d, and compares it with the definition.
 template <class Results, class Window>
 static int check(const char* what) {
   int wrong = 0;
@@ -28,7 +29,7 @@ static int check(const char* what) {
   return wrong;
 }
 
-// Each tile and channel has its own index.
+// Checks that each pair of tile and channel has its own index.
 static int check_places(bool channels_fast) {
   WinogradGrid g;
   g.across = FastDivmod(3);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tiling of cpu.conv.winograd for layers of ResNet-50: chunks, blocks and panels cover the result, every thread has
-// work, and no part of the workspace overlaps another.
+// Tests the tiling of cpu.conv.winograd for layers of ResNet-50: chunks, blocks and panels must cover the result, each
+// thread must have work, and the parts of the workspace must not overlap.
 #include "cpp/conv/cpu/winograd/winograd_tiling.h"
 
 #include "tests/cpp/conv_problem.h"
@@ -42,12 +42,13 @@ int main() {
   using enum ConvDirection;
   check(square_conv(forward, 32, 64, 56, 64, 3, 1), false);
   check(square_conv(forward, 1, 512, 7, 512, 3, 1), true);
-  check(square_conv(forward, 1, 64, 1000, 64, 3, 1), false);  // a tile line has several chunks
-  check(square_conv(forward, 1, 40, 13, 40, 3, 1), false);    // tiles and panels are partly filled
+  check(square_conv(forward, 1, 64, 1000, 64, 3, 1), false);  // a row of tiles is divided into several chunks
+  check(square_conv(forward, 1, 40, 13, 40, 3, 1), false);    // the last tiles and the last panel are partly filled
   check(square_conv(backward_data, 32, 128, 28, 256, 3, 1), false);
   check(square_conv(backward_data, 1, 512, 7, 512, 3, 1), true);
-  check_least_products(square_conv(forward, 1, 64, 56, 64, 3, 1), 64 * 2 * 2);  // the corner of an image
-  check_least_products(square_conv(forward, 1, 64, 1, 64, 3, 1), 64);           // one pixel
+  // The tile at the corner of an image has the fewest products.
+  check_least_products(square_conv(forward, 1, 64, 56, 64, 3, 1), 64 * 2 * 2);
+  check_least_products(square_conv(forward, 1, 64, 1, 64, 3, 1), 64);  // an image of one pixel
   check_least_products(square_conv(backward_data, 1, 64, 56, 32, 3, 1), 32 * 2 * 2);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;

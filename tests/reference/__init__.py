@@ -41,14 +41,14 @@ from .reduce import reduce
 from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
 
-# distance from 1 to the next number
+# For each dtype, the distance from 1 to the next larger number.
 EPS = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 SUBNORMAL = {
     "float16": 2.0**-24,
     "bfloat16": 2.0**-133,
     "float32": 2.0**-149,
     "float64": 2.0**-1074,
-}  # the smallest positive number
+}  # for each dtype, the smallest positive number
 LARGEST = {
     "float16": 65504.0,
     "bfloat16": (2 - 2.0**-7) * 2.0**127,

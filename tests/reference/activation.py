@@ -13,19 +13,20 @@ import math
 
 import numpy as np
 
-DEFAULT_ALPHA = {"clipped_relu": 6.0, "leaky_relu": 0.01, "elu": 1.0, "softplus": 1.0}  # ceiling, slope, scale, beta
+# Default alpha: ceiling of clipped_relu, slope of leaky_relu, scale of elu, beta of softplus.
+DEFAULT_ALPHA = {"clipped_relu": 6.0, "leaky_relu": 0.01, "elu": 1.0, "softplus": 1.0}
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
 def _sigmoid(x):
-    e = np.exp(-np.abs(x))  # never overflows
+    e = np.exp(-np.abs(x))  # exp(-|x|) never overflows
     return np.where(x < 0, e, 1) / (1 + e)
 
 
 def _sech2(x):
     e = np.exp(-2 * np.abs(x))
-    return 4 * e / (1 + e) ** 2  # 1 - tanh^2 would cancel
+    return 4 * e / (1 + e) ** 2  # this form keeps its accuracy for large |x|, where 1 - tanh(x)^2 loses all digits
 
 
 def _softplus(x):
@@ -33,7 +34,8 @@ def _softplus(x):
 
 
 def _normal_cdf(x):
-    return 0.5 * _erfc(-x / math.sqrt(2))  # 1 + erf(x / sqrt(2)) would cancel for x < 0
+    # erfc keeps its accuracy for x < 0, where 1 + erf(x / sqrt(2)) loses its digits.
+    return 0.5 * _erfc(-x / math.sqrt(2))
 
 
 def _normal_pdf(x):
@@ -56,7 +58,8 @@ def _gelu_tanh_derivative(x):
     return s + x * (s * one_minus_s * _gelu_tanh_2du(x))
 
 
-# mode: (f(x, alpha), f'(x, alpha)); tanh' = sech^2 and 1 - sigmoid(x) = sigmoid(-x), without cancellation.
+# For each mode: the function f(x, alpha) and its derivative f'(x, alpha). To avoid cancellation, sech(x)^2 is used for
+# the derivative of tanh, and sigmoid(-x) for 1 - sigmoid(x).
 _FORMULAS = {
     "identity": (lambda x, _: x.copy(), lambda x, _: np.ones_like(x)),
     "relu": (lambda x, _: np.maximum(x, 0), lambda x, _: np.where(x > 0, 1, 0)),

@@ -3,7 +3,7 @@
 
 import numpy as np
 
-_MODES = {"constant": "constant", "replicate": "edge", "reflect": "reflect"}  # NumPy's names
+_MODES = {"constant": "constant", "replicate": "edge", "reflect": "reflect"}  # our names of modes, and NumPy's names
 
 
 def pad(x, widths, *, mode="constant", value=0.0):

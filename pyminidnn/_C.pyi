@@ -619,7 +619,11 @@ class Report:
     """
     How one problem would run: each engine with a refusal or a cost, and the chosen engine.
     """
+    def __repr__(self) -> str:
+        ...
     def __str__(self) -> str:
+        ...
+    def _repr_html_(self) -> str:
         ...
     @property
     def chosen(self) -> str:

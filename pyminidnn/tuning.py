@@ -8,22 +8,22 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _C
-from ._C import Report
 from .refusals import refusal, short
+from .reports import Reports
 
 
-def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
+def explain(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Reports:
     """Reports which engine op(*args, **kwargs) would use, and why not the others. It runs no engine.
 
-    explain(conv_forward, x, w, padding=1) returns a Report for each problem of the call; most calls have one.
+    explain(conv_forward, x, w, padding=1) returns a list with a Report for each problem of the call, usually one.
     A Report has .problem, .device, .chosen and .engines. An engine has .name, .why_not ("" if the engine can run the
-    problem, else one sentence), .estimate_us (microseconds), .workspace_bytes, .config and .traits. print(report) shows
-    all of this. No argument is written. Raises the errors that the call itself would raise.
+    problem, else one sentence), .estimate_us (microseconds), .workspace_bytes, .config and .traits. A report and the
+    list print as tables, also in notebooks. No argument is written. Raises the errors that the call itself would raise.
     """
-    return _C.dry_run(_call(op, args, kwargs), False)
+    return Reports(_C.dry_run(_call(op, args, kwargs), False))
 
 
-def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
+def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Reports:
     """Measures every engine and config that can run op(*args, **kwargs), and remembers the fastest (as cudnnFind does).
 
     Later calls with the same problem use the fastest one: in this process, and in other processes through tuning.txt in
@@ -32,7 +32,7 @@ def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> list[Report]:
     written. Returns Reports as explain() does, with .measured_us (medians, in microseconds). Warns if the cache folder
     cannot keep the result; .not_kept says why.
     """
-    reports = _C.dry_run(_call(op, args, kwargs), True)
+    reports = Reports(_C.dry_run(_call(op, args, kwargs), True))
     for why in dict.fromkeys(r.not_kept for r in reports if r.not_kept):
         warnings.warn(f"find: the result is kept in this process only: {why}", RuntimeWarning, stacklevel=2)
     return reports

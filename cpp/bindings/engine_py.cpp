@@ -40,21 +40,7 @@ void bind_engine(py::module_& m) {
       .def_readonly("device", &Report::device, "'cpu' or 'cuda:<index>'.")
       .def_readonly("engines", &Report::engines, "An EngineReport for each engine of the family.")
       .def_readonly("chosen", &Report::chosen, "The name of the engine that would run.")
-      .def_readonly("not_kept", &Report::not_kept, "After find(): why the result is not in the tuning file, or \"\".")
-      .def("__str__", [](const Report& r) {
-        std::string text = cat(r.problem, " on ", r.device);
-        for (const EngineReport& e : r.engines) {
-          text += cat("\n", e.name == r.chosen ? "* " : "  ", e.name, ": ");
-          if (!e.why_not.empty()) text += e.why_not;
-          else {
-            text +=
-                e.measured_us > 0 ? cat("measured ", e.measured_us, " us") : cat("estimated ", e.estimate_us, " us");
-            if (e.workspace_bytes) text += cat(", workspace ", bytes_text(double(e.workspace_bytes)));
-            if (!e.config.empty()) text += ", " + e.config;
-          }
-        }
-        return text;
-      });
+      .def_readonly("not_kept", &Report::not_kept, "After find(): why the result is not in the tuning file, or \"\".");
 
   m.def(
       "dry_run",

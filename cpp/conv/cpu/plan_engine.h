@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base class of CPU engines whose plan is derived from a Tiling. A Tiling says how an engine divides its work. Its
+// The base classes of CPU engines and plans that are derived from a Tiling. A Tiling says how an engine divides its work. Its
 // constructor takes a problem and a device, and only computes numbers. `Tiling::bytes` is the size of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
@@ -13,6 +13,20 @@ template <class Tiling, class PlanOfTiling> struct PlanEngine : Engine<ConvProbl
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const final {
     return std::make_unique<PlanOfTiling>(p, d);
+  }
+};
+
+// A plan whose Derived::compute<T, Y>(args, workspace) is compiled for each dtype T of the operands but float64, and
+// each dtype Y of the result.
+template <class Derived, class Tiling> struct TypedPlan : Plan<ConvProblem>, Tiling {
+  using Tiling::Tiling;
+  void run(const ConvArgs& args, void* workspace, Stream) const final {
+    with_conv_types(this->p, [&](auto from, auto to) {
+      using T = typename decltype(from)::type;
+      using Y = typename decltype(to)::type;
+      if constexpr (sizeof(T) != 8)
+        static_cast<const Derived&>(*this).template compute<T, Y>(args, static_cast<char*>(workspace));
+    });
   }
 };
 

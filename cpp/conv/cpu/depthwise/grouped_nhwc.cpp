@@ -19,8 +19,8 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
-  using GroupedNhwcTiling::GroupedNhwcTiling;
+struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
+  using TypedPlan::TypedPlan;
 
   // The taps (window elements) that one line of pixels uses, zone by zone. The same object is reused for many lines,
   // which avoids allocations.
@@ -248,14 +248,6 @@ struct GroupedNhwcPlan final : Plan<ConvProblem>, GroupedNhwcTiling {
                 sum += sums[(chunk * vectors + v) * of_vector + (t * size + i) * lanes + k];
               dw[phase.taps[size_t(t)].w + (v * lanes + k) * g.w_filter + i * g.w_channel] = Y(sum);
             }
-    });
-  }
-
-  void run(const ConvArgs& args, void* workspace, Stream) const override {
-    with_conv_types(p, [&](auto from, auto to) {
-      using T = typename decltype(from)::type;
-      using Y = typename decltype(to)::type;
-      if constexpr (sizeof(T) != 8) compute<T, Y>(args, static_cast<char*>(workspace));
     });
   }
 };

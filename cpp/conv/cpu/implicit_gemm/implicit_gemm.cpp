@@ -30,8 +30,8 @@ struct Rows {
       c[kBlockTiles * kGemmRows];
 };
 
-struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
-  using ImplicitGemmTiling::ImplicitGemmTiling;
+struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> {
+  using TypedPlan::TypedPlan;
 
   // Packs the weights of each phase as [panel, tap, input channel, column], where a tap is a window element and a panel
   // has as many output channels as a tile has columns. The weights are read in memory order. If the weights of an input
@@ -270,14 +270,6 @@ struct ImplicitGemmPlan final : Plan<ConvProblem>, ImplicitGemmTiling {
     for (int64_t i = 2; i < n; ++i)
       if (at[i] - at[i - 1] != at[1] - at[0]) return false;
     return true;
-  }
-
-  void run(const ConvArgs& args, void* workspace, Stream) const override {
-    with_conv_types(p, [&](auto from, auto to) {
-      using T = typename decltype(from)::type;
-      using Y = typename decltype(to)::type;
-      if constexpr (sizeof(T) != 8) compute<T, Y>(args, static_cast<char*>(workspace));
-    });
   }
 };
 

@@ -26,8 +26,8 @@ struct Work {
   GemmSegment *segments, *last;  // `last` has the segments of the last tile if filters do not fill it
 };
 
-struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTiling {
-  using ImplicitGemmFilterTiling::ImplicitGemmFilterTiling;
+struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, ImplicitGemmFilterTiling> {
+  using TypedPlan::TypedPlan;
 
   template <class T, class Y> void compute(const ConvArgs& args, char* workspace) const {
     const float* from = x.read(swap ? args.dy : args.x, workspace + x_at);
@@ -210,14 +210,6 @@ struct ImplicitGemmFilterPlan final : Plan<ConvProblem>, ImplicitGemmFilterTilin
         for (int64_t c = 0; c < channels; ++c) filter[at + c * g.w_channel] = Y(from[c]);
       }
     }
-  }
-
-  void run(const ConvArgs& args, void* workspace, Stream) const override {
-    with_conv_types(p, [&](auto from, auto to) {
-      using T = typename decltype(from)::type;
-      using Y = typename decltype(to)::type;
-      if constexpr (sizeof(T) != 8) compute<T, Y>(args, static_cast<char*>(workspace));
-    });
   }
 };
 

@@ -7,7 +7,7 @@ import numpy
 import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -682,6 +682,10 @@ def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: Dev
     ...
 def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
+def bytes_text(bytes: typing.SupportsFloat | typing.SupportsIndex) -> str:
+    """
+    A number of bytes for people: "233.5 kB".
+    """
 def cache_folder() -> str:
     ...
 def cache_stats() -> dict:

@@ -13,7 +13,7 @@ from . import _C
 from ._C import DeviceTensor
 from .ops.transform import concat
 from .refusals import short
-from .tensor import ArrayLike, Size, asarray, elements, empty, full
+from .tensor import ArrayLike, Size, asarray, current_device, elements, empty, full
 
 
 def ones(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
@@ -79,7 +79,7 @@ def arange(
     values = _made(
         "arange: stop", count, lambda: start + np.arange(count, dtype="int64" if whole else "float64") * step
     )
-    return asarray(values, dtype=("int64" if whole else "float32") if dtype is None else dtype, device=_device(device))
+    return _placed(values, ("int64" if whole else "float32") if dtype is None else dtype, device)
 
 
 def linspace(
@@ -102,7 +102,7 @@ def linspace(
         raise _C.DTypeError(f"linspace: endpoint must be True or False; got {short(endpoint)}")
     with np.errstate(all="ignore"):
         values = _made("linspace: num", count, lambda: np.linspace(first, last, count, endpoint=bool(endpoint)))
-    return asarray(values, dtype=dtype, device=_device(device))
+    return _placed(values, dtype, device)
 
 
 def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = "float32", device: str | None = None) -> DeviceTensor:
@@ -112,7 +112,7 @@ def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = "float32", dev
     if rows < 0 or columns < 0:
         raise _C.ShapeError(f"eye: n and m must be 0 or more; got {rows} and {columns}")
     values = _made("eye: n", rows * columns, lambda: np.eye(rows, columns, diagonal))
-    return asarray(values, dtype=dtype, device=_device(device))
+    return _placed(values, dtype, device)
 
 
 def stack(tensors: Sequence[ArrayLike], axis: int = 0) -> DeviceTensor:
@@ -123,7 +123,8 @@ def stack(tensors: Sequence[ArrayLike], axis: int = 0) -> DeviceTensor:
     Errors as in concat().
     """
     tensors = elements(tensors)
-    shapes = [asarray(t).shape for t in tensors]
+    arrays = [asarray(t) for t in tensors]
+    shapes = [t.shape for t in arrays]
     if any(shape != shapes[0] for shape in shapes):
         raise _C.ShapeError(
             f"stack: tensors must have one shape; got {' and '.join(map(str, sorted(set(shapes))[:4]))}"
@@ -131,7 +132,7 @@ def stack(tensors: Sequence[ArrayLike], axis: int = 0) -> DeviceTensor:
     rank = len(shapes[0]) if shapes else 0
     if not -rank - 1 <= _C.integer(axis) <= rank:
         raise _C.ShapeError(f"stack: axis must be from {-rank - 1} to {rank}; got {axis}")
-    return concat([asarray(t).unsqueeze(axis) for t in tensors], axis)
+    return concat([t.unsqueeze(axis) for t in arrays], axis)
 
 
 def device_count() -> int:
@@ -152,8 +153,6 @@ def _made(argument: str, count: int, make: Callable[[], np.ndarray[Any, Any]]) -
         raise _C.OutOfMemory(f"{argument} gives {count} elements, which do not fit the memory of the host") from error
 
 
-def _device(device: str | None) -> str | None:
-    if device is not None:
-        return device
-    handle = _C.entered_handle()
-    return handle.device if handle else None
+def _placed(values: np.ndarray[Any, Any], dtype: Any, device: str | None) -> DeviceTensor:
+    """The values on `device`, or on the device of the current handle."""
+    return asarray(values, dtype=dtype, device=current_device() if device is None else device)

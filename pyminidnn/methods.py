@@ -17,14 +17,12 @@ from ._C import DeviceTensor, DTypeError, ShapeError
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
-from .ops.transform import transform
-from .refusals import short
+from .ops.transform import concat, transform
 from .tensor import asarray
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
 _FLOATING = ("float32", "float64", "float16", "bfloat16")
-_INTEGERS = ("int8", "uint8", "int32", "int64")
 
 
 def binary(op: str, a: Any, b: Any) -> Any:
@@ -110,8 +108,7 @@ def _promoted(op: str, a: Any, b: Any) -> tuple[str, Any, Any]:
         op = _OF_BOOL.get(op, op)
         if op in ("floor_div", "mod", "pow", "left_shift", "right_shift"):
             dtype = "int8"
-    like = a if isinstance(a, DeviceTensor) else b
-    x, y = (x.to(dtype=dtype) if isinstance(x, DeviceTensor) else _scalar(x, dtype, like) for x in (a, b))
+    x, y = (x.to(dtype=dtype) if isinstance(x, DeviceTensor) else x for x in (a, b))
     return op, x, y
 
 
@@ -129,15 +126,6 @@ def _result_dtype(a: Any, b: Any, compares: bool) -> str:
     if compares and not _C.holds(dtype, number):
         return "int64" if _C.holds("int64", number) else "float64"
     return dtype
-
-
-def _scalar(number: Any, dtype: str, like: DeviceTensor) -> DeviceTensor:
-    if dtype not in _FLOATING and not _C.holds(dtype, number):
-        raise DTypeError(f"{short(number)} does not fit {dtype}; cast the tensor with .astype(...)")
-    try:
-        return _C.full((), number if dtype not in _FLOATING else float(number), dtype=dtype, device=like.device)
-    except OverflowError:
-        raise DTypeError(f"{short(number)} does not fit {dtype}") from None
 
 
 def _like_numpy(dtype: str) -> str:
@@ -165,8 +153,6 @@ def _edges(t: DeviceTensor) -> DeviceTensor:
     edge = options["edgeitems"]
     if t.size <= options["threshold"]:
         return t
-    from .ops.transform import concat
-
     for axis, size in enumerate(t.shape):
         if size > 2 * edge + 1:
             first, last = (

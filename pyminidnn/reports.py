@@ -6,6 +6,7 @@ from __future__ import annotations
 import html
 from collections.abc import Sequence
 
+from . import _C
 from ._C import EngineReport, Report
 
 _TITLES = ("engine", "estimated us", "measured us", "workspace", "config, or why not")
@@ -50,18 +51,17 @@ def html_of(report: Report) -> str:
 def _cells(e: EngineReport) -> tuple[str, ...]:
     if e.why_not:
         return (e.name, "", "", "", e.why_not)
-    return (e.name, _number(e.estimate_us), _number(e.measured_us), _bytes(e.workspace_bytes), e.config)
+    return (
+        e.name,
+        _number(e.estimate_us),
+        _number(e.measured_us),
+        _C.bytes_text(e.workspace_bytes) if e.workspace_bytes else "",
+        e.config,
+    )
 
 
 def _number(microseconds: float) -> str:
     return f"{microseconds:.4g}" if microseconds else ""
-
-
-def _bytes(count: int) -> str:
-    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
-        if count >= size:
-            return f"{count / size:.1f} {unit}"
-    return f"{count} B" if count else ""
 
 
 def _shown(self: Report) -> str:

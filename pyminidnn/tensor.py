@@ -34,14 +34,14 @@ def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, dev
 
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
-    return DeviceTensor(shape, dtype=dtype, layout=layout, device=_current_device() if device is None else device)
+    return DeviceTensor(shape, dtype=dtype, layout=layout, device=current_device() if device is None else device)
 
 
 def full(
     shape: Size, value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
 ) -> DeviceTensor:
     """A tensor whose elements are all `value`, cast as in transform(). Other arguments and errors as in empty()."""
-    return _C.full(shape, value, dtype=dtype, layout=layout, device=_current_device() if device is None else device)
+    return _C.full(shape, value, dtype=dtype, layout=layout, device=current_device() if device is None else device)
 
 
 def zeros(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
@@ -231,6 +231,7 @@ def _exported(x: Any, **keywords: Any) -> DeviceTensor:
     return _C.from_dlpack(x, **keywords)
 
 
-def _current_device() -> str:
+def current_device() -> str:
+    """The device of the current handle, else the CPU."""
     handle = _C.entered_handle()
     return handle.device if handle else "cpu"

@@ -42,6 +42,7 @@ void bind_engine(py::module_& m) {
       .def_readonly("chosen", &Report::chosen, "The name of the engine that would run.")
       .def_readonly("not_kept", &Report::not_kept, "After find(): why the result is not in the tuning file, or \"\".");
 
+  m.def("bytes_text", &bytes_text, py::arg("bytes"), "A number of bytes for people: \"233.5 kB\".");
   m.def(
       "dry_run",
       [](const py::function& call, bool measure) {

@@ -17,20 +17,22 @@ DType dtype_from_python(py::handle value, const char* name) {
   try {
     if (PyUnicode_Check(value.ptr())) {
       dtype = find_dtype(value.cast<std::string>());
-    } else {  // torch.float32 prints "torch.float32"; NumPy's and ml_dtypes' types and dtypes have a name
+    } else {
+      // torch.float32 prints as "torch.float32". The types and dtypes of NumPy and ml_dtypes have the attribute `name`
+      // or `__name__`.
       py::object named =
           py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
       const auto text = py::str(named).cast<std::string>();
       dtype = find_dtype(text.substr(text.rfind('.') + 1));
       native = py::getattr(value, "isnative", native);
     }
-    if (!dtype) {  // the value is a dtype that only NumPy knows, such as "f8" or float
+    if (!dtype) {  // only NumPy knows this spelling of a dtype, such as "f8" or float
       py::object numpy = py::module_::import("numpy").attr("dtype")(value);
       dtype = find_dtype(numpy.attr("name").cast<std::string>());
       native = numpy.attr("isnative");
     }
-  } catch (const py::cast_error&) {         // the value is a str with a NUL or a lone surrogate
-  } catch (const py::error_already_set&) {  // one of the object's own methods raised
+  } catch (const py::cast_error&) {  // the str contains a NUL or a lone surrogate
+  } catch (const py::error_already_set&) {  // a method of the Python object raised an exception
   }
   MINIDNN_CHECK(DTypeError, dtype, name, " must be one of ", dtype_names(), "; got ", repr_text(value));
   MINIDNN_CHECK(DTypeError, native.ptr() != Py_False, name, "=", repr_text(value),
@@ -57,7 +59,8 @@ Place place_from_python(const std::string& device) {
   Place place = place_from(device);
   try {
     device_at(place);
-  } catch (const DeviceError& error) {  // the driver's message does not mention the argument
+  } catch (const DeviceError& error) {
+    // The driver's error message does not name the argument `device`. This message does.
     throw DeviceError(cat("device='", device, "': ", error.what()));
   }
   return place;
@@ -67,7 +70,8 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
   if (value.is_none()) return nullptr;
   MINIDNN_CHECK(DeviceError, place.is_cuda, call, ": stream is not supported on device 'cpu'; omit it");
   py::object address = py::reinterpret_borrow<py::object>(value);
-  // __cuda_stream__ gives the pair (0, address). It is a method; in the protocol's first draft it was an attribute.
+  // __cuda_stream__() returns the pair (0, address of the stream). In the first draft of the protocol, __cuda_stream__
+  // was an attribute. Both forms are accepted.
   if (py::hasattr(value, "__cuda_stream__")) {
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
@@ -84,7 +88,7 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     PyErr_Clear();
     throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
-  // The number 1 also means the default stream, which is a null pointer here.
+  // The stream number 1 also means the default stream. This library represents the default stream by a null pointer.
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);
 }
 
@@ -98,8 +102,8 @@ py::tuple tuple_of(std::span<const int64_t> values) {
 
 namespace {
 
-// Keeps a Python object alive for C++ code that does not use Python. The reference is released under the GIL, but is
-// not released if the interpreter has shut down.
+// Keeps a Python object alive for C++ code. The deleter takes the GIL and releases the reference. It leaks the
+// reference if the interpreter has shut down.
 std::shared_ptr<void> shared_object(const py::object& object) {
   return {object.inc_ref().ptr(), [](void* p) {
             if (!Py_IsInitialized()) return;
@@ -235,7 +239,7 @@ Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
 
 bool is_device_name(const std::string& text) { return text == "cpu" || text.starts_with("cuda"); }
 
-// DeviceTensor.to(). `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
+// Implements DeviceTensor.to(). `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
 Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> device, const py::object& dtype,
                  std::optional<std::string> layout, bool copy) {
   auto place = optional_place(device);
@@ -355,7 +359,7 @@ void bind_full(py::module_& m) {
       py::arg("device"));
 }
 
-// Binds helpers for public functions that are written in Python and parse their arguments there.
+// Binds functions that convert arguments, for public functions that are written in Python.
 void bind_readers(py::module_& m) {
   m.def(
       "promoted",

@@ -10,8 +10,8 @@ const Tensor& tensor_of(PyObject*);
 // Returns null if the Python object is no DeviceTensor.
 const Tensor* tensor_or_null(PyObject*);
 
-// Returns f(). If f throws a C++ exception, sets the Python error that pybind11's dispatcher would set, and returns
-// null or -1.
+// Returns f(). If f throws a C++ exception, this function sets the same Python error as pybind11 would, and returns
+// null or -1, depending on the return type of f.
 template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
   try {
     return f();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rewords the errors of all bound functions for Python users. pybind11 reports an argument of a wrong type by a list of
-// signatures, and code that several functions share does not know which of them was called. explain_call() corrects
+// signatures. C++ code that several functions share does not know which function was called. explain_call() corrects
 // both. It replaces pybind11's dispatcher in every function, and calls the dispatcher. If the call fails,
 // pyminidnn/refusals.py words the error for the public function and its argument. A successful call costs one
 // additional jump.
@@ -14,7 +14,8 @@ Function dispatcher;  // pybind11's dispatcher, which is the same for all bound 
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   py::error_already_set error;                // takes the current error from the Python interpreter
-  if (error.trace()) return error.restore();  // an error with a traceback comes from Python code that was called
+  // An error with a traceback was raised by Python code that the function called. Such an error is not reworded.
+  if (error.trace()) return error.restore();
   try {
     const auto* record = py::detail::function_record_ptr_from_PyObject(self);
     py::tuple positional(count);
@@ -26,7 +27,7 @@ void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObj
                                .attr("explained")(error.value(), record->name, record->signature, positional, keywords);
     if (explained.is(error.value())) error.restore();
     else PyErr_SetObject(py::type::handle_of(explained).ptr(), explained.ptr());
-  } catch (const py::error_already_set&) {  // nothing can be imported while the interpreter shuts down
+  } catch (const py::error_already_set&) {  // the import fails while the interpreter shuts down
     error.restore();
   }
 }

@@ -14,20 +14,21 @@ namespace minidnn::cuda {
 int device_count();
 // Why no GPU can be used, as one sentence; "" if a GPU can be used.
 std::string why_unavailable();
-// device() and memory() throw DeviceError if there is no such device. The text is why_unavailable() if no GPU can be
-// used, else it lists the valid indices.
+// device() and memory() throw DeviceError if there is no GPU with this index. If no GPU can be used at all, the text of
+// the error is why_unavailable(). If there are other GPUs, the text lists the valid indices.
 const Device& device(int index);
 Memory& memory(int index);
 
-// The time in microseconds, from start to end, of the work that `enqueue` puts on the stream. The function measures
-// with CUDA events and waits for the work. Gaps between launches distort times below about 100 us, so `enqueue` should
-// put many launches on the stream.
+// Measures how many microseconds the work takes that `enqueue` puts on the stream, from start to end. The function
+// measures with CUDA events and waits for the work. Gaps between launches distort times below about 100 us, so
+// `enqueue` should put many launches on the stream.
 double time_us(int device, Stream, const std::function<void()>& enqueue);
 
 // The folder in which compiled kernels (cubins) are kept: $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else
-// ~/.cache/pyminidnn. The variables are read once. The result is "" if kernels are kept in memory only: there is no
-// such folder, it belongs to another user, or others may write to it. A cubin is code, so a folder that others can
-// change is neither read nor written. If PYMINIDNN_LOG is set, a line on stderr reports it.
+// ~/.cache/pyminidnn. The environment variables are read once. The result is empty if there is no such folder, if the
+// folder belongs to another user, or if other users may write to it. A cubin is code, so a folder that others can
+// change is neither read nor written. Kernels are then kept in memory only. If PYMINIDNN_LOG is set, a line on stderr
+// reports the reason.
 std::string cache_folder();
 
 }  // namespace minidnn::cuda

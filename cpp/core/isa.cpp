@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the CPU instruction set at run time.
+// Chooses the CPU instruction set at run time.
 #include "cpp/core/isa.h"
 
 #include <cstdlib>

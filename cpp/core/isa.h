@@ -17,8 +17,8 @@ namespace minidnn::cpu {
 
 enum class Isa { v2, v3, v4, native };
 
-// The best instruction set of this machine, or the one that PYMINIDNN_CPU_ISA names, such as "x86-64-v3". Throws
-// DeviceError if the name is unknown, or if the machine lacks the instruction set.
+// Returns the best instruction set of this machine, or the one that PYMINIDNN_CPU_ISA names, such as "x86-64-v3".
+// Throws DeviceError if the name is unknown, or if the machine lacks the instruction set.
 Isa isa();
 bool has(Isa);
 const char* name(Isa);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The registry of the owners of streams.
+// Implements stream.h: the registry of the owners of CUDA streams.
 #include "cpp/core/stream.h"
 
 #include <atomic>

@@ -55,7 +55,7 @@ class Tuning {
   Lines lines_;
 };
 
-// The tuning records of this process, which are read from the file in the cache folder.
+// Returns the tuning records of this process, which are read from the file in the cache folder.
 Tuning& tuning();
 
 }  // namespace minidnn

@@ -71,7 +71,7 @@ std::vector<int64_t> integers_from_python(py::handle, const char* call, const ch
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,
                                      const char* several = "one or a pair (before, after) for each spatial dimension");
 
-void bind_core(py::module_&);  // binds the error types, Handle, DeviceTensor and the allocator
+void bind_core(py::module_&);                           // binds the error types, Handle, DeviceTensor and the allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_array_interface__ and NumPy
 // Binds the functions that Python's find(), explain(), engines() and log call.
 void bind_engine(py::module_&);

@@ -31,7 +31,7 @@ DType dtype_from_python(py::handle value, const char* name) {
       dtype = find_dtype(numpy.attr("name").cast<std::string>());
       native = numpy.attr("isnative");
     }
-  } catch (const py::cast_error&) {  // the str contains a NUL or a lone surrogate
+  } catch (const py::cast_error&) {         // the str contains a NUL or a lone surrogate
   } catch (const py::error_already_set&) {  // a method of the Python object raised an exception
   }
   MINIDNN_CHECK(DTypeError, dtype, name, " must be one of ", dtype_names(), "; got ", repr_text(value));

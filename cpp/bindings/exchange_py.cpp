@@ -141,7 +141,7 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
     capsule = source.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_TypeError)) throw;
-      // An exporter older than DLPack 1.0 has no parameter max_version and raises TypeError.
+    // An exporter older than DLPack 1.0 has no parameter max_version and raises TypeError.
     capsule = source.attr("__dlpack__")(**wanted);
   }
   return moved(from_capsule(capsule), target, copy.value_or(false));

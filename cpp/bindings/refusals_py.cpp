@@ -13,7 +13,7 @@ using Function = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ss
 Function dispatcher;  // pybind11's dispatcher, which is the same for all bound functions
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  py::error_already_set error;                // takes the current error from the Python interpreter
+  py::error_already_set error;  // takes the current error from the Python interpreter
   // An error with a traceback was raised by Python code that the function called. Such an error is not reworded.
   if (error.trace()) return error.restore();
   try {

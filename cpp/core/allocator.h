@@ -48,7 +48,7 @@ struct AllocatorStats {
   // The number of bytes of live tensors, and of storage that captured graphs own.
   int64_t allocated_bytes = 0;
   int64_t peak_allocated_bytes = 0;
-  int64_t cached_bytes = 0;  // number of bytes of the free blocks that are kept for reuse
+  int64_t cached_bytes = 0;        // number of bytes of the free blocks that are kept for reuse
   int64_t allocations = 0;         // number of successful allocations of at least one byte
   int64_t device_allocations = 0;  // number of allocations that called the system or the CUDA driver
 };

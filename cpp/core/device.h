@@ -25,12 +25,12 @@ struct Device {
   // The model, for example "NVIDIA H100 80GB HBM3" or "AMD EPYC 9R14 x86-64-v4 x 2 threads". Each line of a tuning file
   // begins with the model.
   std::string model;
-  int arch = 0;  // architecture of a GPU: 90 for compute capability 9.0; 0 for the CPU
+  int arch = 0;            // architecture of a GPU: 90 for compute capability 9.0; 0 for the CPU
   int sm_count = 0;        // number of SMs of a GPU; number of threads of the CPU
   int max_smem_bytes = 0;  // largest shared memory of a block in bytes (the opt-in limit)
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
-  double copy_gb_s = 0;  // rate of memory copies in GB/s, counting bytes read plus bytes written
+  double copy_gb_s = 0;     // rate of memory copies in GB/s, counting bytes read plus bytes written
   double fp32_gflop_s = 0;  // rate of float32 arithmetic in GFLOP/s, without tensor cores
 };
 // Throws DeviceError if the machine does not have the device. The result is cached and never invalidated.

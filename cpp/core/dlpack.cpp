@@ -13,8 +13,8 @@ struct Code {
 };
 constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6;
 // The DLPack type code and the number of bits of each DType, in the order of the enum.
-constexpr Code kCodes[] = {
-    {kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8}, {kUint, 8}, {kInt, 32}, {kInt, 64}, {kBool, 8}};
+constexpr Code kCodes[] = {{kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8},
+                           {kUint, 8},   {kInt, 32},   {kInt, 64},   {kBool, 8}};
 
 DType dtype_of(DataType t) {
   for (size_t i = 0; i < std::size(kCodes); ++i)

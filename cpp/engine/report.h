@@ -17,8 +17,8 @@ struct EngineReport {
   unsigned traits = 0;
   std::string why_not{};  // the reason why the engine cannot run the problem; empty if it can
   std::string config{};
-  std::vector<std::string> configs{};  // all configs that the handle allows, best guess first
-  std::vector<size_t> config_workspace{};  // bytes of workspace of each config
+  std::vector<std::string> configs{};      // all configs that the handle allows, best guess first
+  std::vector<size_t> config_workspace{};  // bytes of workspace that each config needs
   double estimate_us = 0;
   double measured_us = 0;  // the least time of the engine's configs in microseconds; 0 if not measured
   // The measured configs, each with its time in microseconds.

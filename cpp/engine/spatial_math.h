@@ -13,7 +13,7 @@ constexpr int kMaxSpatial = 3;
 struct SpatialAttributes {
   int64_t stride[kMaxSpatial]{1, 1, 1};
   int64_t before[kMaxSpatial]{};  // number of padding elements before x
-  int64_t after[kMaxSpatial]{};  // number of padding elements after x
+  int64_t after[kMaxSpatial]{};   // number of padding elements after x
   int64_t dilation[kMaxSpatial]{1, 1, 1};
 
   // Returns the index in x, along spatial dimension i, of element `r` of the window at output position `p`. If this

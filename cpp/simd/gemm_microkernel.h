@@ -29,7 +29,7 @@ template <class T> struct GemmTile {
   int64_t b_step;
   T* to;
   int64_t pitch;  // distance from one row of `to` to the next, in elements
-  bool add;  // true: the product is added to `to`; false: it replaces the elements of `to`
+  bool add;       // true: the product is added to `to`; false: it replaces the elements of `to`
 };
 
 template <class T> struct GemmKernel {

@@ -221,8 +221,8 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
           pack_rows<T, kRows>};
 }
 // The number of rows of a tile that is two vectors wide. The sums of the tile take nearly all vector registers. Two of
-// the other registers hold a row of b. One more holds an element of a, unless the multiply instruction broadcasts the
-// element from memory. Without fused multiply-add, products need one more register.
+// the other registers contain a row of b. One more contains an element of a, unless the multiply instruction broadcasts
+// the element from memory. Without fused multiply-add, products need one more register.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

@@ -345,7 +345,7 @@ template <class T> class Streamer {
   }
 
   alignas(kVectorBytes) T stage_[2 * kCapacity + kWhole];
-  T* span_;  // element i of the staging buffer will be stored at span_[i]
+  T* span_;              // element i of the staging buffer will be stored at span_[i]
   int64_t begin_, end_;  // range of the elements of the staging buffer that have not been stored yet
 };
 

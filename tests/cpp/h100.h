@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A description of an H100, as engines receive it. It lets tests of tilings and estimates run without a GPU.
+// The description of an H100 that engines receive from a test. With it, tests of tilings and estimates run without a
+// GPU.
 #pragma once
 #include "cpp/core/device.h"
 

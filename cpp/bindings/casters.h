@@ -73,7 +73,7 @@ std::vector<Sides> sides_from_python(py::handle, const char* call, const char* n
 
 void bind_core(py::module_&);                           // binds the error types, Handle, DeviceTensor and the allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_array_interface__ and NumPy
-// Binds the functions that Python's find(), explain(), engines() and log call.
+// Binds the C++ functions that the Python package needs for find(), explain(), engines() and its log.
 void bind_engine(py::module_&);
 void bind_runtime(py::module_&);  // binds functions that report on this machine: GPUs, NVRTC, kernel caches
 // Changes the error messages of all functions that are bound so far: they then name the public function and its

@@ -60,7 +60,7 @@ Place place_from_python(const std::string& device) {
   try {
     device_at(place);
   } catch (const DeviceError& error) {
-    // The driver's error message does not name the argument `device`. This message does.
+    // The driver's error message does not name the argument `device`. The new message does.
     throw DeviceError(cat("device='", device, "': ", error.what()));
   }
   return place;

@@ -40,8 +40,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // Identifies the thread that allocated the storage, if `stream` is a per-thread default stream. Is 0 for any other
-  // stream.
+  // This number (from thread_of()) distinguishes the per-thread default streams of different threads. It is 0 for any
+  // other stream.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;
@@ -119,8 +119,8 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   return storage;
 }
 
-// An allocation during the capture of a stream does not reuse free blocks. Earlier work on the stream, from before the
-// capture, may still use a free block, and the captured graph would not wait for this work.
+// An allocation during the capture of a stream does not reuse free blocks. Work that was put on the stream before the
+// capture may still use a free block, and the captured graph would not wait for this work.
 std::shared_ptr<Storage> Allocator::try_allocate_captured(size_t size, Stream stream, const Memory::Capture& c) {
   {
     std::lock_guard lock(mutex_);
@@ -219,7 +219,7 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
-  // If a block of a captured stream could not be recorded, because the host has no memory, it leaks. The captured graph
+  // A block of a stream that is being captured leaks if the host has no memory to record it, because the captured graph
   // may still use the block.
   if (captured) return;
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);

@@ -85,8 +85,8 @@ class Allocator {
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    // Distinguishes the per-thread default streams of different threads. Is 0 for any other stream (thread_of() in
-    // stream.h).
+    // This number (from thread_of()) distinguishes the per-thread default streams of different threads. It is 0 for any
+    // other stream.
     uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;

@@ -61,8 +61,8 @@ template <class F> decltype(auto) with_any(DType t, F&& f) {
       return with_floating(t, std::forward<F>(f));
   }
 }
-// Calls f(Type<T>{}), where T is the unsigned integer type with the given number of bytes. Code that only moves
-// elements uses it.
+// Calls f(Type<T>{}), where T is the unsigned integer type with the given number of bytes. It serves code that only
+// moves elements.
 template <class F> void with_word(int64_t bytes, F&& f) {
   switch (bytes) {
     case 1:

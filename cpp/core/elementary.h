@@ -101,7 +101,7 @@ template <class V> MINIDNN_HD V expm1(V x) {
   Ints<V> half = n.integer >> 1;
   V scale = float_of<V>((half + 127) << 23), rest = float_of<V>((n.integer - half + 127) << 23);
   V result = (p * rest + (rest - float_of<V>((127 - half) << 23))) * scale;
-  return x == 0.0f ? x : result;  // so that expm1(-0) is -0
+  return x == 0.0f ? x : result;  // expm1(-0) must be -0
 }
 
 // Returns log(2^n (1 + m)) for m in [-0.25, 0.5). The error of the polynomial for log(1 + m) is within 2^-27.6.
@@ -140,7 +140,7 @@ template <class V> MINIDNN_HD V log1p(V x) {
   V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
-  return x == 0.0f ? x : result;  // so that log1p(-0) is -0
+  return x == 0.0f ? x : result;  // log1p(-0) must be -0
 }
 
 // Returns log1p(x) for x in [0, 1]. In this range there are no special cases.
@@ -197,7 +197,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // this replaces w by (1 + t) (1 + w) - 1
+  w = high + ((t * w + w) + tail);  // this statement replaces w by (1 + t) (1 + w) - 1
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;

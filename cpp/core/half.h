@@ -59,7 +59,7 @@ inline float16::float16(float v) {
   uint32_t u = detail::bits_of(v), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
   if (magnitude >= 0x47800000) {  // Inf and numbers of magnitude 65536 or more become Inf; NaN stays NaN
     bits = uint16_t(magnitude > 0x7f800000 ? sign | 0x7e00 : sign | 0x7c00);
-  } else if (magnitude < 0x38800000) {  // numbers of magnitude below 2^-14, the smallest normal float16 number
+  } else if (magnitude < 0x38800000) {  // numbers below 2^-14 in magnitude, which are subnormal in float16
     // Adding 0.5 makes the FPU round to multiples of 2^-24, the spacing of subnormal float16 numbers.
     bits = uint16_t(sign | (detail::bits_of(detail::float_of(magnitude) + 0.5f) - 0x3f000000));
   } else {

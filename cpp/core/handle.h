@@ -20,7 +20,7 @@ enum class Math { ieee, tf32 };
 struct HandleOptions {
   // The most bytes of workspace that a call may use in addition to its tensors.
   size_t max_workspace = std::numeric_limits<size_t>::max();
-  bool deterministic = false;  // true excludes engines whose results vary from run to run
+  bool deterministic = false;  // true excludes engines whose results vary between equal calls
   Math math = Math::tf32;
   // The most CPU threads that a call may use; 0 means all threads.
   int threads = 0;

@@ -50,7 +50,7 @@ struct Job {
   int64_t n, grain, chunks;
   detail::Call call;
   void* body;
-  const std::atomic<bool>* stop = nullptr;  // a flag that is set if a chunk on another thread throws
+  const std::atomic<bool>* stop = nullptr;  // a flag that is set if a chunk on another thread throws an exception
   // Computes chunk i in steps of 64 grains, and checks for Ctrl-C after each step. A grain is the least amount of work
   // that is worth another thread (5 to 10 us), so a step takes about 500 us.
   void run(int64_t i) const {
@@ -98,8 +98,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // All chunks of the job are claimed at this point. A worker that has claimed a chunk has incremented inside_. A
-    // worker that wakes up from now on sees that the job is closed.
+    // All chunks of the job are claimed at this point. A worker that has claimed a chunk is counted in inside_, and the
+    // loop below waits until inside_ is 0. A worker that wakes up from now on sees that the job is closed.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -128,8 +128,8 @@ class Pool {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
-      // inside_ is incremented before open_ is read. The caller writes these in the opposite order: it closes the job,
-      // and then waits until inside_ is 0.
+      // A worker first increments inside_, and then reads open_. The caller first clears open_, and then waits until
+      // inside_ is 0. Therefore, the caller waits for every worker that has joined the job.
       ++inside_;
       if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();

@@ -64,7 +64,7 @@ template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t th
           check_interrupt();
         }
     } catch (...) {
-      // With this value no batches are left, so the other threads stop, too.
+      // After an exception, no batches are left for the other threads, so they stop, too.
       next = n;
       throw;
     }

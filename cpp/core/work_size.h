@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The sizes by which CPU engines divide their work. Examples are a chunk that fits a cache, the least work that is
 // worth waking a thread, and the size above which stores of a result bypass the caches. Tests make these sizes smaller.
-// The work of a few kilobytes is then divided as that of real networks is: into several chunks, with an uneven last
-// chunk, on several threads.
+// Test problems of a few kilobytes are then divided as the problems of real networks are: into several chunks, with an
+// uneven last chunk, on several threads.
 #pragma once
 #include <cstdint>
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The positions of windows over the spatial dimensions of a convolution or pooling. This header uses nothing from std,
-// because CUDA kernels read the structs of problems, which contain SpatialAttributes.
+// so that CUDA kernels can include it. The structs that describe problems contain SpatialAttributes, and kernels read
+// these structs.
 #pragma once
 #include "cpp/core/desc.h"
 

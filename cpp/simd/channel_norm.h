@@ -9,8 +9,8 @@ namespace minidnn {
 
 // The largest number of columns of a block whose columns are contiguous, that is, whose NormBlock::space is 1.
 constexpr int64_t kNormColumns = 4096;
-// A result of more bytes is written with non-temporal stores. This limit is for calls that compute sums: they have just
-// read their inputs, read them again, and find them in the caches. For inference, which computes no sums,
+// A result of more bytes is written with non-temporal stores. This limit is for calls that compute sums. Such a call
+// reads its inputs twice, and finds them in the caches the second time. For inference, which computes no sums,
 // cpu.batch_norm.vectorized has a higher limit. The limit was measured on 2 Zen 3 cores with 32 MB of cache
 // (2026-11-21).
 constexpr int64_t kNormSummedBytes = 12 << 20;
@@ -51,7 +51,8 @@ struct ChannelNormKernels {
     void (*gate[2])(const NormBlock&, const NormLines&, bool non_temporal);
   } f32, bf16, f16;
   // Merges the moments of one column of each channel into the moments of the channel. A column has n elements, and a
-  // channel has `joined` elements so far. In `results`, the columns of neighbouring channels have the distance `step`.
+  // channel has `joined` elements so far. In `results`, the distance between the columns of neighbouring channels is
+  // `step` columns.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
                        double* mean, double* squares);
   void (*join_gradients)(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,

@@ -56,7 +56,7 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // additions to a partial sum before it is added to its total
+constexpr int kSumLength = 128;  // number of additions to a partial sum before it is added to its total
 // number of spans (contiguous elements of a column) whose totals are kept at the same time
 constexpr int kTileSpans = 64;
 
@@ -137,7 +137,7 @@ template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
 }
 
 // Adds up `rows` rows of each column, and adds these sums to the arrays a and b. In a and b, the columns that fill
-// whole pairs of vectors have the order of lanes.
+// whole pairs of vectors are in the order in which load_pair() loads elements into lanes.
 template <class Sums, int rows, class T>
 MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const float* center, float* a, float* b) {
   int64_t c = 0;
@@ -277,7 +277,7 @@ template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, 
 }
 
 // Writes one row of a block, where neighbouring elements belong to neighbouring columns. The coefficients of columns
-// that fill whole pairs of vectors must have the order of lanes.
+// that fill whole pairs of vectors must be in the order in which load_pair() loads elements into lanes.
 template <class Map, class T>
 MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
   auto whole = [](const float* from) { return load(from); };

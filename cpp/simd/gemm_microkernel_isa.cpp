@@ -157,8 +157,8 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
     }
   }
   if (f.activation.loop) {
-    // If the rows are contiguous, one call of the activation processes all of them. A call costs as much as many
-    // elements.
+    // If the rows are contiguous, one call of the activation processes all of them. The overhead of a call is as large
+    // as the work for many elements.
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,

@@ -55,7 +55,7 @@ struct Callback {
   void* argument;
 };
 std::map<void*, unsigned long> captured;                 // the graph into which each stream is being captured
-std::map<unsigned long, std::vector<Callback>> objects;  // each graph's callbacks, called when it is destroyed
+std::map<unsigned long, std::vector<Callback>> objects;  // callbacks that are called when a graph is destroyed
 unsigned long graph_of(void* stream) { return captured.contains(stream) ? captured[stream] : 0; }
 int breaks_capture() {
   ++fake.broken_captures;
@@ -141,7 +141,7 @@ void fake_destroy(unsigned long graph) {
 }
 
 int cuInit(unsigned) { return 0; }
-int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC calls this, and accepts its error
+int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC calls this, and accepts that it fails
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 int cuGetErrorName(int e, const char** s) {
   return *s = e == kDeinitialized ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;

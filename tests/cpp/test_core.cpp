@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of the host code in cpp/core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles.
-// Results for many small random problems are compared with simple, slow definitions. A fixed seed makes all runs of the
-// program equal.
+// Results for many small random problems are compared with simple, slow definitions. A fixed seed makes the problems
+// the same every time.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -67,8 +67,8 @@ struct Format {
     double fraction = std::ldexp(double(mantissa), -mantissa_bits) + (exponent ? 1 : 0);
     return sign * std::ldexp(fraction, std::max(exponent, 1) - bias());
   }
-  // Returns the bits of the 16-bit float nearest to v. Of two equally near floats, the one with even bits is returned.
-  // A number becomes infinity if it rounds to the power of two after the largest finite value.
+  // Returns the bits of the 16-bit float nearest to v. Of two equally near floats, the one whose last bit is 0 is
+  // returned. A number becomes infinity if it rounds to the power of two after the largest finite value.
   uint16_t nearest(long double v) const {
     uint16_t sign = std::signbit(v) ? 0x8000 : 0;
     long double magnitude = std::fabs(v);

@@ -58,8 +58,8 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
   s.lane_bits = 0;  // threads run one at a time here, so they cannot exchange values by shuffles
   const bool backward = p.direction == PoolingDirection::backward;
   std::vector<Words> smem(size_t(t.smem.bytes / 16 + 1));
-  // Blocks are executed from the last to the first. An element that a block wrote beyond its own elements is then not
-  // overwritten by a later block.
+  // Blocks are executed from the last to the first. If a block writes beyond its end, the block that owns these
+  // elements has been executed before. Therefore, the error stays visible.
   for (int64_t block = s.blocks(); block-- > 0;) {
     std::memset(smem.data(), 0x7f, smem.size() * 16);
     auto* bytes = reinterpret_cast<unsigned char*>(smem.data());

@@ -98,8 +98,8 @@ static int child(const char* root, const char* arch) {
   return 0;
 }
 
-// Starts this program as a child process and returns a handle of its output. finish() returns everything that the child
-// printed. `env` is the list of arguments for the program env, such as "-u A B=c".
+// begin() starts this program as a child process and returns a handle of its output. finish() returns everything that
+// the child printed. `env` is the list of arguments for the program env, such as "-u A B=c".
 static FILE* begin(const std::string& env, const fs::path& root, const std::string& arch = "sm_80") {
   std::string nvrtc = has(env, "PYMINIDNN_NVRTC=") ? "" : "PYMINIDNN_NVRTC=" + found_nvrtc;
   std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ',
@@ -116,8 +116,8 @@ static std::string finish(FILE* stream) {
 static std::string run(const std::string& env, const fs::path& root) { return finish(begin(env, root)); }
 
 static void test_sha256() {
-  // begin() starts this program as a child process and returns a handle of its output. finish() returns everything that
-  // the child printed. `env` is the list of arguments for the program env, such as "-u A B=c".
+  // The messages are examples of FIPS 180-4, and messages whose length is near the limit at which SHA-256's padding
+  // needs another block.
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", sha256_hex(""));
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", sha256_hex("abc"));
   // This message has 56 bytes, so that the padding of SHA-256 needs a second block.

@@ -38,7 +38,7 @@ int main() {
   check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1, Layout::channels_first), 4, true, true);
   // The last panel of filters is only partly filled.
   check(square_conv(backward_filter, 8, 4, 28, 10, 1, 1), 4, false, true);
-  // A line of dy is longer than a slice of it.
+  // A line of dy has more pixels than a slice, which is the pixels of dy that are computed together.
   check(square_conv(backward_filter, 1, 3, 1000, 64, 3, 1), 27, true, false);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;

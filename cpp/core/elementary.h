@@ -95,7 +95,7 @@ template <class V> MINIDNN_HD V expm1(V x) {
   auto n = multiple_of_ln2(clipped);
   V high = clipped - n.value * kLn2High;
   V r = high - n.value * kLn2Low;
-  V lost = (high - r) - n.value * kLn2Low;  // the rounding error of r
+  V lost = (high - r) - n.value * kLn2Low;  // the rounding error of r, which is the reduced argument
   V p = r * r * exp_tail(r) + lost + r;
   // 2^n is split into two factors, because n can be 128 and 2^128 is not a float.
   Ints<V> half = n.integer >> 1;

@@ -73,11 +73,11 @@ struct ConvGeometry {
   // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. A tap is a window element. The taps that use the same element of x are tap_period apart in the
-  // window, where
-  //   tap_period = stride / gcd(stride, dilation).
-  // The elements of y that these taps use are y_period apart, where
-  //   y_period = dilation / gcd(stride, dilation).
+  // For backward_data. A tap is a window element. `tap_period` is the distance in the window between two neighbouring
+  // taps that use the same element of x:
+  //   tap_period = stride / gcd(stride, dilation)
+  // `y_period` is the distance between the elements of y that these two taps use:
+  //   y_period = dilation / gcd(stride, dilation)
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};

@@ -8,8 +8,7 @@
 namespace minidnn {
 
 struct ConvColumns {
-  // The sizes and strides of the convolution of one chunk of images. Only the members images, groups, x, y.size and
-  // those of the window are used.
+  // The geometry of the convolution of one chunk of images. The strides of y and w are not used.
   ConvGeometry g;
   // 1 if each row of the im2col matrix is contiguous, 0 if each column is contiguous
   int64_t channels_last = 0;

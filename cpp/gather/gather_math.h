@@ -44,8 +44,8 @@ MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// Computes element number `linear` of y, in row-major order. If the index is out of range, the element is set to 0. An
-// error is not reported, because on a GPU the CPU would have to wait for the check.
+// Computes element number `linear` of y, in row-major order. If the index is out of range, the element is set to 0. No
+// error is reported, because the CPU would have to wait for the GPU.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {

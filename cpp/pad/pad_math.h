@@ -26,7 +26,7 @@ struct PadArgs {
 
 // Returns the index in x of the element that element i of y copies, in one dimension. Both indices are counted from the
 // first element of x, so i is negative in the padding before x. For constant padding, the result may be out of bounds.
-// The padding then has the constant value. Padding by reflection is less wide than x, so one reflection at each end
+// Element i then has the constant value. Padding by reflection is less wide than x, so one reflection at each end
 // suffices.
 template <class Int> MINIDNN_HD Int pad_source(PadMode mode, Int i, Int size) {
   if (mode == PadMode::constant) return i;

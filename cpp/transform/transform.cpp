@@ -64,8 +64,8 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
     if (as_asked && !copy) return x;
     return transform(x, 1, 0, want.dtype, layout, {});
   }
-  // A copy between devices moves one contiguous block, so an x with gaps is packed first. If a cast makes the elements
-  // smaller, it is done before the copy, on the device of x. If it makes them larger, it is done after the copy.
+  // A copy between devices moves one contiguous block. If x has gaps, it is first packed and cast on its device. If x
+  // has no gaps, a cast that makes the elements smaller is done before the copy, and any other cast after the copy.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
   if (!is_dense(x.desc) || (!as_asked && shrinks))
     return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);

@@ -9,7 +9,7 @@ namespace minidnn {
 struct ChannelsLast {
   // The sizes and strides of the data that the micro-kernels read: the tensor itself or its copy.
   ConvTensorView side;
-  // True if the tensor is copied. If false, `dtype`, `source`, `groups` and `border` are not used.
+  // True if the tensor is copied. If false, `dtype`, `source`, `images` and `groups` are not used, and `border` is 0.
   bool copied = false;
   DType dtype{};  // dtype of the tensor that is copied
   // The sizes and strides of the tensor itself, not of its copy. `source.channels` is the number of channels of one

@@ -85,7 +85,7 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // If fewer rows of a remain than a tile has, the excess rows of the tile read the first row of the tile
+          // If a is read in place and fewer rows remain than a tile has, the excess rows of the tile read its first row
           // again.
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
@@ -157,7 +157,7 @@ template <class T, class Y> struct Product {
       f.beta = float(args.beta);
       f.y_column = y.column;
       f.c_column = c.column;
-      // A transposed product computes y^T, so it adds the bias along the rows and not along the columns.
+      // A transposed product computes y^T. Its bias has one element per row, and not one per column.
       (tiling.transposed ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[PackedTiling::kBlockTiles * kGemmRows], c_rows[PackedTiling::kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) {

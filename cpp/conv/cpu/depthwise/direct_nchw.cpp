@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.direct_nchw: convolutions with few input channels per group, forward and both gradients. A SIMD vector holds
 // neighbouring pixels of an image row. The engine copies a band of neighbouring input rows to scratch memory that fits
-// a cache. The copy has zeros around the rows. It stores pixels that are `stride` apart next to each other. Each window
-// element then reads a vector at a fixed offset, at the borders of the image too. Results that need no conversion and
-// no epilogue are stored directly to the output. All other results are first stored in scratch memory.
+// a cache. The copy has zeros around the rows. If the stride is not 1, the copy stores every stride-th pixel next to
+// each other. Each window element then reads a vector at a fixed offset, at the borders of the image too. Results that
+// need no conversion and no epilogue are stored directly to the output. All other results are first stored in scratch
+// memory.
 #include <algorithm>
 #include <bit>
 
@@ -113,8 +114,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // A thread copies the input lines (image rows) of its next band before it computes the current band. The
-        // computation then need not wait for stores that have just been issued.
+        // A thread copies the input lines (image rows) of its next band before it computes the current band. Loads that
+        // directly follow the stores of the copy would have to wait for them.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);

@@ -19,8 +19,8 @@ struct DirectNchwTiling {
   struct Band : ConvPhase {
     // The distinct offsets of the window elements in the first spatial dimension.
     std::vector<int64_t> depths;
-    // The first input pixels of the copies that are made of each input line (image row). A copy holds every stride-th
-    // pixel, beginning with its first pixel.
+    // Several copies may be made of each input line (image row). A copy holds every stride-th pixel. For each copy,
+    // this is the input pixel with which it begins.
     std::vector<int64_t> columns;
     // The offset of the packed weights of this phase, in floats. A phase is a set of result pixels that use the same
     // window elements.

@@ -5,8 +5,8 @@
 // from input to result:
 //   1. Rows of the input are copied to channels-last, with zeros around them, so patches need no border handling.
 //   2. The patches are transformed to 36 matrices [tile, channel].
-//   3. The 36 matrices are multiplied by each panel of filters. While the products are in the cache, they are transformed
-//      to pixels of the result.
+//   3. The 36 matrices are multiplied by each panel of filters. While the products are in the cache, they are
+//      transformed to pixels of the result.
 // backward_data is computed as a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees. Sums are
 // float32. A rounding error, a NaN or an infinity in one element of a patch affects all 16 results of the tile.
 #include <algorithm>
@@ -40,7 +40,8 @@ constexpr double kWindowProducts = 4, kTileProducts = 10;
 struct Weights {
   // `lowest` is the smallest offset of a tap (an element of the 3 x 3 window).
   int64_t in, out, lowest, taps[9];
-  // True if the nine taps (window elements) are contiguous in memory, and so are neighbouring windows.
+  // True if the nine taps (window elements) are contiguous in memory, and the windows of neighbouring input or output
+  // channels follow each other.
   bool dense;
   // The index of each tap (window element) in the copy that transform_windows() makes of a window.
   int64_t slots[9];
@@ -80,7 +81,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Transposes whole vectors of taps (window elements), which have more than the nine taps of a window. The
+          // Transposes whole vectors of taps (window elements), which may have more than the nine taps of a window. The
           // excess taps belong to the window of the next filter, and are overwritten later. No filter follows the last
           // filter, so its taps are copied one at a time.
           const float* neighbours = from + weights.lowest + n * weights.in;

@@ -45,7 +45,7 @@ struct BatchNormArgs {
   // Training writes mean and inv_std, backward reads both, and inference reads only mean.
   void* mean = nullptr;
   void* inv_std = nullptr;
-  const void* var = nullptr;  // the variance, which only inference reads
+  const void* var = nullptr;     // the variance, which only inference reads
   void* running_mean = nullptr;  // the running statistics; null if training does not update them
   void* running_var = nullptr;
   void* dscale = nullptr;

@@ -102,7 +102,7 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // An absent tensor gets the strides of x here. So it does not prevent loops from being merged.
+  // In these loops, an absent tensor gets the strides of x. So it does not prevent two loops from being merged.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;
@@ -185,7 +185,7 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   BatchNormTraining r{output(me, "y", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
                       output(me, "saved_mean", {}, parameter, h, {}),
                       output(me, "saved_inv_std", {}, parameter, h, {})};
-  // If x has no channels, the result is complete without an engine. If x has channels but no samples, the engine runs,
+  // If x has no channels, all results are empty, and no engine runs. If x has channels but no samples, an engine runs,
   // and the statistics are NaN.
   if (parameter.numel() == 0) return r;
   p.out = r.y.desc;
@@ -253,7 +253,7 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                       output(me, "dbias", {}, parameter, h, {}),
                       {}};
   if (fusion.dresidual) r.dresidual = output(me, "dresidual", {}, dense_like(x.desc, x.desc.dtype, me), h, {});
-  // If x has no channels, the result is complete without an engine. If x has channels but no samples, the engine runs,
+  // If x has no channels, all results are empty, and no engine runs. If x has channels but no samples, an engine runs,
   // and the gradients are zeros.
   if (parameter.numel() == 0) return r;
   p.dy = dy.desc;

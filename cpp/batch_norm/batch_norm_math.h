@@ -14,8 +14,8 @@ namespace minidnn {
 enum class NormDirection : int64_t { training, inference, backward };
 
 // A call of batch norm. Statistics and parameters have the dimensions [kept_begin, kept_end) of x. Each statistic is
-// taken over the remaining dimensions of x. Batch norm keeps dimension 1. With per_activation, it keeps all dimensions
-// except dimension 0.
+// taken over the remaining dimensions of x. Without per_activation, parameters have dimension 1 of x, the channels.
+// With per_activation, they have all dimensions except dimension 0.
 struct BatchNormProblem {
   NormDirection direction{};
   // Only the backward function uses dy. `out` describes y in forward functions, and dx in the backward function. All
@@ -119,7 +119,7 @@ inline constexpr bool kIsAlone<SingleThread> = true;
 // previous addition, and compilers use SIMD.
 constexpr int kLanes = 8;
 // A partial sum has at most kChunk terms. Then it is added to a compensated total. If the innermost loop is short,
-// partial sums have few terms, and the total has many additions. Compensation keeps the rounding errors of these
+// partial sums have few terms, and the total has many additions. The compensation corrects the rounding errors of these
 // additions.
 constexpr int64_t kChunk = 1024;
 
@@ -248,8 +248,9 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const BatchNormArgs& a, Team team
   else norm_training_sums<T>(s, a, team, group);
 }
 
-// The coefficients from which norm_element() computes all elements of one channel. Before they are computed in training
-// and in backward, norm_sums() must have stored the sums of the channel. Inference needs no sums.
+// The coefficients from which norm_element() computes all elements of one channel. In training and in backward,
+// norm_sums() must be called first: it stores the statistics and gradients from which the coefficients are computed.
+// Inference does not need norm_sums().
 template <class Acc>
 struct NormCoefficients {
   Acc mean, factor, offset, slope;

@@ -169,8 +169,8 @@ LayerNormBackward layer_norm_backward(const char* me, RowNormKind kind, const Te
                       output(me, "dscale", {}, parameter, h, {}),
                       {}};
   if (centered) r.dbias = output(me, "dbias", {}, parameter, h, {});
-  // If there are no parameters, the result is complete without an engine. If there are parameters but the batch is
-  // empty, the engine runs, and dscale and dbias are zeros.
+  // If there are no parameters, no engine runs. If there are parameters but the batch is empty, an engine runs, and
+  // dscale and dbias are zeros.
   if (parameter.numel() == 0) return r;
   p.dy = dy.desc;
   p.out = r.dx.desc;

@@ -41,15 +41,15 @@ LcnBackward lcn_backward(const Tensor& dy, const Tensor& x, const std::optional<
 // Functions that engines call: the bytes and the FLOP of a call, from which they estimate their time.
 double local_norm_bytes(const LrnProblem&);
 double local_norm_flop(const LrnProblem&);
-// The bytes of the workspace. The backward function stores the weight g of each element there (see lrn_math.h), in the
-// type of sums. The forward function needs no workspace.
+// The bytes of the workspace. The backward function stores the weight g of each element there (see lrn_math.h), as
+// float64 if x is float64, else as float32. The forward function needs no workspace.
 size_t local_norm_workspace(const LrnProblem&);
-// Returns "" if all tensors are dense, have equal strides, and are in the order NCHW or NHWC. If not, returns the reason
-// why a vectorised engine cannot run the problem.
+// Returns "" if all tensors are dense, have equal strides, and are in the order NCHW or NHWC. If not, returns the
+// reason why a vectorised engine cannot run the problem.
 std::string why_not_cross_channel(const LrnProblem&);
-// Returns "" for local contrast norm over one or two spatial dimensions, if float64 is not used and all tensors are dense,
-// have equal strides, and are in the order NCHW or NHWC. If not, returns the reason why a vectorised engine cannot run
-// the problem.
+// Returns "" if a vectorised engine can run local contrast norm of these tensors. It needs one or two spatial
+// dimensions, a dtype other than float64, and dense tensors with equal strides in the order NCHW or NHWC. If it cannot
+// run them, returns the reason.
 std::string why_not_spatial_window(const LrnProblem&);
 
 }  // namespace minidnn

@@ -199,7 +199,7 @@ template <class A> MINIDNN_HD A remainder(A a, A b) {
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
 
-// Computes floor(a / b) without the error of a rounded quotient: the remainder of a / b is exact, and a minus this
+// Computes floor(a / b) from the exact remainder of a / b, because a rounded quotient could be wrong. a minus this
 // remainder is a multiple of b, up to rounding. For integers with b = 0, floor_quotient() returns 0.
 template <class A> MINIDNN_HD A floor_of_quotient(A a, A b) {
   if (b == A(0)) return a / b;
@@ -221,7 +221,8 @@ template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
 // Computes log(e^a + e^b). Neither e^a nor e^b is computed, so neither can overflow.
 template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   const A largest = larger(a, b);
-  if (largest - largest != A(0)) return largest;  // Here, the larger operand is infinite, or an operand is NaN.
+  // Here, the larger operand is infinite, or one of the operands is NaN.
+  if (largest - largest != A(0)) return largest;
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
@@ -296,8 +297,8 @@ template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise
 
 struct PointwiseProblem {
   Pointwise op{};
-  // All descriptions have the shape of the result. Broadcast dimensions have stride 0. If the function has fewer than
-  // three operands, the descriptions of the missing operands are empty.
+  // All tensors are described with the shape of the result. Broadcast dimensions have stride 0. If the function has
+  // fewer than three operands, the descriptions of the missing operands are empty.
   TensorDesc a, b, c, out;
 };
 
@@ -308,8 +309,8 @@ struct PointwiseArgs {
   void* out = nullptr;
 };
 
-// How an operand is indexed. For element i of the result, counted in the order of the result's memory, it gives the
-// offset of the operand's element.
+// How an operand is indexed. Let i be the index of an element of the result, in the order of the result's memory.
+// Access tells how the offset of the operand's element is computed from i.
 enum class Access : int64_t {
   // dense: the operand has its elements in the order of the result. The offset is i.
   dense,

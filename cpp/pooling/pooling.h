@@ -35,7 +35,7 @@ struct PoolingAttributes {
   std::vector<int64_t> size{};
 };
 
-// Returns y. x is [N, C, spatial...] with 3 to 5 dimensions.
+// Pools x and returns y. x is [N, C, spatial...] with 3 to 5 dimensions.
 Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call);
 // Returns y and the index of each maximum, as int32 or int64. The index counts the elements of a plane of x (the
 // spatial positions of one channel) in row-major order. It is -1 if the window contains only padding.

@@ -271,8 +271,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // The derivative of lp pooling is (|v| / norm of the window) ^ (exponent - 1), with the sign of v. It is 0 if
-          // all elements of the window are 0.
+          // The derivative of lp pooling with respect to v is (|v| / norm of the window) ^ (exponent - 1), with the
+          // sign of v. It is 0 if all elements of the window are 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc ratio = detail::power(v / length, p.norm - 1);

@@ -24,8 +24,8 @@ struct ReduceArgs {
 };
 
 // The shape and strides of x, divided into two groups of dimensions. `kept` has the dimensions that are not reduced.
-// Its offsets are those of the first element for each element of y. `reduced` has the dimensions that are reduced. Its
-// offsets are relative to that first element.
+// Its offsets are those of the first element of x that is reduced to each element of y. `reduced` has the dimensions
+// that are reduced. Its offsets are relative to that first element.
 struct ReduceView {
   TensorDesc kept, reduced;
 };

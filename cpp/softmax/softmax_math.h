@@ -84,8 +84,8 @@ MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row
 
 namespace detail {
 
-// Plain and Masked are a row of x from which softmax reads. Plain returns the elements of x. Masked returns scale * x
-// with the mask applied.
+// Plain and Masked give softmax the elements of a row of x. Plain returns the elements themselves. Masked returns scale
+// * x with the mask applied.
 template <class T> struct Plain {
   Row<const T> x;
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const { return Accumulator<T>(x[i]); }
@@ -99,7 +99,7 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // The product is rounded before the addition. Without this, some compilers would fuse both to a multiply-add.
+    // The product is rounded before the addition. Without this, some compilers would fuse multiplication and addition.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }

@@ -14,8 +14,8 @@ namespace cpu::batch_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// If the result of inference has more bytes, it is written with non-temporal stores. Training and backward compute
-// sums, and use the limit kNormSummedBytes instead.
+// If the result of inference has more bytes than this, it is written with non-temporal stores. Training and backward
+// compute sums, and use the limit kNormSummedBytes instead.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
 // The workspace of one tile of channels. The arrays mean, factor, offset and slope have one element per column of the
@@ -25,7 +25,7 @@ struct Tile {
   // The sums over all sections. Training needs the mean and sum((x - mean)^2). Backward needs sum(dy) and sum(dy (x -
   // mean)).
   double *first, *second;
-  // The coefficients that norm_element() explains, one per column of the tile.
+  // The coefficients from which norm_element() computes the result, one per column of the tile.
   float *mean, *factor, *offset, *slope;
   float *var, *inv_std;
   float* results;  // The sums of each section, before they are combined.
@@ -178,8 +178,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // A section may have several columns per channel. Calls f(results, step) once for each of these columns. `results`
-  // has the numbers of all channels, `step` elements apart.
+  // A section may have several columns per channel. Each call f(results, step) gets one column of every channel. The
+  // numbers of neighbouring channels are `step` elements apart in `results`.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -261,8 +261,8 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // True if dy is masked by the sign of y before it is summed. The masked dy is written to the gradient of the
-  // residual, or to dx if the call has no such gradient.
+  // True if a loop over dy precedes the loop that sums. With relu, it masks dy by the sign of y. Without relu, it
+  // copies dy. It writes to the gradient of the residual, or to dx if the call has no such gradient.
   bool gates = false;
   bool non_temporal = false;
 };

@@ -32,8 +32,8 @@ int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
 // The least number of elements of a plane (H x W of one channel) that this engine supports. With smaller planes, most
 // lanes of vectors would be unused.
 constexpr int64_t kLeastPlane = 16;
-// The length in bytes of the shortest row that is written with non-temporal stores. Two adjacent rows share a cache
-// line at their ends, and such lines make non-temporal stores slow.
+// The length in bytes of the shortest row that is written with non-temporal stores. Such stores are slow for a cache
+// line that two rows share, and short rows share a larger fraction of their lines.
 constexpr int64_t kLongRow = 4096;
 
 std::string why_no_groups(const LayerNormProblem& p) {

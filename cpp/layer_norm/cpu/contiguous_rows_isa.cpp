@@ -14,7 +14,7 @@ constexpr int64_t kChunk = 4096;
 static_assert(kChunk % kFloats == 0);
 
 // Calls f(i, lanes) for each vector of an array of n elements. `i` is the index of the first element of the vector.
-// `lanes` is the number of elements in the vector. Only the last vector may have fewer than kFloats.
+// `lanes` is the number of elements in the vector. Only the last vector may have fewer elements than it has lanes.
 template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));
@@ -33,7 +33,7 @@ MINIDNN_HD Floats first_lanes(Floats v, int64_t lanes) {
   return v;
 }
 
-// The sum of d and the sum of d^2 over some elements x, where d = x - about.
+// The sum of d and the sum of d^2, where d = x - about for some elements x and a given number `about`.
 struct Sums {
   double first = 0, squares = 0;
 };

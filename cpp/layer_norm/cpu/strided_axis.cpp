@@ -200,7 +200,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
   }
 
  private:
-  // The number of samples that are processed at the same time. Each sample then has its own scratch memory.
+  // The number of samples that are processed at the same time. Each of these samples has its own scratch memory.
   static int64_t concurrent_samples(const Tiling& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
     return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;

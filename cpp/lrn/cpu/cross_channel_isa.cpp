@@ -47,7 +47,7 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const int64_t size = c.behind + c.ahead + 1;
-  // Ring buffers. They hold the terms of the last `size` channels.
+  // Ring buffers. For the last `size` channels, they hold dy s^-beta and the weight g.
   float own[kMaxChannelWindow * kChannelSpan], g[kMaxChannelWindow * kChannelSpan];
   const float slope = 2 * c.beta * c.scale;
   for (int64_t next = 0; next < c.channels + c.behind; ++next) {
@@ -60,8 +60,7 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
         store(own + slot, p.own);
         store(g + slot, p.g);
       }
-    // The loop computes the terms of channel `next`. It is the last channel that contributes to dx of the channel `next
-    // - behind`.
+    // Channel `next` is the last channel that contributes to dx of channel `next - behind`.
     const int64_t channel = next - c.behind;
     if (channel < 0) continue;
     const int64_t first = max_of(channel - c.ahead, int64_t(0)), last = min_of(next, c.channels - 1);
@@ -115,8 +114,8 @@ void backward_channels(const ChannelWindow& c, const void* from, const void* gra
         store(gradients + i, p.own);
         store(g + i, p.g);
       }
-      // Channels before the first and after the last must have g = 0. The loop above may have computed 0 / 0 for them,
-      // because s may be 0.
+      // Channels outside x must have the weight g = 0. The loop above may have computed 0 / 0 for them, because s may
+      // be 0.
       for (int64_t i = -c.ahead; i < -first; ++i) *(g + i) = 0;
       for (int64_t i = c.channels - first; i < n + c.behind; ++i) *(g + i) = 0;
       for (int64_t i = 0; i < n; i += kFloats) {

@@ -22,7 +22,7 @@ struct Lanes {
 // For each position in the window, and for each vector of elements of the chunk, calls tap(i, from, lanes). `i` is the
 // index of the first element of the vector, counted from the start of the chunk. `from` is the offset of the neighbour
 // of that element at the position in the window. Neighbours outside the row are skipped. The last vector may overlap
-// the vector before it. `lanes` then excludes the elements that both have.
+// the vector before it. If so, `lanes` selects only the elements that were not processed before.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -53,7 +53,7 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
 // Whether adjacent positions are contiguous in memory and the window fits the margins of a Line. Then each row of the
 // window is copied to a Line, with zeros around it. Each vector of results loops over its neighbours in the Line.
 // each_tap() would be slower: the vectors of two successive taps begin at different elements. So a load of sums would
-// overlap two earlier stores in part, and would wait for both.
+// partly overlap two earlier stores, and would wait for both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

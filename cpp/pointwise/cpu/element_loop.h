@@ -9,7 +9,7 @@ namespace minidnn {
 template <class T> MINIDNN_HD PointwiseType<T> read_element(const void* from, int64_t at) {
   return PointwiseType<T>(static_cast<const T*>(from)[at]);
 }
-// A byte other than zero is true. Such a byte is not read as bool, because for a byte other than 0 and 1 that is
+// Any byte other than zero is true. The byte is read as uint8_t, because reading a byte other than 0 and 1 as bool is
 // undefined behaviour.
 template <> MINIDNN_HD int32_t read_element<bool>(const void* from, int64_t at) {
   return static_cast<const uint8_t*>(from)[at] != 0;
@@ -18,7 +18,7 @@ template <class T> MINIDNN_HD void write_element(void* to, int64_t at, Pointwise
   static_cast<T*>(to)[at] = T(v);
 }
 
-// Computes out[i] = op(a[i], b[i], c[i]) for n elements. If the function has a bool result, as isnan has, out[i] is 0
+// Computes out[i] = op(a[i], b[i], c[i]) for n elements. For functions with a bool result, such as isnan, out[i] is 0
 // or 1. `out` may be the same memory as an operand.
 template <class T> struct PointwiseLoop {
   using A = PointwiseType<T>;

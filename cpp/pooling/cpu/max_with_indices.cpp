@@ -16,8 +16,8 @@ namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one thread processes
-// If channels are contiguous, a task of the gradient computes several channels. This is the number of elements of dx
-// that a task computes.
+// If channels are contiguous, a task of the gradient computes several channels. A task then computes about this many
+// elements of dx.
 constexpr int64_t kSumsOfPlanes = 1 << 16;
 
 constexpr int64_t kMostPlane = 0x7fffffff;
@@ -77,7 +77,7 @@ struct Tiling {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
     };
     for (int i = 0; i < kMaxSpatial; ++i)
-      // If no window lies entirely inside x, the table is not used.
+      // If the window exceeds x along a dimension, no window lies entirely inside x, and the table is not used.
       if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;
     const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
     if (last >= kMost) return;
@@ -185,7 +185,7 @@ class WindowIndices {
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
   // Calls f(q, test) for each window q of a line of y. test(index) tells whether the index belongs to an element of the
-  // window. If the window lies entirely inside x, test() reads a table. If a part of the window is padding, test()
+  // window. If the window lies entirely inside x, test() reads a table. If the window extends into the padding, test()
   // checks each dimension: an element in the padding may have the same index as an element of another row of x.
   template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
     const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];

@@ -32,8 +32,8 @@ MINIDNN_HD Ints lanes() {
   return v;
 }
 
-// load_halved() loads 2 kFloats elements of a row. It returns the even elements as one vector, and the odd elements as
-// a second vector. store_joined() interleaves two such vectors and stores them.
+// load_halved() loads a row of elements for two vectors. It returns the even elements as one vector, and the odd
+// elements as a second vector. store_joined() interleaves two such vectors and stores them.
 template <class T> MINIDNN_HD Pair load_halved(const T* from) {
   if constexpr (kIsInterleaved<T>) return load_pair(from);
   const Floats a = load_floats(from), b = load_floats(from + kFloats);
@@ -64,8 +64,8 @@ template <class T, int window, int step> class Slice {
       for (int64_t c = 0; c < p.window[2]; ++c)
         tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * layout.x_plane +
                                       r * s.dilation[1] / down * layout.pitch + c * s.dilation[2] / right;
-    // The windows that contain an element are listed by the tap (element of the window) that it is. The later the tap,
-    // the earlier the window in row-major order. So with taps in descending order, windows are in ascending order, and
+    // Lists the windows that contain an element. The element is a different tap (element of the window) in each of
+    // them: the earlier the window, the later the tap. So taps in descending order give windows in ascending order, and
     // dy is summed in that order.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
@@ -137,7 +137,7 @@ template <class T, int window, int step> class Slice {
   // vector may have elements of the next row. They are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // The local copy lets the compiler keep it in a register.
+    Floats special = special_lanes;  // A local copy, which the compiler can keep in a register.
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {

@@ -51,8 +51,8 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     // A NaN counts as a maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // If a window has many taps (elements), few of them are the maximum in any lane. Then dy is added lane by lane, at
-    // the maximum only.
+    // If a window has many taps (elements), few of them are the maximum of any lane. Then each lane adds dy only at its
+    // maximum, lane by lane.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
@@ -100,7 +100,7 @@ void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range
   const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // These are all windows that extend over an index of the slice.
+  // All windows that extend over an index of the slice.
   windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
   auto taps_in_slice = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);

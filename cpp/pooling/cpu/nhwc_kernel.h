@@ -28,8 +28,8 @@ struct PoolingNhwcKernels {
   } f32, bf16, f16;
 };
 
-MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_kernels)             // for contiguous channels
-MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // for a contiguous last dimension
+MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_kernels)             // the loops for tensors with contiguous channels
+MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // the loops for a contiguous last dimension
 
 namespace cpu::pooling {
 

@@ -9,8 +9,8 @@ namespace {
 
 using cpu::pooling::kPlanes;
 
-// Transposes a square matrix with kFloats rows, each in one vector. First, the elements are transposed in squares of 4
-// x 4 floats within 128-bit blocks. Then the 128-bit blocks are transposed.
+// Transposes a square matrix. Each row is one vector, and there are as many rows as a vector has lanes. First, the
+// elements are transposed in squares of 4 x 4 floats within 128-bit blocks. Then the 128-bit blocks are transposed.
 template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
 MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #if defined(__AVX512F__)

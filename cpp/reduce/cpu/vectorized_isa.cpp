@@ -45,8 +45,8 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-// The vector `v` holds the last kFloats of n elements. Keeps its last n % kFloats lanes, and sets all lanes before them
-// to the neutral element of the reduction.
+// The vector `v` holds the last elements of a span of n elements. It has kFloats lanes. Keeps its last n % kFloats
+// lanes, and sets all lanes before them to the neutral element of the reduction.
 template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
@@ -60,7 +60,8 @@ template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int
   for (int64_t j = 0; j < count; j += kLine) __builtin_prefetch(from + step + j);
 }
 
-// Reduces n contiguous elements to one value, and combines it with `result`. n is at least kFloats.
+// Reduces n contiguous elements to one value, and combines it with `result`. n is at least kFloats, the number of lanes
+// of a vector.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
   const int64_t whole = n & -int64_t(kFloats);
@@ -100,8 +101,8 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
   return result;
 }
 
-// Reduces n contiguous elements to one vector of partial results. n is at least kFloats and less than kShortSum *
-// kFloats.
+// Reduces n contiguous elements to one vector of partial results. n is at least kFloats, the number of lanes of a
+// vector, and less than kShortSum * kFloats.
 template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int64_t n) {
   Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
   int64_t i = kFloats;
@@ -115,13 +116,14 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int
 }
 // Combines each pair of neighbouring lanes to one lane. The result has the lanes from `a` first, then the lanes from
 // `b`. Repeated log2(kFloats) times, this reduces kFloats vectors to one vector, with one lane for each of them.
+// kFloats is the number of lanes of a vector.
 template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// Loads one element for each of kFloats outputs. The elements are `step` apart in memory.
+// Loads a vector with one element for each of kFloats outputs. The elements are `step` apart in memory.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -176,7 +178,7 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_pre
   }
 }
 
-// Combines all rows for 4 kFloats outputs. A row has one element for each output. The partial results stay in
+// Combines all rows for four vectors of outputs. A row has one element for each output. The partial results stay in
 // registers.
 template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
                                                                     float* sums) {
@@ -193,7 +195,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, 
 }
 
 template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
-  // kShortSum rows of kNarrow outputs fit the first-level cache.
+  // The first-level cache can hold kShortSum rows of kNarrow outputs each.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];

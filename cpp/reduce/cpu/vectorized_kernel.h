@@ -13,7 +13,7 @@ struct ReduceChunk {
   const void* x;
   int64_t step, outputs, n;
   double* values;    // the partial result of each output, which the loop reads and updates
-  int64_t begin;     // for argmax and argmin: the index of the first element in x
+  int64_t begin;     // for argmax and argmin: the index of the first of the n elements
   int64_t* indices;  // for argmax and argmin: the index of the largest element of each output so far
 };
 using ReduceLoop = void (*)(const ReduceChunk&);

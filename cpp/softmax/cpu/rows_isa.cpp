@@ -18,8 +18,8 @@ inline __attribute__((always_inline)) float total(const Sum& s) {
   return reduce_lanes(s.value(), [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
-// Adds the vectors f(0), f(kLane), f(2 kLane) and so on to the sum. The argument of f is less than n, which is a
-// multiple of kStep.
+// Adds the vectors f(0), f(kLane), f(2 kLane) and so on to the sum. kLane is the number of lanes of a vector. The
+// argument of f is less than n, which is a multiple of kLane.
 template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, int64_t n, F f) {
   constexpr int64_t kLane = kLanes<float>;
   int64_t i = 0;
@@ -75,8 +75,8 @@ void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, flo
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
   // Lanes after the end of a row are set to `fill`. fill * scale is -inf, so the exponential of these lanes is 0. If
-  // scale is 0, no value of fill has a product of -inf. Then fill is 0, each of these lanes adds 1 to the sum, and
-  // `ones` is subtracted from it.
+  // scale is 0, no value of fill gives -inf. Then fill is 0, each of these lanes adds 1 to the sum, and `ones` is
+  // subtracted from the sum.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {
@@ -131,7 +131,7 @@ void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& til
 }
 
 // Adds the terms of a sum that the gradient needs. A term is dy for log-softmax, and dy * y for softmax. n is a
-// multiple of kStep.
+// multiple of kStep, the number of elements that one iteration of a loop processes.
 template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
   constexpr int64_t kPair = 2 * kLanes<float>;
   auto term = [&](int64_t i) __attribute__((always_inline)) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of strips. A strip has n adjacent columns, and softmax is computed down each column. Each lane of a vector
-// computes one column. n is a multiple of kStep. Sums are compensated, as in rows_isa.cpp. These loops are only for the
-// X_isa.cpp files of this folder, which are compiled once per instruction set.
+// computes one column. n is a multiple of kStep, the number of columns that one iteration of a loop processes. Sums are
+// compensated, as in rows_isa.cpp. These loops are only for the X_isa.cpp files of this folder, which are compiled once
+// per instruction set.
 #pragma once
 #include "cpp/core/team.h"
 #include "cpp/simd/convert.h"

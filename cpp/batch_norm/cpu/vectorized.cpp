@@ -98,8 +98,8 @@ template <class T> class VectorizedCall {
     const bool backward = direction == NormDirection::backward;
     const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
-    // The loop that writes the result processes the sections in reverse order: the cache still holds those that were
-    // summed last.
+    // If the sections were summed before, the result is written in reverse order of the sections: the cache still holds
+    // the sections that were summed last.
     const bool summed = direction != NormDirection::inference;
     each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, non_temporal); });
   }

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::loss {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // the least number of elements that a thread gets
+constexpr int64_t kGrain = 4096;  // the least number of elements that one thread processes
 
 template <class Body> void each_row(const LossProblem& p, Body body) {
   cpu::parallel_for(p.rows(), ceil_div(kGrain, p.cols()), [&](int64_t begin, int64_t end) {

@@ -8,7 +8,7 @@ namespace minidnn {
 namespace cpu::softmax {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // the least number of elements that a thread gets
+constexpr int64_t kGrain = 4096;  // the least number of elements that one thread processes
 
 template <class T, SoftmaxDirection direction, bool log>
 void compute(const SoftmaxProblem& p, const SoftmaxArgs& a) {

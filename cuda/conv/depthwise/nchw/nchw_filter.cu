@@ -109,7 +109,7 @@ struct NchwFilterThread {
   // lane: the index of the thread modulo kLanes. filters: the number of filters of w.
   int32_t lane, filters;
   uint32_t tile_split;     // the block sums over the tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // which of the tile's positions the thread sums over
+  int32_t position_split;  // the thread sums over the positions position_split, position_split + position_splits ...
   bool active;             // false if the thread has no element of dw
 };
 

@@ -67,7 +67,8 @@ def explained(
     except TypeError as mismatch:
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
-    # If an error text begins with one of these names and a colon, no other name is put before it.
+    # The names of the called function and of its class. If an error text begins with one of them and a colon, no other
+    # name is put before it.
     heads = {call}
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}

@@ -31,7 +31,7 @@ CORRECTIONS = (
     ("__all__: list[str]", "from pyminidnn.dtypes import DType\n__all__: list[str]"),
     ("def dtype(self) -> typing.Any", "def dtype(self) -> DType"),
 )
-# pybind11 writes no argument types and no result types for these special methods.
+# pybind11 writes no types for the arguments and the results of some special methods.
 SLOTS = (
     (r"def (__(?:eq|ne)__)\(self, value\):", r"def \1(self, value: object) -> DeviceTensor: # type: ignore[override]"),
     (r"def (__bool__)\(self\):", r"def \1(self) -> bool:"),

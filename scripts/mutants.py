@@ -154,9 +154,9 @@ AUDIT = [
         "B05", "loss/cpu/vectorized.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
         "cross entropy backward: the mean counts ignored rows too",
     ),
-    # In the first version of mutant B06, lp pooling divided by the norm of a window of zeros. The results of such a
-    # window were still 0, except where a power underflows. No test could notice this change, so B06 was replaced by the
-    # mutant below.
+    # In the first version of mutant B06, lp pooling divided by the norm of a window of zeros. The elements of such a
+    # window still got the value 0, except where a power underflows. No test could notice this change, so B06 was
+    # replaced by the mutant below.
     Mutant(
         "B06", "pooling/cpu/max_with_indices.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",

@@ -42,7 +42,7 @@ SHARED = ("engine", "tuning", "tensor", "dlpack", "handle", "activation")
 # Test files that are not run for a mutant. test_isa.py repeats the tests that tests_of() selects. test_mutate.py and
 # test_tree.py only read the sources.
 LEFT_OUT = [f"--ignore=tests/test_{t}.py" for t in ("isa", "mutate", "tree")]
-# With these variables, CPU loops divide their work into small chunks, as in tests/test_isa.py.
+# With these environment variables, CPU loops divide their work into small chunks, as in tests/test_isa.py.
 SMALL = {"PYMINIDNN_TEST_WORK_DIVISOR": "61", "OMP_NUM_THREADS": "3"}
 DEFINED_IN = "cpp/core/dtype.cpp"  # the file that defines the switch which selects a mutant
 TIMEOUT_S = 1200

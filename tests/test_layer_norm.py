@@ -199,7 +199,8 @@ def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str,
         assert_close(values_of(saved[-1]).ravel(), Result(want, error), f"{engine} inv_std")
         of_mean = unit * np.abs(want_mean) * want
         if start == "like the rest" and engine in ("cpu.layer_norm.contiguous_rows", "cpu.layer_norm.strided_axis"):
-            # These two engines also subtract the rounding error of the mean. So they are more accurate than documented.
+            # The CPU engines contiguous_rows and strided_axis also subtract the rounding error of the mean. So they are
+            # more accurate than documented.
             of_mean[:] = 0
         rounding = of_mean[:, None] + 4 * unit * np.abs(want_y) + error[:, None] / want[:, None] * np.abs(want_y)
         assert_close(AS_ROWS[kind](values_of(y)), Result(want_y, rounding), f"{engine} y")

@@ -223,7 +223,7 @@ def test_k_is_zero(engine: str, device: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nan_and_infinity_stay_in_their_rows_and_columns(dtype: str, engine: str, device: str) -> None:
     a, b = normal(67, 19, dtype=dtype), normal(19, 66, dtype=dtype)
-    # Some of these elements are in the last row or column, where tiles are padded.
+    # Some NaNs and infinities are in the last row or column, where tiles are padded.
     a[66, 18], a[3, 0], b[0, 65] = np.nan, np.inf, -np.inf
     a[9], b[:, 7] = 0, np.inf
     with np.errstate(invalid="ignore"):
@@ -240,8 +240,8 @@ def test_infinity_in_three_products(transpose_a: bool, transpose_b: bool) -> Non
     added."""
     a, b = normal(68, 32, dtype="float32"), normal(32, 72, dtype="float32")
     a[3, 0], a[5, 31], a[9, 4], b[7, 7], b[8, 65] = np.inf, -np.inf, np.nan, np.inf, -np.inf
-    # These numbers are exact in TF32, so their small part (the difference to the TF32 number) is 0. The product of 0
-    # and infinity would be NaN.
+    # Some elements of a and b are exact in TF32, so their small part (the difference to the TF32 number) is 0. The
+    # product of 0 and infinity would be NaN.
     b[0, :8], a[40:44] = np.arange(8) - 4, 2.0
     with np.errstate(invalid="ignore"):
         want = a @ b

@@ -201,7 +201,7 @@ def test_the_first_maximum_takes_the_gradient(device: str) -> None:
     dy = tensor(np.array([[[[1.0, 2], [3, 4]]]]), "float32", device)
     want = [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
-    # The result stays the same if all elements of a row are one element in memory, which a stride of zero repeats.
+    # The gradient stays the same if all elements of a row are one element in memory, which a stride of zero repeats.
     x = tensor(np.full((1, 1, 3, 1), 7.0), "float32", device).as_strided((1, 1, 3, 3), (3, 3, 1, 0))
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
 
@@ -210,7 +210,7 @@ def test_adaptive_and_global(device: str) -> None:
     x = np.random.default_rng(0).normal(0, 1, (2, 3, 12, 10))
     t = tensor(x, "float64", device)
     for mode in (*MODES, "lp"):
-        # In turn, these output sizes have one window, equal windows, overlapping windows, and repeated windows.
+        # The output sizes have, in this order: one window, equal windows, overlapping windows, and repeated windows.
         for size in (1, (4, 5), (5, 3), (24, 7)):
             y = dnn.adaptive_pool_forward(t, size, mode=mode, norm=3)
             assert_close(
@@ -229,7 +229,7 @@ def test_adaptive_and_global(device: str) -> None:
 def test_indices(device: str) -> None:
     x = np.round(np.random.default_rng(0).normal(0, 1, (2, 3, 9, 8)), 1)
     x[0, 0, 3, 3] = np.nan
-    # With these keywords, the first window of each row and column contains only padding.
+    # With a padding of 2 and a stride of 2, the first window of each row and column contains only padding.
     keywords: dict[str, Any] = {"stride": 2, "padding": 2}
     for layout in ("NCHW", "NHWC"):
         t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)

@@ -170,7 +170,7 @@ BIG = 2**62
         (lambda t: t.as_strided((1,), (1,), -1), "around offset -1; the tensor has 0 to 24"),
         (lambda t: t.as_strided((1,), (1,), 24), "around offset 24"),
         (lambda t: t.as_strided((2,), (-1,)), "reaches elements -1 to 1"),
-        # Products of these sizes and strides overflow to small numbers.
+        # In these calls, products of sizes and strides exceed 64 bits and overflow to small numbers.
         (lambda t: t.as_strided((5,), (BIG,)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2, 2), (-BIG, BIG)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2,), (-(2**63),)), "reaches beyond 2^63 bytes"),

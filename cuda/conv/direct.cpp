@@ -36,7 +36,8 @@ struct Direct final : Engine<ConvProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem&, const Device&) const override { return ""; }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // Each multiply-add needs two loads and the arithmetic of their addresses. So the rate is 0.03 of the peak.
+    // The estimate assumes 0.03 of the peak rates, because each multiply-add needs two loads and the arithmetic of
+    // their addresses.
     return roofline_us(conv_flop(p), conv_bytes(p), d, 0.03);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {

@@ -12,7 +12,7 @@
 // Units are stored with a swizzle:
 //   tile[column][u ^ (column / kVector)] = unit u of the column
 // Eight threads store the eight vectors of a line at the same time, and read eight units of a column at the same time.
-// With the swizzle, both access different banks.
+// With the swizzle, both access different units.
 #include "cuda/transform/tiled_params.h"
 
 namespace minidnn {

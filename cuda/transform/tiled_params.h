@@ -12,9 +12,9 @@ constexpr int kTiledThreads = 256, kTiledOuters = 4;
 struct TiledCopy {
   // The numbers of lines and of columns; the stride of x along lines and the stride of y along columns, in elements.
   int64_t lines = 1, columns = 1, x_line = 0, y_column = 0;
-  // The strides of x and y along the other dimensions i..., in elements, beginning with the innermost.
+  // The strides of x and y along all dimensions except lines and columns, in elements, beginning with the innermost.
   int64_t x_outer[kTiledOuters]{}, y_outer[kTiledOuters]{};
-  // The sizes of the other dimensions i..., without the outermost.
+  // The sizes of all dimensions except lines, columns and the outermost dimension.
   FastDivmod outer[kTiledOuters - 1];
   FastDivmod line_tiles, column_tiles;
   // 1 if neighbouring blocks copy tiles that are neighbours along lines; 0 if they copy tiles that are neighbours along

@@ -19,7 +19,8 @@ struct GroupConvTiling {
   GroupConv p;
   GroupConvTiles tiles;
   int64_t threads = 0, smem_bytes = 0;  // the number of threads of a block, and its shared memory in bytes
-  // The grid has channel_tiles * tiles.splits blocks. most_splits is the limit on tiles.splits.
+  // The grid has channel_tiles * tiles.splits blocks. A channel tile has some of the channels, and a split has some of
+  // the tiles. most_splits is the limit on tiles.splits.
   int64_t channel_tiles = 0, most_splits = 0;
   // The number of registers of a thread, an estimate. The exact number is known when the kernel is loaded.
   int64_t registers = 0;

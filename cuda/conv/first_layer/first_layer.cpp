@@ -32,8 +32,8 @@ struct Image {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
     int64_t channels = 4;  // the number of channels of a pixel in the padded copies
     while (channels < p.x.shape[1]) channels *= 2;
-    // Adds channels until the windows of neighbouring positions start a whole number of chunks (of 16 bytes) apart. If
-    // that number is greater than one, the chunks of a line are stored in that number of planes.
+    // Adds channels until the windows of neighbouring positions start at least one chunk (16 bytes) apart. If they
+    // start several chunks apart, each row of the copy stores its chunks in that number of planes.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)
@@ -44,8 +44,8 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // Every position of y reads an even number of chunks (of 16 bytes). A line of the copy is long enough for all
-    // chunks that the last position reads. Past the end of x, the line contains zeros.
+    // Every position of y reads an even number of chunks (of 16 bytes). A row of the copy is long enough for all chunks
+    // that the last position reads. Past the end of x, the row contains zeros.
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x;
@@ -63,8 +63,8 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // GemmStore::transposed stores four neighbouring positions as one vector. If the length of a line of y is not a
-    // multiple of four, a vector would extend into the next line.
+    // GemmStore::transposed stores four neighbouring positions as one vector. If the length of a row of y is not a
+    // multiple of four, a vector would extend into the next row.
     if (store == GemmStore::transposed && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);

@@ -42,7 +42,7 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
 }
 
 // Issues the wgmma instructions that multiply 64 windows by kFilters filters. The windows are those of the positions
-// `first` to first + 63. `lines` is the shared-memory address of the lines of x; `filters` is the shared-memory address
+// `first` to first + 63. `lines` is the shared-memory address of the image rows; `filters` is the shared-memory address
 // of the filters.
 template <class T, int kFilters>
 __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(384, 1)
       parity ^= 1;
     }
   };
-  // A tile is a line of y (a row of an image). A block loops over lines of y, always for the same tile of filters. The
-  // weights of these filters remain in shared memory.
+  // A tile is one image row of y. A block loops over rows of y, always for the same kFilters filters. The weights of
+  // these filters remain in shared memory.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
     setmaxnreg_dec<40>();
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(384, 1)
   }
   setmaxnreg_inc<232>();
   const int consumer = group - 1, warp = int(threadIdx.x) / 32 % 4;
-  // Copies the filters to shared memory in the order [line of the window][chunk][filter], where a chunk is 16 bytes. If
+  // Copies the filters to shared memory in the order [row of the window][chunk][filter], where a chunk is 16 bytes. If
   // there are fewer than kFilters filters left, zeros stand for the missing filters.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
     const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(384, 1)
         replace_nans<T, kFilters>(p, x, weights_pointer + lane % 4 * 32, sums);
       }
       __syncwarp();
-      // The epilogue does not store results of positions past the end of the line. With GemmStore::transposed, it gets
-      // the number of positions that are left in the line. With any other GemmStore, such a position gets a row number
-      // past the last row of y.
+      // The epilogue does not store results of positions past the end of an image row. With GemmStore::transposed, it
+      // gets the number of positions that are left in the row. With any other GemmStore, such a position gets an index
+      // past the last position of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

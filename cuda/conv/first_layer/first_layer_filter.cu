@@ -25,8 +25,8 @@ struct FirstLayerFilterWarp {
   // lane is the index of the thread in the warp; warp is the index of the warp in the block.
   int32_t lane, warp;
   uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
-  // The warp sums over the steps step_split, step_split + step_splits ... of each tile (FirstLayerFilterBlock explains
-  // steps).
+  // The warp sums over the steps step_split, step_split + step_splits ... of each tile. A step is 32 / sizeof(T)
+  // neighbouring pixels of a row of dy.
   int32_t step_split;
 };
 

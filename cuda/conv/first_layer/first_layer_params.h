@@ -12,22 +12,22 @@ namespace minidnn {
 // same plane.
 struct FirstLayerParams {
   GemmOutput y;        // y as a matrix: each row is a position, each column is a filter
-  FastDivmod lines;    // the number of lines of y in an image
+  FastDivmod lines;    // the number of rows of y in an image
   FastDivmod filters;  // the number of tiles of filters
-  // The number of lines of y in all images. The kernel computes each line once for each tile of filters.
+  // The number of rows of y in all images. The kernel computes each row once for each tile of filters.
   int32_t tiles = 0;
-  int32_t positions = 0;  // the number of positions in a line of y
-  int32_t window = 0;     // the number of lines of a window
-  // Neighbouring lines of y read lines of x that are `step` lines apart. Neighbouring taps read lines of x that are
-  // `dilation` lines apart.
+  int32_t positions = 0;  // the number of positions in a row of y
+  int32_t window = 0;     // the number of rows of a window
+  // Neighbouring rows of y read rows of x that are `step` rows apart. Neighbouring taps read rows of x that are
+  // `dilation` rows apart.
   int32_t step = 0, dilation = 0;
-  int32_t elements = 0;  // the number of elements in a line of a window, all channels included
-  // The number of 16-byte chunks in a line of a window, rounded up to an even number.
+  int32_t elements = 0;  // the number of elements in a row of a window, all channels included
+  // The number of 16-byte chunks in a row of a window, rounded up to an even number.
   int32_t chunks = 0;
   int32_t planes = 0, plane_bytes = 0;
-  int32_t line_bytes = 0;  // the number of bytes of a line of x in all planes
+  int32_t line_bytes = 0;  // the number of bytes of a row of x in all planes
   int64_t image_bytes = 0;
-  // Describes the copy of the filters: the number of filters, the bytes of a filter, and the bytes of a line of a
+  // Describes the copy of the filters: the number of filters, the bytes of a filter, and the bytes of a row of a
   // filter.
   int32_t filter_count = 0, filter_bytes = 0, filter_line_bytes = 0;
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_packed_taps: an engine for x of up to eight channels, as in a network's first layer. It runs the
 // tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). First, it copies x with its padding, and rounds the
-// number of channels up to a power of two. In the copy, the taps of a line of the window are contiguous. The main loop
+// number of channels up to a power of two. In the copy, the taps of a row of the window are contiguous. The main loop
 // treats these taps as the channels of an image. The windows of this image are one tap wide, and its columns overlap.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
@@ -93,7 +93,7 @@ struct WgmmaPackedTaps final : Engine<ConvProblem> {
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const Taps t(p);
     const double read = double(p.x.numel()) * double(itemsize(p.x.dtype));
-    // To load one line of a window, the TMA unit of an SM takes 8 to 12 clocks, measured on an H100
+    // To load one row of a window, the TMA unit of an SM takes 8 to 12 clocks, measured on an H100
     // (docs/notes/conv.md).
     const double lines = double(p.y.numel() / p.y.shape[1]) * double(p.w.shape[2]);
     double us = std::max(sm90_estimate_us(t.task(), d), lines / d.sm_count * (is_forward(p) ? 12 : 8) / 1700);

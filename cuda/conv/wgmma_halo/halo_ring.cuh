@@ -50,7 +50,8 @@ __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t colum
 struct LineSpan {
   int image, segment, line, count;
 
-  // Constructs the longest LineSpan that starts at line `at` and ends before line `last`.
+  // Takes as many lines as possible, from line `at` to the line before `last`. All of them must be in the same segment
+  // of the same image.
   __device__ LineSpan(const HaloLines& w, int at, int last) {
     const uint32_t column = w.per_image.quotient(uint32_t(at));
     line = at - int(column * w.per_image.divisor);

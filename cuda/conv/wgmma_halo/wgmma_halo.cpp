@@ -22,14 +22,14 @@ namespace {
 constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 
 // Returns the TMA map of a tensor. A box of the map contains kHaloChannels channels, `pixels` neighbouring pixels of a
-// line (dimension 1), and `filters` neighbouring filters (dimension 3).
+// row (dimension 1), and `filters` neighbouring filters (dimension 3).
 cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
   m.dtype = d.dtype;
   m.rank = 5;
   m.swizzle_bytes = int(kRow);
   m.l2_promotion_bytes = 256;
-  const int from[] = {1, 3, 2, 0};  // the order of the TMA dimensions: channel, column, line, image
+  const int from[] = {1, 3, 2, 0};  // the order of the TMA dimensions: channel, column, row, image
   for (int i = 0; i < 5; ++i) {
     const int64_t size = i < 4 ? d.shape[from[i]] : 1;
     m.dims[i] = uint64_t(size);
@@ -81,8 +81,9 @@ OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
 // row.
 struct ProductLaunch {
   WgmmaHaloParams p;
-  int64_t positions = 0, box = 0;  // box: the number of pixels of x that the windows of a line read
-  int64_t steps = 4;               // the number of wgmma instructions for each tap; each multiplies 16 channels: 2 or 4
+  // box: the number of pixels of x that the windows of `positions` neighbouring outputs of a row read.
+  int64_t positions = 0, box = 0;
+  int64_t steps = 4;  // the number of wgmma instructions for each tap; each multiplies 16 channels: 2 or 4
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
   GemmStore store = GemmStore::any;
@@ -118,8 +119,8 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // At any time, each of three warpgroups computes a line of y. Shared memory must have room for all lines of x that
-  // these three lines read.
+  // At any time, each of three warpgroups computes one line (neighbouring positions of a row) of y. Shared memory must
+  // be large enough for all lines of x that these warpgroups read.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 8 * (2 * kHaloSlots + 1) - weights;
   p.x_slots = int32_t(min_of(max_of(free_bytes, int64_t(0)) / p.x_pitch, int64_t(kHaloSlots)));
@@ -211,8 +212,9 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // least_x: the fewest slots for lines of x. Each warpgroup computes a line of the window, so at any time the
-  // warpgroups read different lines of x. The slots contain these lines, and the lines that are loaded meanwhile.
+  // least_x: the fewest slots for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes a row of
+  // the window, so at any time the warpgroups read different lines of x. The slots contain these lines, and the lines
+  // that are loaded meanwhile.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
   const int64_t more = min_of(free_bytes / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
@@ -229,7 +231,7 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
     l.cluster = 2;
     l.blocks = l.blocks / 2 * 2;
   }
-  // After the main loop, shared memory must have room for the sums that a block sends to the second block of its
+  // After the main loop, shared memory must be large enough for the sums that a block sends to the second block of its
   // cluster.
   l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);
   p.partial_sum_stride = c.w.numel();
@@ -255,8 +257,8 @@ double overlapped(double on_chip_us, double bytes, const Device& d) {
 double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(c, d, positions);
   const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
-  // For each tap and 16 channels, the tensor cores take n / 2 clocks. Shared memory takes 16 + n / 4 clocks, since it
-  // delivers 128 bytes per clock.
+  // With n positions, the tensor cores take n / 2 clocks for each tap and 16 channels. Shared memory takes 16 + n / 4
+  // clocks, since it delivers 128 bytes per clock.
   const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2;
@@ -322,7 +324,8 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   });
 }
 
-constexpr int64_t kPositions[] = {128, 64};  // the supported numbers of positions in a line
+// The numbers of neighbouring positions of a row that a warpgroup can compute at a time.
+constexpr int64_t kPositions[] = {128, 64};
 
 }  // namespace
 
@@ -388,7 +391,8 @@ struct WgmmaHalo final : Engine<ConvProblem> {
     throw NotSupported(cat("wgmma_halo: unknown config '", config, "'"));
   }
   static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
-  // Returns the numbers of positions in a line that the kernel supports for this problem, the fastest number first.
+  // Returns the numbers of neighbouring positions of a row that a warpgroup can compute at a time in this problem. The
+  // fastest number is first.
   static std::vector<int64_t> lengths(const ConvProblem& p, const Device& d) {
     std::vector<int64_t> all;
     for (int64_t positions : kPositions)

@@ -135,7 +135,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n lines of y need n + reach lines of x
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n rows of y need n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -184,10 +184,10 @@ __global__ void __launch_bounds__(512, 1)
     }
   };
   const uint32_t column_step = uint32_t(p.lines.column_step) * 128 >> 4;
-  const int over = min_of(3, reach + 1);  // the number of lines of x that a warpgroup releases after each line of y
+  const int over = min_of(3, reach + 1);  // the number of rows of x that a warpgroup releases after each row of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
-  int own_line = first + group - 1;  // the next line of y that this warpgroup computes
+  int own_line = first + group - 1;  // the index of the next row segment of y that this warpgroup computes
   for (int at = first; at < last;) {
     const LineSpan span(p.lines, at, last);
     int passed = 0;

@@ -36,8 +36,9 @@ __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32
   cluster_sync();
 }
 
-// Multiplies `count` lines of dy by the lines of x in the ring. Then it releases the slots of the lines of x and dy.
-// `any` says whether `sums` already contains products. If not, the first product overwrites `sums`.
+// Multiplies `count` lines of dy by the lines of x in the ring; a line is 64 neighbouring positions of a row. Then it
+// releases the slots of the lines of x and dy. `any` says whether `sums` already contains products. If not, the first
+// product overwrites `sums`.
 template <class T, int kColumns>
 __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int count, uint32_t columns, bool& any,
                                                float (&sums)[kColumns * 32]) {
@@ -73,7 +74,7 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
   release(dy_before);
 }
 
-// Describes the elements of dw that a warpgroup computes: those in line `line` of the window, from the given filter,
+// Describes the elements of dw that a warpgroup computes: those in row `line` of the window, from the given filter,
 // channel and column on.
 struct FilterTile {
   int filter, channel, line, column;
@@ -124,7 +125,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.lines.line_step;  // n lines of dy need n + reach lines of x
+  const int reach = (lines - 1) * p.lines.line_step;  // n rows of dy need n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -180,7 +181,7 @@ __global__ void __launch_bounds__(512, 1)
   auto release = [&](uint32_t barrier) {
     if (lane == 0) mbarrier_arrive(barrier);
   };
-  auto skip = [&](int count) {  // releases lines of x that only other warpgroups read
+  auto skip = [&](int count) {  // releases rows of x that only other warpgroups read
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();
@@ -199,7 +200,7 @@ __global__ void __launch_bounds__(512, 1)
   }
   warpgroup_fence_operand(sums);
 
-  // From here on, the sums are exchanged in the shared memory that contained the lines of x and dy.
+  // From here on, the sums are exchanged in the shared memory that contained x and dy.
   constexpr int kKept = kColumns * 32 / kBlocks;
   const uint32_t rank = kBlocks > 1 ? cluster_ctarank() : 0;
   if constexpr (kBlocks > 1) {

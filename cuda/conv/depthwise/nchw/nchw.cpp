@@ -22,7 +22,8 @@ struct NchwTiler {
   NchwTiling& l;
   const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
-  // of_unit: the number of filters of a unit. lanes: the number of neighbouring units that must be in the same block.
+  // A unit is of_unit filters of one group. `lanes` is the number of neighbouring units that the same block must
+  // compute.
   const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
@@ -40,8 +41,8 @@ struct NchwTiler {
         weight_pitch(round_up((l.window.columns ? l.window.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // Returns the largest number of units, at most `most`, that one block may have. Either all units of a block belong to
-  // one group, or each group is a single unit.
+  // Returns the largest number of units, at most `most`, that one block may compute. A unit is of_unit filters of one
+  // group. All units of a block must belong to one group, unless each group has only one unit.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_chunk(all_units, std::min(most, all_units));
     int64_t units = std::min(std::max(most, lanes), per_group) / lanes * lanes;
@@ -49,9 +50,9 @@ struct NchwTiler {
     return units;
   }
 
-  // Tries a tile of at most most_rows rows and at most most_quads quads (four columns). It starts with as many units as
-  // the limit on threads allows, and reduces their number until the tile fits in `budget` bytes of shared memory. It
-  // returns false if even the fewest units do not fit.
+  // Tries a tile of at most most_rows rows and at most 4 * most_quads columns. A unit is of_unit filters of one group.
+  // The function starts with as many units as the limit on threads allows, and reduces their number until the tile fits
+  // in `budget` bytes of shared memory. It returns false if even the fewest units do not fit.
   bool fits(int64_t most_quads, int64_t most_rows, int64_t budget) {
     GroupConv& p = l.p;
     NchwBlock& b = l.block;
@@ -59,7 +60,7 @@ struct NchwTiler {
     const int64_t quads = equal_chunk(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
     b.quads = FastDivmod(quads);
-    int64_t threads;  // the number of threads that compute one unit
+    int64_t threads;  // the number of threads that compute one unit (of_unit filters of one group)
     if (dw) {
       p.height.tile = int32_t(equal_chunk(rows, most_rows));
       const int64_t positions = quads * p.height.tile;
@@ -80,7 +81,8 @@ struct NchwTiler {
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const int64_t units_of_warp =
-          // With 8 filters per thread, the tile is limited, so that a block has enough threads for several units.
+          // If a thread computes 8 filters, the tile is made smaller, so that one block computes several sets of 8
+          // filters.
           filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
       const int64_t most_strips =
           std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / units_of_warp / quads), 1);
@@ -96,9 +98,9 @@ struct NchwTiler {
     }
   }
 
-  // Returns the distance of neighbouring rows of `in` in shared memory, in floats. A strip is the rows of one thread.
-  // To avoid bank conflicts, the function looks for a distance at which each strip starts in the bank that follows a
-  // row of quads of the previous strip.
+  // Returns the distance of neighbouring rows of `in` in shared memory, in floats. Threads that are neighbours along
+  // the height start several rows apart. To avoid bank conflicts, the function looks for a distance with which they
+  // start as many banks apart as the tile has columns.
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
@@ -122,8 +124,8 @@ struct NchwTiler {
     const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
     const int64_t plane = b.in_rows * pitch;
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
-    // Pads the planes of dy, so that neighbouring planes start 8 banks apart. A warp reads two quads (8 floats) from
-    // each of four planes at the same time. These 32 floats are then in 32 different banks.
+    // Pads the planes of dy, so that neighbouring planes start 8 banks apart. A warp reads two vectors of four floats
+    // from each of four planes at the same time. So these 32 floats are in 32 different banks.
     if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
     const int64_t sums = dw ? l.threads / std::min<int64_t>(b.position_splits.divisor, 32 / lanes) * of_unit * filters *

@@ -25,11 +25,11 @@ template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>
 template <int kFilters> struct NchwThread {
   // The offset of the thread's first output from the first output of the tile.
   int32_t column, row;
-  int32_t unit;    // the index of the unit within the channel tile
-  uint32_t group;  // the group to which the unit belongs
+  int32_t unit;    // the index of the unit (kFilters filters of one group) within the channel tile
+  uint32_t group;  // the group to which the thread's filters belong
   // The thread's first filter: first_out is its index within the group, and first_filter is its index within w.
   int32_t first_out, first_filter;
-  bool active;  // false if the thread's unit does not exist
+  bool active;  // false if the thread has no filters to compute
 
   __device__ __forceinline__ NchwThread(const GroupConv& p, const NchwBlock& b, int32_t first_unit) {
     uint32_t rest = threadIdx.x;
@@ -50,8 +50,9 @@ template <int kFilters> struct NchwThread {
 };
 
 // Returns the distance of neighbouring rows of a window in shared memory, in floats. The weights are stored as
-// [unit][channel][depth of the window][row][column][filter], and each row is padded to a multiple of four floats. A
-// thread keeps kS columns of the window in registers. kS = 0 means one column at a time, and any hop.
+// [unit][channel][depth of the window][row][column][filter], where a unit is kFilters filters of one group. Each row is
+// padded to a multiple of four floats. A thread keeps kS columns of the window in registers. kS = 0 means one column at
+// a time.
 template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const GroupConv& p) {
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }
@@ -91,9 +92,9 @@ __device__ __forceinline__ void add_bias(const GroupConv& p, const T* bias, int3
   }
 }
 
-// Multiplies a window of kS x kS by the elements of `in`, and adds the products to the sums. The hop is 1. `line`
-// points to the first row of `in` that the thread reads, and `window` to the weights. Each row of `in` is read once,
-// and multiplied by all rows of the window that use it.
+// Multiplies a window of kS x kS by the elements of `in`, and adds the products to the sums. The windows of
+// neighbouring outputs start one element apart. `line` points to the first row of `in` that the thread reads, and
+// `window` to the weights. Each row of `in` is read once, and multiplied by all rows of the window that use it.
 template <int kFilters, int kS>
 __device__ __forceinline__ void add_window(NchwSums<kFilters>& sums, const float* line, int32_t pitch,
                                            const float* window, int32_t window_pitch) {
@@ -232,7 +233,8 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     for (int32_t c = 0; c < channels; ++c) {
       const float* line = x + c * b.plane;
       const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
-      // The kernel for three filters supports only windows of kS rows, and a hop of 1.
+      // The kernel for three filters requires that windows have kS rows, and that neighbouring windows start one
+      // element apart.
       if constexpr (kFilters == 3) {
         add_window<kFilters, kS>(sums, line, b.pitch, window, pitch);
         continue;

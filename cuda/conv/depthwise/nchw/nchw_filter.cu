@@ -149,8 +149,8 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nch
 
 // Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
 // `in` is x; `gradient` is dy. A thread computes kFilters filters x kChannels channels x kS columns in one row of the
-// window. kS = 0 means one column, with any hop. If a thread has filters or channels past the last one, it multiplies
-// whatever shared memory contains, and does not store these sums.
+// window. With kS = 0, it computes one column, and windows may have any stride. If a thread has filters or channels
+// past the last one, it multiplies whatever shared memory contains, and does not store these sums.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4

@@ -32,13 +32,14 @@ constexpr int kFilterLanes = 4;
 struct NchwBlock {
   FastDivmod quads, strips, jobs, position_splits, positions;
   FastDivmod units_of_group;
-  int32_t units = 1;       // the number of units of a channel tile
-  int32_t groups = 1;      // the largest number of groups to which the units of a channel tile belong
+  int32_t units = 1;       // the number of units (kFilters filters of one group) of a channel tile
+  int32_t groups = 1;      // the largest number of groups to which the filters of a channel tile belong
   int32_t chunk = 1;       // the number of channels of each group that a buffer contains
-  FastDivmod chunk_digit;  // divides by `chunk`
+  FastDivmod chunk_digit;  // divides by the number of channels in a buffer
   // The tile of the input in shared memory. Each plane (one channel) has in_rows x in_columns elements. `pitch` is the
-  // distance of neighbouring rows, and `plane` the size of a plane, both in floats. With a hop of 2, each row stores
-  // its even columns first; its odd columns begin `half` floats after the first even column.
+  // distance of neighbouring rows, and `plane` the size of a plane, both in floats. If neighbouring windows start two
+  // columns apart, each row stores its even columns first; its odd columns begin `half` floats after the first even
+  // column.
   int32_t in_rows = 0, in_columns = 0, pitch = 0, plane = 0, half = 0;
   // The tile of dy in shared memory. out_pitch is the distance of neighbouring rows, and out_plane the size of a plane,
   // both in floats.

@@ -58,8 +58,7 @@ struct NhwcTiler {
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
     const double products = kSpan * 4 * inputs * columns;
     const double reads =
-        // For each span (kSpan neighbouring outputs), a thread reads this number of quads (four channels of a pixel) of
-        // `in`.
+        // The number of vectors of four channels that a thread reads from `in` for its kSpan neighbouring outputs.
         l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
     if (dw) {

@@ -21,7 +21,8 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // the number of channels of a slice (64 bytes)
+// the number of channels in 64 bytes, which a block computes
+template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // The distance, in floats, between the weights of a channel for one tap and for the next tap. Its padding of 4 floats
 // reduces bank conflicts when the weights of several taps are stored.
@@ -112,7 +113,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
 
 // Adds products to the sums of one thread. sums[u] gets the products of n columns, in one row of the window, by the
 // pixels from line[u * hop] on. `weights` has n columns x kIn input channels x 4 floats. Columns are column_pitch
-// floats apart, and input channels kWeightPitch floats. kHop = 0 means any hop; then n must be 1.
+// floats apart, and input channels kWeightPitch floats. kHop = 0 means that `hop` may have any value; then n must be 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
@@ -154,9 +155,9 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
 // Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. In each tile,
 // they have the same offset from the tile's first output.
 struct NhwcThread {
-  // first_channel and channels: the first channel and the number of channels of the block's slice.
+  // The first channel that the block computes, and the number of its channels.
   int32_t first_channel, channels;
-  int32_t channel;  // the thread's first channel, counted from first_channel
+  int32_t channel;  // the thread's first channel, relative to the first channel of the block
   // The offset of the thread's first output from the first output of the tile.
   int32_t column, row;
 
@@ -257,7 +258,8 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   load_weights(p, b, first_channel, channels, a.w, weights);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // the thread's first channel, counted from first_channel
+  const int32_t channel =
+      threadIdx.x % kQuads<T> * 4;  // the thread's first channel, relative to the first channel of the block
   const int32_t column = b.spans.divmod(rest) * kSpan, row = rest;
   const bool active = row < p.height.tile;
   const NhwcThread thread{first_channel, channels, channel, column, row};
@@ -364,7 +366,7 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nhw
 // Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
 // `in` is x; `gradient` is dy. A thread computes four filters x kS columns in one row of the window. In a depthwise
 // convolution, each filter has a channel of its own. With kGrouped, each filter is combined with four channels of its
-// group. kS = 0 means one column, with any hop.
+// group. With kS = 0, a thread computes one column, and windows may have any stride.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -375,7 +377,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t tile_split = blockIdx.x;
   // Splits channel_tile into coordinates. From fastest to slowest, they are: slices (64 bytes of channels), depth of
-  // the window, jobs (NhwcBlock explains them).
+  // the window, and jobs. A job is a row or a tap of the window.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t first_channel = int32_t(channel_tile % b.slices) * kSlice<T>;
   channel_tile /= b.slices;
@@ -384,7 +386,8 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   const int32_t channels = min_of(kSlice<T>, filters - first_channel);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // the thread's first channel, counted from first_channel
+  const int32_t channel =
+      threadIdx.x % kQuads<T> * 4;  // the thread's first channel, relative to the first channel of the block
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + int32_t(rest);
   const int32_t first_in = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
   const int32_t r = kS ? tap : tap / p.width.taps, s = kS ? 0 : tap % p.width.taps;

@@ -9,7 +9,7 @@ namespace minidnn {
 // A slice is the channels of a pixel that a block computes. It has 64 bytes: two sectors of memory, or half a cache
 // line.
 constexpr int kSliceBytes = 64;
-// A span is the number of neighbouring pixels of a row that a thread computes.
+// The number of neighbouring pixels of a row that a thread computes. They are called a span.
 constexpr int kSpan = 7;
 
 // How nhwc.cu divides its work. A quad is four channels of a slice (64 bytes of channels). A span is kSpan neighbouring

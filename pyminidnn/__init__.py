@@ -11,11 +11,12 @@ import sys as _sys
 from pathlib import Path as _Path
 
 try:
-    import _interpreters  # type: ignore[import-not-found]  # Python 3.13 and later
+    # The module _interpreters exists in Python 3.13 and later.
+    import _interpreters  # type: ignore[import-not-found]
 except ImportError:
     import _xxsubinterpreters as _interpreters  # type: ignore[import-not-found]
 
-# In a sub-interpreter, the extension would wait for ever for the main interpreter's lock (GIL).
+# In a sub-interpreter, the extension would wait forever for the lock of the main interpreter (GIL).
 if _interpreters.get_current() != _interpreters.get_main():
     raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
 
@@ -29,8 +30,8 @@ except ImportError as error:
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
-# Kernels are compiled from sources at run time. An editable install compiles the sources of the checkout, so an edited
-# kernel is compiled at its next use. Other installs compile the installed copies of the sources.
+# Kernels are compiled from their sources at run time. An editable install compiles the sources of the checkout, so an
+# edited kernel is compiled again when it is used next. Any other install compiles its own copies of the sources.
 _here = _Path(__file__).resolve().parent
 _C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
 _C.set_search_path([p for p in _sys.path if p])

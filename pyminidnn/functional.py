@@ -117,7 +117,8 @@ def conv_transpose2d_backward(
     x, w = asarray(input), asarray(weight)
     options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     dx = conv_forward(dy, w, **options)
-    dx = dx[tuple(slice(0, n) for n in x.shape)]  # the slices remove the elements of dx that output_padding adds
+    # The slices remove the elements of dx that output_padding adds.
+    dx = dx[tuple(slice(0, n) for n in x.shape)]
     dw = conv_backward_filter(x, dy, w.shape, **options)
     return dx, dw, None if bias is None else conv_backward_bias(dy)
 
@@ -225,7 +226,7 @@ def _activation(name: str, mode: Mode) -> Any:
         return activation_forward(input, mode)
 
     function.__name__ = function.__qualname__ = name
-    # Error texts find the name of the function in its code object.
+    # Texts of errors take the name of the function from its code object.
     function.__code__ = function.__code__.replace(co_name=name)
     function.__doc__ = f'activation_forward(input, "{mode}").'
     return function

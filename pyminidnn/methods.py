@@ -58,7 +58,8 @@ def unary(op: str, a: DeviceTensor) -> DeviceTensor:
         return pointwise("logical_not", a)
     if a.dtype == "bool" and op == "abs":
         return a.to(copy=True)
-    return pointwise(op, a)  # raises an error that lists the dtypes that `op` takes
+    # pointwise() raises an error that lists the dtypes that `op` supports.
+    return pointwise(op, a)
 
 
 def matrix_multiply(a: Any, b: Any) -> Any:
@@ -163,7 +164,8 @@ def _edges(t: DeviceTensor) -> DeviceTensor:
     return t
 
 
-# For mypy, `Methods` is a subclass of DeviceTensor. At run time, its methods are installed on DeviceTensor itself.
+# For mypy, the class Methods is a subclass of DeviceTensor. At run time, the methods of the class are copied to
+# DeviceTensor itself.
 if TYPE_CHECKING:
     _Base = DeviceTensor
 else:
@@ -312,7 +314,7 @@ def _reduction(name: str, mode: str) -> Any:
         return reduce(self, mode, axis=axis, keepdims=keepdims)
 
     method.__name__ = name
-    # Error texts find the name of the method in its code object.
+    # Texts of errors take the name of the method from its code object.
     method.__code__ = method.__code__.replace(co_name=name)
     method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
     return method

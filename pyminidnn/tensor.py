@@ -20,7 +20,7 @@ ArrayLike: TypeAlias = Any
 
 Size: TypeAlias = "int | Sequence[int]"
 
-# NumPy's dtype codes that tensors support, without the byte order.
+# NumPy's type codes of the dtypes that tensors support, without the character for the byte order.
 _PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
 
@@ -112,7 +112,7 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
     if out is None or type(out) is DeviceTensor:
         return out
     shared = _shared(out, handle)
-    # asarray() raises an error that says why `out` cannot be shared.
+    # If `out` cannot share its memory, asarray() raises an error that says why.
     return asarray(out, copy=False) if shared is None else shared
 
 
@@ -199,7 +199,7 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
             raise
         if isinstance(error, MemoryError):
             raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
-        # For example, `obj` is a list of lists of unequal length.
+        # An example of such an `obj` is a list of lists of unequal length.
         raise refusal(_C.ShapeError, obj, f"is not an array: {error}") from error
     _is_plain(array, obj)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -223,8 +223,8 @@ def _check_unmasked(x: Any) -> None:
 
 def _exported(x: Any, **keywords: Any) -> DeviceTensor:
     _check_unmasked(x)
-    # If a torch tensor has its negative bit set, its values in memory have the wrong sign. torch exports them without a
-    # change.
+    # If a torch tensor has its negative bit set, its values in memory have the wrong sign. torch exports these values
+    # unchanged.
     is_negated = getattr(x, "is_neg", None)
     if is_negated is not None and is_negated():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")

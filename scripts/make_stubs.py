@@ -17,10 +17,11 @@ from pyminidnn import _C
 
 BUFFER = '    def {}:\n        """\n        {} the underlying memory of the object.\n        """\n'
 CORRECTIONS = (
-    ("handle: Handle", "handle: Handle | None"),  # pybind11's signatures do not show that a shared pointer may be null
+    # A handle may be None, but pybind11's signatures do not show that a shared pointer may be null.
+    ("handle: Handle", "handle: Handle | None"),
     ("*args)", "*args: typing.Any)"),
-    # The stub must be the same for all Python versions. Python 3.12 adds two buffer methods, and Python 3.13 has a type
-    # for capsules.
+    # The stub must be the same with all Python versions. Python 3.12 adds two methods of the buffer protocol, and
+    # Python 3.13 has a type for capsules.
     (BUFFER.format("__buffer__(self, flags)", "Return a buffer object that exposes"), ""),
     (BUFFER.format("__release_buffer__(self, buffer)", "Release the buffer object that exposes"), ""),
     (" types.CapsuleType", " typing_extensions.CapsuleType"),
@@ -30,7 +31,7 @@ CORRECTIONS = (
     ("__all__: list[str]", "from pyminidnn.dtypes import DType\n__all__: list[str]"),
     ("def dtype(self) -> typing.Any", "def dtype(self) -> DType"),
 )
-# pybind11 writes no types for these slots of the Python type.
+# pybind11 writes no types for the arguments and the results of some special methods.
 SLOTS = (
     (r"def (__(?:eq|ne)__)\(self, value\):", r"def \1(self, value: object) -> DeviceTensor: # type: ignore[override]"),
     (r"def (__bool__)\(self\):", r"def \1(self) -> bool:"),
@@ -47,7 +48,7 @@ SLOTS = (
 
 
 def make_stubs(folder: Path) -> None:
-    # In messages, errors have their public module name. In the stub, they belong to pyminidnn._C.
+    # In error messages, the error classes have the name of the public module. In the stub, they belong to pyminidnn._C.
     for kind in (_C.Error, *_C.Error.__subclasses__()):
         kind.__module__ = "pyminidnn._C"
     with tempfile.TemporaryDirectory() as made:

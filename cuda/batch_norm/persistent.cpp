@@ -13,7 +13,7 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-constexpr int64_t kVector = 16;  // the number of bytes in a vector
+constexpr int64_t kVector = 16;     // the number of bytes in a vector
 constexpr size_t kMaxConfigs = 12;  // the maximum number of configs that find() tries
 
 // One way to divide a batch norm among clusters of blocks, and its estimated time.

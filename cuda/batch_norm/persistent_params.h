@@ -10,11 +10,11 @@ namespace minidnn {
 // elements of one channel (NCHW), or some rows of a tile of columns (NHWC).
 struct PersistentTiling {
   ChannelTiling channels;
-  uint32_t statistics = 1;  // the number of channels that a cluster processes
+  uint32_t statistics = 1;     // the number of channels that a cluster processes
   uint32_t block_vectors = 0;  // the number of vectors of x (in backward, also of dy) in a block
   uint32_t stage_vectors = 0;  // the number of vectors that a thread copies per stage
-  uint32_t within_warps = 0;  // 1 if each warp first adds up the sums of its own lanes, else 0
-  uint32_t sums_bytes = 0;  // bytes of shared memory for sums, coefficients and scratch
+  uint32_t within_warps = 0;   // 1 if each warp first adds up the sums of its own lanes, else 0
+  uint32_t sums_bytes = 0;     // bytes of shared memory for sums, coefficients and scratch
 };
 // Each thread copies its vectors to shared memory in kStages stages, and processes kVectorsAtOnce vectors at a time.
 constexpr int kStages = 4, kVectorsAtOnce = 4;

@@ -16,7 +16,7 @@ struct Tiling {
   CrossChannelParams rows;
   SlidingWindowTiling planes;
   bool whole = false;  // For NHWC: whether a thread's channels are one aligned vector of 16 bytes.
-  int64_t size = 0;  // the window size if it is a template argument of the kernel, else 0
+  int64_t size = 0;    // the window size if it is a template argument of the kernel, else 0
   int64_t blocks = 0;  // the number of blocks in the grid for NHWC tensors, or 0 for NCHW
 };
 

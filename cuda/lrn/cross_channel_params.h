@@ -6,7 +6,7 @@
 
 namespace minidnn {
 
-constexpr int kMaxSide = 4;  // the maximum number of channels of a window on either side of its centre
+constexpr int kMaxSide = 4;        // the maximum number of channels of a window on either side of its centre
 constexpr int kStripChannels = 4;  // the number of channels in a strip if its channels are loaded one by one
 constexpr int kCrossChannelThreads = 256;
 

@@ -13,8 +13,8 @@ namespace minidnn {
 // elements. With `strided`, it has every `step`-th element.
 enum class Axis { none, contiguous, strided };
 
-constexpr int kMaxReach = 4;  // the maximum number of positions of a window on one side of its centre
-constexpr int kRowsAhead = 3;  // the number of rows whose loads are in flight while one row is processed
+constexpr int kMaxReach = 4;         // the maximum number of positions of a window on one side of its centre
+constexpr int kRowsAhead = 3;        // the number of rows whose loads are in flight while one row is processed
 constexpr int kWindowThreads = 128;  // the number of threads in a block of most kernels
 // Whether a kernel is one of those that need the most registers: backward kernels with means, for windows of any size.
 MINIDNN_HD constexpr bool is_register_heavy(bool centered, bool backward, int64_t size) {

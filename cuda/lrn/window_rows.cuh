@@ -233,8 +233,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ uint32_t means_staging() const {
     return smem.staging + kStages * 2 * kBytes * (smem.block + 2 * smem.gap);
   }
-  // For unaligned rows: extracts this iteration's vectors of x and of the means from their staging slots, and stores
-  // them in the lines (row buffers) of shared memory.
+  // If rows are unaligned, the vectors of x and of the means are first loaded to staging slots, as pairs of aligned
+  // vectors. This function extracts the vectors of the current row from their pairs, and stores them in the row buffers
+  // of shared memory.
   __device__ __forceinline__ void extract_rows(const LrnArgs& a, const Bases& from, int t, Ends x, Ends g) const {
     const uint32_t all = smem.block + 2 * smem.gap;
     const int64_t at = own.at - kRowsAhead * r.row;

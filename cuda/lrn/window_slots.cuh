@@ -152,9 +152,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset of the staging slot for vector i of n, for data that is needed `later` iterations from now.
-  // If rows are unaligned, a pair of aligned vectors replaces each vector. The offset is then that of the pair's first
-  // vector, and the second vector is n slots after the first.
+  // Returns the byte offset of the slot to which vector i of n is loaded, for data that is needed `later` iterations
+  // from now. If rows are unaligned, a pair of aligned vectors replaces each vector. The offset is then that of the
+  // pair's first vector, and the second vector is n slots after the first.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Strips of windows of compile-time size, for gradients of maxima. A strip is some columns of windows. A thread loops
-// down the lines of a strip, and finds the first maximum of each window. If windows share elements, these elements are
+// down the rows of a strip, and finds the first maximum of each window. If windows share elements, these elements are
 // joined only once, across and down.
 #pragma once
 #include "cuda/pooling/register_tile.cuh"
@@ -51,7 +51,7 @@ template <> struct IndexOf<4> {
   using type = int32_t;
 };
 
-// The line and column of a maximum whose index is given. `seen` tells whether the element is in the window that begins
+// The row and column of a maximum whose index is given. `seen` tells whether the element is in the window that begins
 // at first_line and first_column. If it is false, the index is negative, out of range or outside the window, and the dy
 // of the window must not be added to dx.
 template <class S> struct Given {
@@ -67,32 +67,32 @@ template <class S> struct Given {
   }
 };
 
-// A strip of kWindows columns of windows, which a thread processes line by line.
+// A strip of kWindows columns of windows, which a thread processes row by row.
 template <class T, class S, int kWindows> struct Strip {
   using R = First<T>;
   using Item = typename R::Item;
-  // The number of lines (or columns) of x that neighbouring windows have in common.
+  // The number of rows (or columns) of x that neighbouring windows have in common.
   static constexpr int kKept = S::window - S::stride;
   static constexpr int kOver = (S::window - 1) / S::stride;  // how many of the preceding windows overlap a window
-  // the number of lines of windows that one iteration processes
+  // the number of rows of windows that one iteration processes
   static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;
-  // the number of columns of x that the windows of a line contain
+  // the number of columns of x that the windows of a row contain
   static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;
-  // The number of lines of windows above the strip with which the loop begins. Windows of these lines and windows of
-  // the strip have lines of x in common.
+  // The number of rows of windows above the strip with which the loop begins. Windows of these rows and windows of
+  // the strip have rows of x in common.
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
   int first;  // among the columns that the windows contain: the index of the first column inside the plane
 
-  // `q` is the number of the strip's first window in a line. It may be negative.
+  // `q` is the number of the strip's first window in a row. It may be negative.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
 
-  // Loops over the lines of windows from p to p_end - 1, and calls visit(p, maxima) for each line. Before that, it does
-  // the following for each line, and also for the kEarlier lines of windows above the first line:
+  // Loops over the rows of windows from p to p_end - 1, and calls visit(p, maxima) for each row. Before that, it does
+  // the following for each row, and also for the kEarlier rows of windows above the first row:
   // - It calls step(p).
-  // - It calls read(line, j, column) for `stride` lines of x, which j numbers. These are the last lines of the windows.
-  //   Windows of earlier lines do not contain them.
+  // - It calls read(line, j, column) for `stride` rows of x, which j numbers. These are the last rows of the windows.
+  //   Windows of earlier rows do not contain them.
   // The index of an element is of_line(line) plus its column, counted from the first column of the strip. For an
   // element outside the plane, read() must return the nearest element inside. Elements above or left of the plane get
   // the index of this nearest element.
@@ -121,7 +121,7 @@ template <class T, class S, int kWindows> struct Strip {
     }
     for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
       if constexpr (S::stride == 1) {
-        // Lines are divided into groups of kKept lines. A window consists of the end of one group and the beginning of
+        // Rows are divided into groups of kKept rows. A window consists of the end of one group and the beginning of
         // the next group.
         MINIDNN_UNROLL
         for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of windows of compile-time size. A thread computes a tile in registers. For each line of x, it first joins the
-// columns for all windows that contain the line. Then it joins the lines. So elements that neighbouring windows share
+// Tiles of windows of compile-time size. A thread computes a tile in registers. For each row of x, it first joins the
+// columns for all windows that contain the row. Then it joins the rows. So elements that neighbouring windows share
 // are joined only once, across and down.
 #pragma once
 #include "cuda/pooling/vector_lanes.cuh"
@@ -116,8 +116,8 @@ struct Span {
   MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
 };
 
-// Some lines of a plane (begin <= line < end), and kN of its columns. Columns are stored as byte offsets, which saves
-// multiplications. An element outside these lines or outside the plane is replaced by the nearest element inside.
+// Some rows of a plane (begin <= row < end), and kN of its columns. Columns are stored as byte offsets, which saves
+// multiplications. An element outside these rows or outside the plane is replaced by the nearest element inside.
 template <class T, int kN> struct Columns {
   const T* plane;
   uint32_t line, offset[kN];

@@ -24,7 +24,7 @@ MINIDNN_HD float reciprocal(float v) {
   return ::fmaf(::fmaf(-v, r, 1.f), r, r);
 }
 // Returns the reciprocal of the number of elements that a mean counts, along one dimension. For a tile of windows, this
-// is computed once per line and once per column, not once per window.
+// is computed once per row and once per column, not once per window.
 template <class S> MINIDNN_HD float axis_mean_factor(const Windows& axis, int at, bool exclude_padding) {
   const int first = at * S::stride - axis.before, low = exclude_padding ? 0 : -axis.before;
   const int high = axis.size + (exclude_padding ? 0 : axis.after);
@@ -181,9 +181,9 @@ struct Best {
   }
 };
 
-// Largest, FirstLargest and Total are accumulators for a line of a window and for a whole window. next() adds an
-// element to a line, and join() adds a line to a window, in the order of lines. begin() takes the index of the line's
-// first element, or -1 if the line is empty.
+// Largest, FirstLargest and Total are accumulators for a row of a window and for a whole window. next() adds an
+// element to a row, and join() adds a row to a window, in the order of rows. begin() takes the index of the row's
+// first element, or -1 if the row is empty.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of planes (NCHW) in shared memory.
 // - Maxima with windows of compile-time size are computed by strips: each lane has some columns of windows and
-//   processes them line by line.
+//   processes them row by row.
 // - Averages at stride 1 with windows of compile-time size are computed by tiles.
 // - All other gradients take two steps. First, each window finds its maximum, or divides its dy by the number of its
 //   elements. Then each dx sums the contributions of the windows that contain it.
@@ -153,7 +153,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
   // Each window of compile-time size finds its maximum, or reads its given index. It adds its dy to the dx of this
   // element. A strip is some columns of windows. Each lane of a warp has its own strip, and all lanes advance from
   // window to window together. The windows that two lanes process at the same time never overlap. Warps synchronise
-  // before the lines that overlap the strips below, and at the end of a strip. If there are more columns than 32 lanes
+  // before the rows that overlap the strips below, and at the end of a strip. If there are more columns than 32 lanes
   // process, an iteration processes every other group of columns. So neighbouring groups are not processed by two warps
   // at the same time.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
@@ -206,7 +206,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
           for (int i = 0; i < kStripWindows; ++i) {
             const Index index = of_given.of(from, i);
             const Given<S> at(index, s.by_x_columns, s.h.first(p), s.w.first(q + i));
-            // whether dx of this line belongs to the block
+            // whether dx of this row belongs to the block
             const bool here = at.seen & (b.begin <= at.line) & (at.line < b.end);
             number[i] = here ? first + int(index) : -1;
           }
@@ -215,7 +215,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       } else {
         const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
                                             b.x_end);
-        // Elements are numbered from line x_begin on, because a maximum may be in a line of x above the first line of
+        // Elements are numbered from row x_begin on, because a maximum may be in a row of x above the first row of
         // dx in the block.
         const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
         Strip(s.h, s.w, q)
@@ -331,7 +331,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     }
   }
   // Computes kDown elements of dx per thread, one below the other. In max pooling, the key of a window tells which of
-  // these elements receives the window's dy. In average pooling, the line of a window tells which of these elements the
+  // these elements receives the window's dy. In average pooling, the row of a window tells which of these elements the
   // window contains.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();

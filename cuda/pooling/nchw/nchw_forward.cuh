@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes whose elements are contiguous (NCHW). A block has several whole planes, or several lines of one
+// Pooling of planes whose elements are contiguous (NCHW). A block has several whole planes, or several rows of one
 // plane. The elements of x and dy that a block needs are contiguous. The block copies them to shared memory by 16-byte
 // cp.async, with all copies in flight at the same time. It then computes in shared memory. Several blocks run on an SM,
-// so that some load while others compute. This file has the planes and lines of a block, the code for windows that
+// so that some load while others compute. This file has the planes and rows of a block, the code for windows that
 // forward and backward share, and forward.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
@@ -15,13 +15,13 @@
 
 namespace minidnn::cuda::pooling {
 
-// The planes that a block processes, and their lines.
+// The planes that a block processes, and their rows.
 struct NchwBlock {
   int64_t plane;
   int planes;
-  int begin, end;      // the block's lines of y (forward) or dx (backward): begin <= line < end
-  int p_begin, p_end;  // the block's lines of windows: p_begin <= p < p_end
-  int x_begin, x_end;  // the lines of x that the block needs: x_begin <= line < x_end
+  int begin, end;      // the block's rows of y (forward) or dx (backward): begin <= row < end
+  int p_begin, p_end;  // the block's rows of windows: p_begin <= p < p_end
+  int x_begin, x_end;  // the rows of x that the block needs: x_begin <= row < x_end
 
   MINIDNN_HD NchwBlock(const NchwParams& s, int64_t block, bool backward) {
     const int64_t group = s.chunks == 1 ? block : int64_t(s.by_chunks.quotient(uint32_t(block)));
@@ -40,7 +40,7 @@ struct NchwBlock {
     if (s.block_planes > 1) {
       x_begin = 0;
       x_end = s.h.size;
-    }  // A block of several planes needs all lines of x, so the planes are copied as one contiguous span.
+    }  // A block of several planes needs all rows of x, so the planes are copied as one contiguous span.
     p_end = max_of(p_end, p_begin);
     if (backward && s.block_planes > 1) {
       p_begin = 0;
@@ -74,8 +74,8 @@ MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, 
 }
 
 // Computes kDown windows, one below the other. Calls put(d, result of window p + d) for each d below kDown with p + d <
-// p_end. V is the type that accumulates a result. Each line of x is read once. Its result is joined to the results of
-// all windows that contain the line.
+// p_end. V is the type that accumulates a result. Each row of x is read once. Its result is joined to the results of
+// all windows that contain the row.
 template <class V, class T, class Put>
 MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);

@@ -5,8 +5,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// Splits the number of an element into its indices in a grid [planes][lines][columns]. If there is only one plane, the
-// division by the number of lines is not needed, and the divisor is 1 << 30.
+// Splits the number of an element into its indices in a grid [planes][rows][columns]. If there is only one plane, the
+// division by the number of rows is not needed, and the divisor is 1 << 30.
 struct Grid {
   FastDivmod by_columns, by_lines;
   Grid() = default;
@@ -19,7 +19,7 @@ struct NchwParams {
   Windows h, w;
   int64_t planes;
   int32_t block_planes;  // the number of planes in a block, or 1 if several blocks share a plane
-  // `chunks` is the number of blocks that share a plane. `lines` is the number of lines of y (forward) or dx (backward)
+  // `chunks` is the number of blocks that share a plane. `lines` is the number of rows of y (forward) or dx (backward)
   // in a block.
   int32_t chunks, lines;
   // log2 of the number of threads that share a window, if the window size is not a template argument
@@ -40,8 +40,8 @@ struct NchwParams {
   Grid windows, searches, results;
   FastDivmod by_x_columns;
   // The following members are for nchw_max_backward, in which windows add to dx. A strip is some columns of windows,
-  // which a lane processes line by line. The lanes of a warp have neighbouring strips.
-  int32_t strip_lines;   // the number of lines of windows in a strip
+  // which a lane processes row by row. The lanes of a warp have neighbouring strips.
+  int32_t strip_lines;   // the number of rows of windows in a strip
   int32_t strip_rounds;  // how many strips (or pairs of strips) a lane processes, one after the other
   int32_t sums_at;       // the byte offset of the sums of dx in shared memory
   FastDivmod by_lanes;   // divides by the number of lanes of a warp whose strips are side by side
@@ -74,7 +74,7 @@ MINIDNN_HD constexpr int max_backward_blocks(bool given) { return given ? 6 : 4;
 // The number of columns of windows in a strip, which one lane processes. It is odd, so the strips of neighbouring lanes
 // are in different banks of shared memory.
 constexpr int kStripWindows = 7;
-// The minimum number of lines of windows in a strip. With this many lines, no line overlaps both the strip above and
+// The minimum number of rows of windows in a strip. With this many rows, no row overlaps both the strip above and
 // the strip below.
 MINIDNN_HD constexpr int least_strip_lines(int window, int stride) {
   return window > stride ? 2 * ((window - 1) / stride) : 1;

@@ -5,7 +5,7 @@ namespace minidnn::cuda::pooling {
 namespace {
 
 // The number of bytes of x in a block. With 5 or more such blocks on an SM, 64 KB are in flight. With such large
-// blocks, the blocks of a plane read few lines twice.
+// blocks, the blocks of a plane read few rows twice.
 constexpr int64_t kBlockBytes = 16 << 10;
 // The minimum number of blocks for small planes, of which a block has several. There are fewer blocks only if there are
 // fewer planes.
@@ -18,14 +18,14 @@ struct Facts {
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
   // whether the kernel has to find the maxima, because no indices are given
   const bool searches = is_max && p.indices.rank == 0;
-  // If x has one spatial dimension, this dimension is taken as the lines of a plane with one column. Lines can be
+  // If x has one spatial dimension, this dimension is taken as the rows of a plane with one column. Rows can be
   // divided among blocks.
   const Windows h = windows_of(p, 0), w = p.x.rank == 4 ? windows_of(p, 1) : Windows{};
   const int64_t planes = p.x.shape[0] * p.x.shape[1];
   const int64_t item_bytes = itemsize(p.x.dtype), index_bytes = p.indices.rank ? itemsize(p.indices.dtype) : 0;
-  // the number of lines of x that a window spans, with its dilation
+  // the number of rows of x that a window spans, with its dilation
   const int64_t reach = (h.window - 1) * h.dilation + 1;
-  const int64_t lines = backward ? h.size : h.count;  // the number of lines in a plane of the result (y or dx)
+  const int64_t lines = backward ? h.size : h.count;  // the number of rows in a plane of the result (y or dx)
   const StaticStep step = p.x.rank == 4 ? static_step(p) : StaticStep{};
 
   float mean_factor() const { return common_mean_factor(h, w, p.mode == PoolingMode::avg_exclude_padding); }
@@ -43,7 +43,7 @@ bool covers(const Windows& axis) {
   return axis.count == 1 && axis.before == 0 && axis.window == axis.size && axis.dilation == 1;
 }
 
-// Divides planes among blocks. A block has several whole planes, or some lines of one plane.
+// Divides planes among blocks. A block has several whole planes, or some rows of one plane.
 void divide_planes(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   const int64_t plane = int64_t(h.size) * f.w.size;
@@ -61,19 +61,19 @@ void divide_planes(const Facts& f, NchwTiling& t) {
     while (b.planes > 1 && ceil_div(f.planes, b.planes) < kFewestBlocks) b.planes /= 2;
     return;
   }
-  // A block has as many lines of x as kBlockBytes allows. It computes the lines of the result that need no further
-  // lines of x.
+  // A block has as many rows of x as kBlockBytes allows. It computes the rows of the result that need no further
+  // rows of x.
   const int64_t x_lines = max_of<int64_t>(most / f.w.size, 1);
   int64_t lines =
       max_of<int64_t>(f.backward ? x_lines - (f.searches ? f.reach : 0) : (x_lines - f.reach) / h.stride + 1, 1);
   if (f.backward) lines = max_of(lines, min_of<int64_t>(2 * h.stride, f.lines));
-  lines = ceil_div(f.lines, ceil_div(f.lines, lines));  // makes the numbers of lines of all blocks nearly equal
+  lines = ceil_div(f.lines, ceil_div(f.lines, lines));  // makes the numbers of rows of all blocks nearly equal
   if (f.backward) lines = ceil_div<int64_t>(lines, h.stride) * h.stride;
   b.chunks = ceil_div(f.lines, lines);
   b.lines = lines;
 }
 
-// Computes upper limits for the windows, the lines of x and the numbered elements of any block.
+// Computes upper limits for the windows, the rows of x and the numbered elements of any block.
 void limit_block(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   NchwTiling::Block& b = t.block;
@@ -128,8 +128,8 @@ void divide_windows(const Facts& f, NchwTiling& t) {
 
 constexpr int64_t kMostWarps = kStaticThreads / 32;
 
-// Returns the relative cost of strips with `lines` lines of windows. A strip is some columns of windows, which a lane
-// processes line by line. For the first lines of a strip, the lane also reads the lines above the strip. If the strips
+// Returns the relative cost of strips with `lines` rows of windows. A strip is some columns of windows, which a lane
+// processes row by row. For the first rows of a strip, the lane also reads the rows above the strip. If the strips
 // of two lanes begin in the same bank of shared memory, these lanes wait for each other. Each further lane in a bank
 // costs about a quarter of the time without conflicts.
 double strip_cost(const Facts& f, const NchwTiling& t, int64_t lines) {
@@ -179,7 +179,7 @@ Grid results_of(const Facts& f, const NchwTiling& t) {
   switch (t.method) {
     case any_windows: {
       Grid grid(planes, lines_by(t.several_windows ? kDown : 1), columns);
-      // If a plane is one window, all elements of the plane count as columns of one line.
+      // If a plane is one window, all elements of the plane count as columns of one row.
       if (t.one_window) grid.by_columns = FastDivmod(int64_t(h.size) * w.size);
       return grid;
     }

@@ -19,11 +19,11 @@ struct NchwTiling {
   int64_t threads;  // the number of threads in a block
   struct Block {
     int64_t planes;  // the number of whole planes in a block, or 1 if several blocks share a plane
-    // `chunks` is the number of blocks that share a plane. `lines` is the number of lines of y (forward) or dx
+    // `chunks` is the number of blocks that share a plane. `lines` is the number of rows of y (forward) or dx
     // (backward) in a block.
     int64_t chunks, lines;
-    int64_t windows;   // the maximum number of lines of windows in a plane of a block
-    int64_t x_lines;   // the maximum number of lines of x in shared memory, per plane
+    int64_t windows;   // the maximum number of rows of windows in a plane of a block
+    int64_t x_lines;   // the maximum number of rows of x in shared memory, per plane
     int64_t numbered;  // the number of elements in a block that are numbered with 16 bits
   } block;
   struct Smem {
@@ -35,7 +35,7 @@ struct NchwTiling {
   bool several_windows;  // whether a thread computes several windows (or elements of dx), one below the other
   int64_t lane_bits;     // log2 of the number of threads that share a window
   struct Strips {
-    // `lines` is the number of lines of windows in a strip. `rounds` is how many strips (or pairs of strips) a lane
+    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips (or pairs of strips) a lane
     // processes, one after the other.
     int64_t lines, rounds;
     // `lanes` is the number of lanes of a warp whose strips are side by side. Their columns form a group, and

@@ -16,7 +16,7 @@ namespace minidnn::cuda::pooling {
 
 // The forward kernel, which computes y and indices. If the window size is a template argument, or if s.several_windows
 // is set, each thread computes some windows of some channels. In all other calls, a block has s.teams teams of threads.
-// The teams divide the lines of each window. The first team combines the results of all teams from shared memory.
+// The teams divide the rows of each window. The first team combines the results of all teams from shared memory.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -79,8 +79,8 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// The backward kernel for maxima with windows of compile-time size. It computes dx by strips: some columns, line by
-// line. kIndexBytes is the number of bytes of a given index. If it is 0, the kernel finds the maxima itself.
+// The backward kernel for maxima with windows of compile-time size. It computes dx by strips: some columns, row by
+// row. kIndexBytes is the number of bytes of a given index. If it is 0, the kernel finds the maxima itself.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {

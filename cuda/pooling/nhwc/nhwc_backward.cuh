@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of tensors with contiguous channels (NHWC).
-// - Maxima with windows of compile-time size are computed by strips (some columns, line by line) in
+// - Maxima with windows of compile-time size are computed by strips (some columns, row by row) in
 //   nhwc_max_backward.cuh.
 // - Averages at stride 1 with windows of compile-time size: each thread computes a tile of dx.
 // - All other gradients: a block computes a tile of dx in two steps. First, it finds the maximum or computes the scaled
@@ -39,8 +39,8 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   // The tile of dx that the block computes, and the windows over this tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // The layout of shared memory. If windows add to dx, it has the sums of dx [lines][columns][channels], then dy and
-  // the keys (numbers of the maxima) [window lines][window columns][channels]. If dx reads from windows, it has only
+  // The layout of shared memory. If windows add to dx, it has the sums of dx [rows][columns][channels], then dy and
+  // the keys (numbers of the maxima) [window rows][window columns][channels]. If dx reads from windows, it has only
   // the keys (for maxima) or the scaled dy (for averages).
   struct Keys {
     uint16_t of[kWidth];
@@ -115,7 +115,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // FastDivmod computes the line of an index by a multiplication instead of a division.
+      // FastDivmod computes the row of an index by a multiplication instead of a division.
       uint32_t rest = in ? index : 0;
       const int column = s.by_x_columns.divmod(rest);
       // If windows add to dx, the given index must be inside its window. scatter() does not check this, so it is
@@ -191,9 +191,9 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
   // Windows that overlap must not add to dx at the same time, so a block processes its windows in phases. In each
-  // channel, the phase (down, across) has the windows at lines down + i * phases_down and columns across + j *
-  // phases_across. The windows of one phase do not overlap. A corner is the index (i, j, channel) of a window in its
-  // phase.
+  // channel, the phase (down, across) has the windows at rows down + i * phases_down and columns across + j *
+  // phases_across. The windows of one phase do not overlap. corners() returns the number of index triples (i, j,
+  // channel) of a phase.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }
@@ -264,7 +264,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         }
     }
   }
-  // Computes several elements of dx per thread, one below the other. A thread sums each line of windows once for all of
+  // Computes several elements of dx per thread, one below the other. A thread sums each row of windows once for all of
   // these elements.
   MINIDNN_HD void gather_down() {
     const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.tile_columns * s.tile_vectors;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of tensors with contiguous channels (NHWC): the division of a problem among threads, and forward. A thread
-// computes 16 bytes of channels in several lines of y, one below the other, or a tile of windows for one 32-bit word of
+// computes 16 bytes of channels in several rows of y, one below the other, or a tile of windows for one 32-bit word of
 // channels. If there are few windows, several teams of threads share each window. Elements that are in several windows
 // are read several times, from the L1 or L2 cache.
 #pragma once
@@ -14,8 +14,8 @@ template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 template <class S> constexpr int kAcross = across_of(S::stride);
 
 // Computes kDownOf windows, one below the other. Calls put(d, result of window p + d) for each d below kDownOf with p +
-// d < p_end. L is the type that accumulates a result. There must be no dilation. Each line of x is read once. Its
-// result is joined to the results of all windows that contain the line. index_of(line, column) returns the index that L
+// d < p_end. L is the type that accumulates a result. There must be no dilation. Each row of x is read once. Its
+// result is joined to the results of all windows that contain the row. index_of(line, column) returns the index that L
 // records for an element. kAtOnce is the number of loads in flight at the same time. Backward kernels have registers
 // for two.
 template <class L, int kAtOnce, class T, class ElementIndex, class Put>

@@ -8,7 +8,7 @@
 
 namespace minidnn::cuda::pooling {
 
-// Copies of lines by a warp. The lanes of the warp copy kN adjacent columns of a line, with 32 channels each, in copies
+// Copies of rows by a warp. The lanes of the warp copy kN adjacent columns of a row, with 32 channels each, in copies
 // of 16 bytes. If a column is outside the image, the nearest column inside is copied.
 template <class U, int kN> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
@@ -31,8 +31,8 @@ template <class U, int kN> struct WarpLineCopy {
       offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
     }
   }
-  // Copies those columns and channels of a line that the thread has to copy. `line` is the address of the thread's
-  // first channel in the line.
+  // Copies those columns and channels of a row that the thread has to copy. `line` is the address of the thread's
+  // first channel in the row.
   MINIDNN_HD void copy(const U* line, U* to) const {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m)
@@ -41,10 +41,10 @@ template <class U, int kN> struct WarpLineCopy {
   }
 };
 
-// A strip of dx for windows of compile-time size: some columns, which a warp processes line by line. Each lane has one
-// channel. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Lines of dy, and of x or of
+// A strip of dx for windows of compile-time size: some columns, which a warp processes row by row. Each lane has one
+// channel. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Rows of dy, and of x or of
 // indices, are copied to shared memory some iterations before they are used. Shared memory has the sums of only a few
-// lines at a time. Each thread updates only the sums of its own channel.
+// rows at a time. Each thread updates only the sums of its own channel.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
@@ -63,8 +63,8 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   unsigned char* smem;
   int thread;
 
-  // Returns the sum of dx with number `slot`. A slot number has three bit fields. The upper bits are the line, counted
-  // from the first line of x that the strip reads. The next 2 bits are 0 for columns before the strip, 1 for columns of
+  // Returns the sum of dx with number `slot`. A slot number has three bit fields. The upper bits are the row, counted
+  // from the first row of x that the strip reads. The next 2 bits are 0 for columns before the strip, 1 for columns of
   // the strip, and 2 for columns after it. The lowest 3 bits are the column. Only columns of the strip have sums, so in
   // an address, the number of the warp (0 to 3) replaces the 2 bits.
   static constexpr int kOfLine = 32, kOwn = 8;
@@ -78,7 +78,7 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
-  // Computes a strip of some lines and columns of dx, for 32 channels. `item` is the number of the strip. All lanes of
+  // Computes a strip of some rows and columns of dx, for 32 channels. `item` is the number of the strip. All lanes of
   // a warp must call this function with the same number.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);

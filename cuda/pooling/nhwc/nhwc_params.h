@@ -18,13 +18,14 @@ struct NhwcParams {
   // 1 if a thread computes kDownOf windows, one below the other, and the window size is not a template argument. Else
   // 0.
   int32_t several_windows;
-  // `items` is the number of items of an image. An item is what a thread computes, or a strip of dx, which a warp
-  // computes. `teams` is the number of teams of threads in a block. The teams share each window.
+  // `items` is the number of work items of an image. A work item is what a thread computes. In nhwc_max_backward, it is
+  // a strip of dx, which a warp computes. `teams` is the number of teams of threads in a block. The teams share each
+  // window.
   int32_t items, teams;
-  // These divisors split the number of an item into coordinates.
+  // These divisors split the number of a work item into the coordinates of its windows.
   FastDivmod by_vectors, by_words, by_channels, by_columns;
   // For backward: the size of the tile of dx that a block computes, and of the windows over this tile. In
-  // nhwc_max_backward, tile_lines is the number of lines of a strip.
+  // nhwc_max_backward, tile_lines is the number of rows of a strip.
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
   // 1 if windows add their dy to dx. 0 if each dx reads the windows that contain it.
   int32_t scatter;
@@ -34,7 +35,7 @@ struct NhwcParams {
   // These divisors split the number of a block into the coordinates of its tile.
   FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
-  FastDivmod by_x_columns;  // splits the given index of a maximum into line and column
+  FastDivmod by_x_columns;  // splits the given index of a maximum into row and column
   FastDivmod by_tile_columns;
   float mean_factor;  // 1 / divisor if all windows have the same divisor, else 0
 };
@@ -57,11 +58,11 @@ MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max 
 constexpr int kStripThreads = 128;  // the number of threads in a block of nhwc_max_backward
 // The width of a strip of dx, in columns divided by the stride.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
-// The maximum number of lines in a strip, because elements of a strip are numbered with 16 bits.
+// The maximum number of rows in a strip, because elements of a strip are numbered with 16 bits.
 constexpr int kMostStripLines = 1024;
-// The number of lines of dx whose sums are in shared memory at the same time. It is a power of two.
+// The number of rows of dx whose sums are in shared memory at the same time. It is a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
-// strip_blocks() is the number of blocks on an SM, as far as registers allow. strip_stages() is the number of lines of
+// strip_blocks() is the number of blocks on an SM, as far as registers allow. strip_stages() is the number of rows of
 // windows whose data is in shared memory or in flight. `given` tells whether the indices of the maxima are given.
 MINIDNN_HD constexpr int strip_blocks(int window, int stride, int item_bytes, bool given) {
   return given || stride > 1 ? 4 : (window > 4 ? 3 : 4) - (item_bytes > 2 ? 1 : 0);
@@ -71,7 +72,7 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
 }
 
 // The layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage
-// is the buffer for one line of windows. It has 32 channels of lines of x (only if the kernel finds the maxima), of dy,
+// is the buffer for one row of windows. It has 32 channels of rows of x (only if the kernel finds the maxima), of dy,
 // and of given indices.
 struct StripLayout {
   int dy_at = 0, indices_at = 0;  // the byte offsets of dy and of the given indices in a stage

@@ -6,15 +6,15 @@ namespace {
 
 // The number of strips that keep an SM busy for some time. A strip counts once for each of its 32 channels.
 constexpr int64_t kStripsOfSm = 1280;
-// The minimum number of lines in a strip of dx. A strip also loads some lines above its first line, so it should have
-// many lines.
+// The minimum number of rows in a strip of dx. A strip also loads some rows above its first row, so it should have
+// many rows.
 constexpr int64_t kFewestLines = 8;
 // The maximum bytes of shared memory in a block in which each dx reads its windows. With this limit, 5 blocks fit an
 // SM, and the kernel needs no opt-in for more shared memory.
 constexpr int64_t kMostSmem = 40 << 10;
 // The maximum bytes of shared memory in a block in which windows add to dx. With this limit, 3 blocks fit an SM.
 constexpr int64_t kMostSmemOfSums = 72 << 10;
-// The number of lines and columns in a tile of dx: for small windows and for large ones. A window that extends over two
+// The number of rows and columns in a tile of dx: for small windows and for large ones. A window that extends over two
 // tiles is processed by both tiles, so large windows need larger tiles.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
 // the number of vectors of channels (64 bytes) in a block in which windows add to dx
@@ -24,7 +24,7 @@ constexpr int64_t kSumVectors = 4;
 struct Facts {
   const PoolingProblem& p;
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  // If x has one spatial dimension, this dimension is taken as the lines of a plane with one column.
+  // If x has one spatial dimension, this dimension is taken as the rows of a plane with one column.
   const Windows h = windows_of(p, 0), w = p.x.rank == 4 ? windows_of(p, 1) : Windows{};
   const int64_t images = p.x.shape[0], channels = p.x.shape[1], item_bytes = itemsize(p.x.dtype);
   const int64_t width = 16 / item_bytes, vectors = ceil_div(channels, width);
@@ -40,7 +40,7 @@ struct Facts {
 constexpr int64_t kMostTerms = 64;  // the maximum number of terms of a sum that is not compensated
 
 // Returns whether a tensor is small enough for the kernels with windows of compile-time size. These kernels use 32-bit
-// indices for the elements of an image and for the bytes of a line (at most 8 bytes per element).
+// indices for the elements of an image and for the bytes of a row (at most 8 bytes per element).
 bool fits_32_bits(const TensorDesc& t) {
   int64_t last = 0;
   for (int i = 1; i < t.rank; ++i) last += t.stride[i] < 0 ? int64_t(1) << 31 : (t.shape[i] - 1) * t.stride[i];
@@ -91,7 +91,7 @@ void tile_windows(const Facts& f, int64_t sms, NhwcTiling& t) {
   t.items = at_most_int32(items);
   t.items_across = f.w.count;
   t.teams = 1;
-  // If there are few windows, several teams of threads divide the lines of each window.
+  // If there are few windows, several teams of threads divide the rows of each window.
   if (!is_static && !t.several_windows)
     while (t.teams < 16 && t.teams * 2 <= f.h.window + 1 && items * f.images * t.teams < sms * 1024) t.teams *= 2;
   t.blocks = ceil_div(items, t.threads / t.teams);
@@ -132,8 +132,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
     }
     if (t.smem_bytes <= (tile.scatter ? kMostSmemOfSums : kMostSmem)) break;
     if (lines == 1 && columns == 1 && vectors == 1) break;
-    // If the tile does not fit, its vectors of channels, lines or columns are halved. If windows add to dx, the
-    // channels of a position should fill whole memory sectors, so lines and columns are halved first. If each dx reads
+    // If the tile does not fit, its vectors of channels, rows or columns are halved. If windows add to dx, the
+    // channels of a position should fill whole memory sectors, so rows and columns are halved first. If each dx reads
     // its windows, a large tile matters more, so channels are halved first.
     if (vectors > 2 && !(tile.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;

@@ -22,16 +22,16 @@ struct NhwcTiling {
   int64_t threads;     // the number of threads in a block
   int64_t blocks;      // the number of blocks for an image
   int64_t smem_bytes;  // the bytes of shared memory in a block, which may exceed the device's limit
-  // The number of items of an image. With the methods `windows` and `word_tiles`, an item is what a thread computes.
-  // With the method `strips`, it is a strip, which a warp computes.
+  // The number of work items of an image. With the methods `windows` and `word_tiles`, a work item is what a thread
+  // computes. With the method `strips`, it is a strip, which a warp computes.
   int64_t items;
-  int64_t items_across;  // the number of items that are side by side in an image
+  int64_t items_across;  // the number of work items that are side by side in an image
   int64_t teams;         // the number of teams of threads in a block that share each window
   int64_t lines_of_strip;
   struct BlockTile {
     bool scatter;                     // whether windows add their dy to dx, in phases of windows that do not overlap
     int64_t vectors, lines, columns;  // the size of the tile of dx, where a vector is 16 bytes of channels
-    int64_t window_lines, window_columns;  // the maximum number of lines and columns of windows over the tile
+    int64_t window_lines, window_columns;  // the maximum number of rows and columns of windows over the tile
     int64_t dy_at, keys_at;                // the byte offsets of dy and the keys in shared memory, if windows add to dx
   } tile;
 };

@@ -95,7 +95,7 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  if (ceil_div(h.items, chunk) != w.blocks) return;  // the last block of the cluster would have no elements
+  if (ceil_div(h.items, chunk) != w.blocks) return;  // With this number of blocks, the last one would have no elements.
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
     rows = w.threads / w.width;

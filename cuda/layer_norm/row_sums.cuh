@@ -71,7 +71,7 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 
 // JoinSums and JoinMoments join the partial results of the warps of a row, and then those of the blocks of a row. Each
 // lane passes one partial result. All lanes obtain the same bits.
-struct JoinSums {  // It adds up two independent sums, x and y, over the lanes of a warp.
+struct JoinSums {  // This struct adds up two independent sums, x and y, over the lanes of a warp.
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }

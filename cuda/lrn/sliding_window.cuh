@@ -31,16 +31,17 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       Rows::thread, Rows::top;
   using typename Rows::Bases, typename Rows::Ends, typename Rows::Taps, typename Rows::Vector, typename Rows::Weights;
 
-  // Whether sum_line() adds the elements of a row in pairs.
+  // Whether the sums over a row add elements in pairs, because neighbouring windows have most pairs in common.
   static constexpr bool kPairs = kAxis == Axis::contiguous && kSize != 0;
   using Sums = float[kMost - 1][kVec];
   // The values that a thread keeps from one row to the next.
   struct State {
-    Sums squares{}, deviations{}, gradients{};  // `deviations` has sums of 2 (x_j - m).
-    float own_before[kVec]{};  // the value of `result` for the preceding row, which is read only if kSize is 0
+    // In backward with means, `deviations` has the window sums of 2 (x_j - m).
+    Sums squares{}, deviations{}, gradients{};
+    float own_before[kVec]{};  // in backward: dy s^-beta of the preceding row, which is read only if kSize is 0
     float counts[kCounts];
     int parity = 0;  // the number (0 or 1) of the buffer to which the current iteration writes its row of g
-    // The byte offset, relative to smem.own, at which the current iteration stores the first term of dx.
+    // the byte offset in the array `own` of shared memory at which the current iteration stores the first term of dx
     uint32_t own_offset;
   };
   // The results of one iteration, for row t - ahead, where t is the row of x that the iteration adds. `total` is the
@@ -348,7 +349,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kAxis != Axis::none || kCentered) {
       this->clear_smem();
       __syncthreads();
-      if (kWhole && threadIdx.x >= smem.block) return;  // Threads beyond the slots of shared memory have no vector.
+      // Threads for which shared memory has no slot have no vector to process.
+      if (kWhole && threadIdx.x >= smem.block) return;
     }
     const Bases at = bases_of(a);
 #pragma unroll 1

@@ -38,7 +38,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       if (left >= 2 * kVec) {
         cp_async<kBytes>(smem, at - shift, 1);
         cp_async<kBytes>(smem + n * kBytes, at - shift + kVec, 1, two);
-      } else {  // near the end of the tensor
+      } else {  // The second aligned vector may extend beyond the end of the tensor.
         cp_async_zfill<kBytes>(smem, at - shift, uint32_t(min_of(left, int64_t(kVec))) * sizeof(T));
         if (two) cp_async_zfill<kBytes>(smem + n * kBytes, at - shift + kVec, uint32_t(left - kVec) * sizeof(T));
       }

@@ -145,7 +145,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
     return reinterpret_cast<T*>(shared + slot(first, back));
   }
-  // Returns the byte offset of the gap slot in a line of x.
+  // Returns the byte offset, in the row buffers of x, of the slot for the thread's second vector (in_gap).
   __device__ __forceinline__ uint32_t gap_slot(int back) const {
     return slot(0, back) + (in_gap.slot - own.slot) * kBytes;
   }

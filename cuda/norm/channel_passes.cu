@@ -284,7 +284,8 @@ __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormA
                                               const ChannelCoefficients (&lines)[kCoefficients]) {
   constexpr int kUnroll = kVec == 1 ? 8 : 4;
   uint32_t whole = (tile.end - tile.begin) / (kUnroll * step), i = first + whole * (kUnroll * step);
-  // Small planes (NCHW) consist mostly of this remainder, so its vectors are loaded 4 and 2 at a time.
+  // Small planes (NCHW) consist mostly of the vectors that remain after the loop over kUnroll vectors at a time, so
+  // these vectors are loaded 4 and 2 at a time.
   if constexpr (kVec == 1) {
     for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, kBackward>(tile, a, i, step, lines);
     for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, kBackward>(tile, a, i, step, lines);

@@ -16,7 +16,7 @@ constexpr int64_t kMostItems = int64_t(1) << 30;
 // channel (`members`) and the elements per plane, which is 1 for columns. Returns "", or the reason if the layout is
 // neither NCHW nor NHWC.
 std::string dense_channels(const BatchNormProblem&, ChannelTiling&);
-// the number of elements in a vector: those of 16 bytes, or 1
+// the number of elements in 16 bytes, or 1 if x does not divide into vectors of 16 bytes
 int64_t vector_of(const BatchNormProblem&, const ChannelTiling&);
 // Divides the vectors (NCHW) or rows (NHWC) of all channels among blocks.
 void divide_channels(ChannelTiling&, int64_t vector, const Device&);

@@ -83,7 +83,7 @@ template <class T, class S, int kWindows> struct Strip {
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
-  int first;  // among the columns that the windows contain: the index of the first column inside the plane
+  int first;  // the number of columns of the strip's windows that are left of the plane
 
   // `q` is the number of the strip's first window in a row. It may be negative.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}

@@ -34,7 +34,8 @@ struct ReduceColumns {
   int64_t columns, column_blocks, rows, pitch, chunks, rows_per_chunk, outputs;
   int64_t lanes;  // the number of threads of a block that read along the same row
   int64_t wide;   // 1 if the vectors of each row begin at multiples of 16 bytes, else 0
-  // The number of rows in which a thread can load two vectors at any column without reading past the end of x.
+  // The number of rows, from the first row on, in which a thread can load two vectors at any column without reading
+  // past the end of x.
   int64_t whole_rows;
 };
 

@@ -26,7 +26,7 @@ struct NchwParams {
   int32_t lane_bits;
   int32_t index_bytes;  // the number of bytes of an index, or 0 if there are no indices
   int32_t exclude_padding;
-  float mean_factor;  // 1 / divisor if all windows have the same divisor, else 0
+  float mean_factor;  // for averages: 1 / divisor if all windows have the same divisor, else 0
   // 1 if a thread computes kDown windows, one below the other, and the window size is not a template argument. Else 0.
   int32_t several_windows;
   int32_t one_window;  // 1 if a whole plane is one window, so that its elements need no coordinates, else 0

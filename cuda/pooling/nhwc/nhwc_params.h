@@ -37,7 +37,7 @@ struct NhwcParams {
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
   FastDivmod by_x_columns;  // splits the given index of a maximum into row and column
   FastDivmod by_tile_columns;
-  float mean_factor;  // 1 / divisor if all windows have the same divisor, else 0
+  float mean_factor;  // for averages: 1 / divisor if all windows have the same divisor, else 0
 };
 
 constexpr int kNhwcThreads = 256;  // the number of threads in a block

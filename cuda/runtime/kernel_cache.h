@@ -26,7 +26,7 @@ struct Cubin {
   std::string code;
   std::string kernel_name;     // the symbol of the kernel in `code`
   std::string origin;          // where the cubin came from: "packaged", "disk" or "nvrtc"
-  double compile_seconds = 0;  // the time that NVRTC took; 0 if the origin is not "nvrtc"
+  double compile_seconds = 0;  // the time in seconds that NVRTC took; 0 if the origin is not "nvrtc"
 };
 
 // Returns the cubin of a KernelSpec. If several threads need the cubin of the same KernelSpec, it is compiled once.
@@ -51,7 +51,8 @@ void compile_to(const KernelSpec&, const std::string& arch, const std::string& f
 constexpr int64_t kCacheBytes = int64_t(1) << 30;
 
 struct CacheStats {
-  int64_t memory = 0, packaged = 0, disk = 0, nvrtc = 0;  // the number of cubins that came from each of these sources
+  // The number of cubins that came from each source: memory, package, disk cache and NVRTC.
+  int64_t memory = 0, packaged = 0, disk = 0, nvrtc = 0;
   double compile_seconds = 0;
 };
 CacheStats cache_stats();

@@ -253,7 +253,7 @@ class GpuMemory final : public Memory {
 }  // namespace
 
 Memory& memory(int index) {
-  device(index);  // throws DeviceError if there is no device with this index
+  device(index);  // throws DeviceError if there is no device `index`
   static auto* const all = [] {
     auto* memories = new std::deque<GpuMemory>;
     for (int i = 0; i < device_count(); ++i) memories->emplace_back(i);

@@ -15,8 +15,8 @@ namespace minidnn {
 // not rounded up.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
-// Fills in the divisors of the indices m, n and batch. A caller that changes m or n afterwards must call divide()
-// again.
+// Fills in the divisors of the indices m, n and batch of the output. A caller that changes m or n afterwards must call
+// divide() again.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
 
@@ -27,7 +27,7 @@ struct EpilogueTraits {
   bool bias = false, c = false;
   GemmStore store = GemmStore::lines;
 
-  std::string text() const;  // returns the options as C++ template arguments
+  std::string text() const;  // the options of the epilogue as text: C++ template arguments
 };
 
 }  // namespace minidnn

@@ -12,8 +12,8 @@ struct SplitKPartitions {
   int64_t partition_stride = 0;  // the distance between neighbouring partitions, in quads of four floats
   int64_t count = 0;
   uint32_t quads = 0;  // the number of quads (four columns of a row) in a partition
-  FastDivmod columns;  // the divisor is the number of quads (four columns) in a row
-  FastDivmod rows;     // the divisor is the number of rows in a matrix
+  FastDivmod columns;  // for divisions by the number of quads (four columns) in a row
+  FastDivmod rows;     // for divisions by the number of rows in a matrix
 };
 
 }  // namespace minidnn

@@ -7,11 +7,11 @@
 
 namespace minidnn {
 
-// GemmStore::columns. A lane has the sums of 2 * kBlocks neighbouring rows, from row m on, in kBlocks blocks of
-// accumulators. In each column of y, these rows are one vector in memory. The function stores the first kSums sums of
-// each block. Lanes whose numbers differ by multiples of four store neighbouring vectors of the same column. Together,
-// they write whole 32-byte sectors, or a line of 128 bytes. Each iteration stores four columns; the elements of c for
-// the next iteration are loaded one iteration early.
+// Stores sums in the way GemmStore::columns, for a y whose columns are contiguous in memory. A lane has the sums of 2 *
+// kBlocks neighbouring rows, from row m on, in kBlocks blocks of accumulators. In each column of y, these rows are one
+// vector in memory. The function stores the first kSums sums of each block. Lanes whose numbers differ by multiples of
+// four store neighbouring vectors of the same column. Together, they write whole 32-byte sectors, or a line of 128
+// bytes. Each iteration stores four columns; the elements of c for the next iteration are loaded one iteration early.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                    uint32_t n) {

@@ -62,8 +62,8 @@ template <class T, int kRows, bool kAlongK> struct Slice {
 // and b, and the coordinates `at` of its first k.
 struct SliceIterator {
   int64_t a, b;
-  uint32_t mask_a, mask_b;  // the masks of all k of the slice in operands a and b, as in GatherEntry
-  uint32_t left;            // the number of k from the first k of this slice to the last k
+  uint32_t mask_a, mask_b;  // the bit masks of the slice's k in operands a and b, which tell whether elements exist
+  uint32_t left;            // the number of values of k from the first k of this slice to the last k
   GemmCoordinates32 at;
   uint32_t inner_left;  // the number of slices, including this one, until digit (dimension) 2 of index k changes
 
@@ -124,12 +124,12 @@ struct SliceAt {
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // kRowEntries is the number of GatherEntry objects in shared memory for the rows of a tile. kKEntries is their number
-  // for the k of one slice, if the operand has a table.
+  // kRowEntries is the number of offsets and masks (GatherEntry) in shared memory for the rows of a tile. kKEntries is
+  // the number of offsets and masks for the k of one slice, if the operand has a table of k.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
-  // Computes a GatherEntry for each row of the tile. All threads then pass a barrier and call begin(). If kWide, the
-  // memory of `rows` can be used for other data after begin().
+  // Computes an offset and a mask (GatherEntry) for each row of the tile. All threads then pass a barrier and call
+  // begin(). If kWide, the memory of `rows` can be used for other data after begin().
   __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
                                           GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
@@ -188,15 +188,15 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      // The lines of this thread have a distance of a multiple of eight lines. byte_offset() permutes chunks in the
-      // same way in all of them.
+      // All lines of this thread have distances of multiples of eight lines. byte_offset() permutes chunks in the same
+      // way in these lines.
       if constexpr (kDown % 8 == 0)
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);
     }
   };
-  // The number of GatherEntry objects that this thread has in registers. If kAlongK, they are for the thread's rows. If
-  // not, they are for the thread's vectors along rows.
+  // The number of offsets and masks (GatherEntry) that this thread has in registers. If kAlongK, they are for the
+  // thread's rows. If not, they are for the thread's vectors along rows.
   static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kLinesOfThread : 1) : kWide ? 1 : 4;
 
   template <int kWidth>
@@ -206,8 +206,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. All GatherEntry objects are read
-  // before the first call of f(), because the memory accesses of f() would separate these reads.
+  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. All offsets and masks are read from
+  // shared memory before the first call of f(), because the memory accesses of f() would separate these reads.
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using Layout = Vectors<kWidth>;

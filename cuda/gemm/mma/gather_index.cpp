@@ -145,7 +145,7 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  // If this is true, all k of a slice differ only in the last digit (dimension) of index k.
+  // `even` is true if all k of a slice differ only in the last digit (dimension) of index k.
   const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;
@@ -153,7 +153,8 @@ void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      // The offset from the first slice to the last slice over all digits (dimensions) of index k after digit j.
+      // `back` is the offset from the first slice to the last slice over all digits (dimensions) of index k after digit
+      // j.
       int64_t back = 0;
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);

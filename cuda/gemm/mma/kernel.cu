@@ -77,7 +77,7 @@ template <class Tile, class SliceA, class SliceB> struct Fragments {
   }
 };
 
-// Adds the products of one fragment along k (32 bytes) to `sums`.
+// Adds the products over 32 bytes along k to `sums`.
 template <class T, int kProducts, class Sums, class F>
 __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   Factor<T, kProducts> a[F::kBlocksM];

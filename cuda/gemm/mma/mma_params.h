@@ -15,7 +15,7 @@ namespace minidnn {
 // divmod(), which gives the kernel different machine code.
 struct GatherIndex {
   uint32_t size = 0;
-  FastDivmod by[kDigits - 1];  // the divisors are the sizes of digits (dimensions) 1, 2 and 3 of the index
+  FastDivmod by[kDigits - 1];  // for divisions by the sizes of digits (dimensions) 1, 2 and 3 of the index
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const {
     GemmCoordinates32 d;
@@ -49,10 +49,10 @@ struct GatherOperand {
   GatherWindow window;
   uint32_t along_k = 0;  // 1 if vectors are contiguous along k, 0 if they are contiguous along rows
   uint32_t width = 0;    // the number of bytes of a vector (16, 8, 4 or 2), at least the size of one element
-  // Whether the kernel computes a table of k for this operand, with a GatherEntry for each k.
-  // If it is 0, consecutive k of a slice are k_step bytes apart and have the same mask. The next slice is then
-  // advance[j] bytes further, where j is the outermost digit (dimension) of index k that changes between the two
-  // slices.
+  // Whether the kernel computes a table of k for this operand, with an offset and a mask (GatherEntry) for each k.
+  // If it is 0, the distance of consecutive k of a slice is k_step bytes, and all k of a slice have the same mask. The
+  // next slice is then advance[j] bytes further, where j is the outermost digit (dimension) of index k that changes
+  // between the two slices.
   uint32_t table = 0;
   int64_t k_step = 0, advance[kDigits]{};
 };
@@ -114,22 +114,23 @@ struct MmaParams {
   GemmOutput y;
   int64_t split_stride = 0;  // the number of elements between the sums of neighbouring splits of k
   Activation activation{};
-  // The divisors are the number of tiles in a matrix and the number of matrices in the batch.
+  // For divisions by the number of tiles in a matrix, and by the number of matrices in the batch.
   FastDivmod tiles, batches;
-  // The divisor is the number of tiles in a group. A group has kTilesOfGroup tiles along m and all tiles along n.
+  // For divisions by the number of tiles in a group. A group has kTilesOfGroup tiles along m and all tiles along n.
   FastDivmod per_group;
-  FastDivmod last_rows;  // the divisor is the number of tiles along m in the last group of tiles
+  FastDivmod last_rows;  // for divisions by the number of tiles along m in the last group of tiles
   uint32_t groups = 0;   // the number of groups of tiles before the last group
   uint32_t y_is_float32 = 0;
-  // The number of slices of k in each split of k; the largest uint32_t if k is not split.
+  // The number of slices of k (64 bytes each) in each split of k. It is the largest uint32_t if k is not split.
   uint32_t slices_per_split = 0;
-  // The number of slices until digit (dimension) 2 of index k changes. It is kNoCarry if that digit never changes, or
-  // if an operand has a table of k.
+  // The number of slices of k (64 bytes each) until digit (dimension) 2 of index k changes. It is kNoCarry if that
+  // digit never changes, or if an operand has a table of k.
   uint32_t inner_slices = 0;
-  // group_slices and first_b are used if an operand has a table of k. The table is computed for group_slices slices at
-  // a time, which is a power of two. Each thread computes one GatherEntry of the table: thread 0 the first one for a,
-  // thread first_b the first one for b. A slice has a GatherEntry for each k. If all vectors have 16 bytes, an operand
-  // whose vectors are contiguous along k has a GatherEntry for each vector instead.
+  // group_slices and first_b are used if an operand has a table of k. The table is computed for group_slices slices of
+  // k at a time, which is a power of two. Each thread computes one offset and mask (GatherEntry) of the table: thread 0
+  // the first one for a, thread first_b the first one for b. A slice has an offset and a mask for each k. If all
+  // vectors have 16 bytes, an operand whose vectors are contiguous along k has an offset and a mask for each vector
+  // instead.
   uint32_t group_slices = 0, first_b = 0;
 };
 constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit (dimension) 2 of index k never changes

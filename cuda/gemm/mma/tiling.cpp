@@ -78,7 +78,7 @@ MmaTiling best_splits(const GemmTask& task, const MmaViews& v, const Device& d, 
   if (v.views.size() > 1) return best;
   const int64_t most_blocks = int64_t(2) * t.blocks * d.sm_count, slices = slices_of(v, v.views.front());
   const int64_t most = min_of(slices / 4, most_blocks / blocks_of(t, v.views.front()));
-  // `per` is the number of slices of k in a split.
+  // `per` is the number of slices of k (64 bytes each) in a split of k.
   for (int64_t per = 4; per * 2 <= slices; per = max_of(per + 1, per * 9 / 8)) {
     const int64_t splits = ceil_div(slices, per);
     if (splits > most) continue;

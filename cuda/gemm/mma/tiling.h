@@ -28,7 +28,7 @@ struct MmaTables {
 
 // The number of bytes of shared memory that a block of mma/kernel.cu uses.
 int mma_smem_bytes(const MmaTileShape&, const MmaViews&);
-// The number of slices that k has.
+// The number of slices that k has, of 64 bytes each.
 int64_t slices_of(const MmaViews&, const GemmView&);
 int64_t blocks_of(const MmaTileShape&, const GemmView&);
 

@@ -26,9 +26,9 @@ struct Digit {
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
 using Axis = std::vector<Digit>;   // the digits (dimensions) of an index; the last digit changes fastest
-enum { kOperand, kY, kC, kBias };  // numbers of the tensors in a Digit of rows (m) or columns (n)
-enum { kA, kB };                   // numbers of the tensors in a Digit of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // numbers of the tensors in a Digit of the batch
+enum { kOperand, kY, kC, kBias };  // the indices of Digit::stride for a digit of rows (m) or columns (n)
+enum { kA, kB };                   // the indices of Digit::stride for a digit of k
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // the indices of Digit::stride for a digit of the batch
 
 int64_t size_of(const Axis&);
 // A score of how well eight threads read a tensor along an axis, if neighbouring threads read elements at the smallest

@@ -30,8 +30,8 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
-  // from_row and from_k are the addresses of the two SimtEntry objects for this thread's first copy. `to` is the offset
-  // of this copy in a slice.
+  // from_row and from_k are the addresses of the offsets and masks (SimtEntry) for this thread's first copy.
+  // `to` is the offset of this copy in a slice.
   uint32_t from_row, from_k, to;
   SimtEntry fixed, varying[kPerStep];
 
@@ -46,7 +46,8 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
     from_k = ks + k * kEntry;
     to = (k * kPitch + row * kVector) * 4;
   }
-  // Reads each SimtEntry that copy(step) needs. `k` is the byte offset of the SimtEntry for the slice's first k.
+  // Reads each offset and mask (SimtEntry) that copy(step) needs. `k` is the byte offset of the SimtEntry for the
+  // slice's first k.
   __device__ __forceinline__ void read(int step, uint32_t k) {
     if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
 #pragma unroll

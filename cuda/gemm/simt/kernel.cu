@@ -49,8 +49,8 @@ template <class Tile> struct Operands {
   }
 };
 
-// Writes a SimtEntry for each row of both operands to shared memory. Its offset is an absolute address, to which the
-// kernel adds the offset of k.
+// Writes an address and a mask (SimtEntry) for each row of both operands to shared memory. The kernel adds the offset
+// of a k to this address.
 template <class Tile>
 __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
                                   uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
@@ -109,7 +109,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
-  auto make_entries = [&](int pair) {  // k beyond the last k of this split get the mask kSimtNothing
+  // Values of k beyond the last k of this split get the mask kSimtNothing, so their elements are zero.
+  auto make_entries = [&](int pair) {
     const bool for_a = lane < kSimtEntriesK;
     const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;

@@ -19,7 +19,8 @@ struct SimtLaunches {
   // The parameters of each launch; a launch computes up to four phases of backward_data.
   std::vector<SimtParams> params;
   std::vector<uint32_t> blocks;
-  bool vectors_a = false, vectors_b = false, exchanged = false;  // `exchanged` tells whether a and b are exchanged
+  // `exchanged` tells whether operands a and b are exchanged.
+  bool vectors_a = false, vectors_b = false, exchanged = false;
   // True if the kernel writes sums to the workspace, and a second kernel applies the epilogue.
   bool to_workspace = false;
   GemmView reduced;  // the layouts of y, c and bias as SplitKReduce reads them; used only if to_workspace

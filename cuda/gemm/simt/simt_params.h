@@ -11,17 +11,19 @@
 
 namespace minidnn {
 
-// kSimtTileK is the number of k in a slice. kSimtStages is the number of slices in shared memory.
+// kSimtTileK is the number of values of k in a slice. kSimtStages is the number of slices in shared memory.
 constexpr int kSimtTileK = 8, kSimtStages = 5;
-constexpr int kSimtEntriesK = 16;  // The number of k (two slices) whose SimtEntry objects are computed at a time.
-// The number of k whose SimtEntry objects are in shared memory. These are eight slices, or four pairs of slices. While
-// the SimtEntry objects of one pair are written, those of the other three pairs may be read.
+// The number of values of k (two slices) whose offsets and masks are computed at a time.
+constexpr int kSimtEntriesK = 16;
+// The number of values of k whose offsets and masks are in shared memory. These are eight slices, or four pairs of
+// slices. While the offsets and masks of one pair are written, those of the other three pairs may be read.
 constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
 static_assert(kSimtStages - 1 == kSimtEntriesK / kSimtTileK * 2);
 
 // The tile of a block. A thread has 8 x 8 sums. In the largest tile, it has 8 x 16 sums, which reads a quarter less
-// from shared memory. In each dimension, the sums of a thread are groups of four neighbours. Two groups of a thread are
-// kGroupM rows or kGroupN columns apart, so that the lanes of a warp read neighbouring vectors of 16 bytes.
+// from shared memory. In each dimension, the sums of a thread are groups of four neighbours. Two groups of a thread
+// have a distance of kGroupM rows or kGroupN columns, so that the lanes of a warp read neighbouring vectors of 16
+// bytes.
 template <int kTileM, int kTileN> struct SimtTile {
   static constexpr int kM = kTileM, kN = kTileN;
   static constexpr int kGroupsM = 2, kGroupsN = kTileM * kTileN == 128 * 128 ? 4 : 2;
@@ -68,7 +70,7 @@ template <int kTileM, int kTileN> struct SimtShared {
   };
   Slice slice[kSimtStages];
   SimtEntry a_row[kTileM], b_row[kTileN];
-  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of a SimtEntry for each k
+  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of an offset and a mask for each k
 };
 
 // The shared memory of a block after the main loop. `block` stays at its address. The other members are the sums that
@@ -130,7 +132,7 @@ struct SimtPhase {
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
   SimtWindow window;  // the window through which operand a is read
-  FastDivmod fast;    // the divisor is the number of tiles along the dimension of y that blocks traverse first
+  FastDivmod fast;    // for divisions by the number of tiles along the dimension of y that blocks traverse first
   uint32_t tiles = 0;
 };
 
@@ -154,7 +156,7 @@ struct SimtParams {
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
   int64_t y_split = 0;  // the distance between the sums of neighbouring splits of k, in bytes
   FastDivmod phases, tiles, splits;
-  uint32_t k_per_split = 0;  // the number of k that each split adds up, a multiple of kSimtTileK
+  uint32_t k_per_split = 0;  // the number of values of k that each split adds up, a multiple of kSimtTileK
   uint32_t flags = 0;
   GemmArgs args;
 };

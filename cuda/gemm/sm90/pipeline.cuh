@@ -16,7 +16,7 @@ struct Sm90Traits {
   static constexpr int kTileM = kM, kTileN = kN, kStages = kStageCount;
   static constexpr int kCluster = kClusterBlocks, kSplit = kSplitBlocks;
   static constexpr bool kPingPong = kPingPongTiles, kPromote = kPromoteSums;
-  static constexpr int kK = 128 / sizeof(T);  // the number of k in a stage
+  static constexpr int kK = 128 / sizeof(T);  // the number of values of k in one stage of the ring
   static constexpr int kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
   static constexpr int kWarpgroups = sm90_warpgroups(kTileM);  // the number of consumer warpgroups
   // The number of rows of a tile that one consumer warpgroup computes.

@@ -42,7 +42,7 @@ struct Sm90Instance {
 // only if all data fits in the L2, or if each line is read once and as a whole. `tiles` is the number of tiles along n
 // for operand a, and along m for operand b. For each of these tiles, the whole operand is read (docs/notes/memory.md).
 CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
-  int64_t again = 0;  // how often each element is read for each of these tiles
+  int64_t again = 0;  // how often each element of the operand is read for one of the `tiles` tiles
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
   else

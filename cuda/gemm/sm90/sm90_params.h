@@ -7,8 +7,8 @@
 //   tile    a tiled map with dimensions (contiguous, tap, tap, other, batch). Either k is "contiguous" and rows are
 //           "other", or rows are "contiguous" and k is "other".
 //   pixels  an im2col map of the windows of a convolution
-// k consists of taps, and each tap consists of blocks of k. If the operand is contiguous along k, a block of k has 128
-// bytes of channels. If the operand is contiguous along its rows, a block has the same number of k.
+// Index k consists of taps, and each tap consists of blocks of k. If the operand is contiguous along k, a block of k
+// has 128 bytes of channels. If the operand is contiguous along its rows, a block has the same number of values of k.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/tensor_map.cuh"
@@ -16,24 +16,26 @@
 
 namespace minidnn {
 
-// The layout of an operand: whether k or the rows are contiguous, and whether a window moves over the operand (pixels)
-// or not (tile).
+// The layout of an operand: whether k or the rows are contiguous, and whether TMA loads it through a tiled map (tile)
+// or through an im2col map (pixels).
 enum class Sm90Source : int64_t { tile_along_k, tile_along_rows, pixels_along_k, pixels_along_rows };
 
-// An operand. A comment that begins with "tile:" or "pixels:" describes a field that only operands of this kind use.
+// An operand. Comments that begin with "For a tiled map" or "For an im2col map" describe fields that are used only if
+// the operand has such a tensor map.
 struct Sm90Operand {
   CachePolicy policy = CachePolicy::normal;
-  // tile: 1 if the last dimension of the tensor map is the batch, 0 if all products of the batch use the same matrix
+  // For a tiled map: 1 if the last dimension of the map is the batch, 0 if all products of the batch use the same
+  // matrix.
   int32_t batch_step = 0;
-  // pixels: the number of channels in a group of the convolution; a group is an element of the batch. It is 0 if the
-  // batch has one element.
+  // For an im2col map: the number of channels in a group of the convolution; a group is an element of the batch. It is
+  // 0 if the batch has one element.
   int32_t channels_of_batch = 0;
-  // tile: by how much a coordinate changes when a digit (dimension) of the tap index increases by one. Digit 2 is
-  // dimension 1 of the tensor map. Digits 0 and 1 together are dimension 2 of the tensor map.
+  // For a tiled map: by how much a coordinate changes when a digit (dimension) of the tap index increases by one. Digit
+  // 2 is dimension 1 of the map. Digits 0 and 1 together are dimension 2 of the map.
   int32_t tap_step[3]{};
-  // pixels: the coordinate of position 0, and the step of the coordinate from one position to the next
+  // For an im2col map: the coordinate of position 0, and the step of the coordinate from one position to the next.
   int32_t corner[3]{}, position_step[3]{};
-  int32_t offset_step[3]{};  // pixels: the step of the im2col offset from one tap to the next
+  int32_t offset_step[3]{};  // For an im2col map: the step of the im2col offset from one tap to the next.
 };
 
 // The parameters that differ between the phases of backward_data: the taps, the coordinates of the first tap, and the
@@ -45,8 +47,8 @@ struct Sm90Phase {
   // k_shift is added to the channel coordinate. A phase without taps has one block of k, and a k_shift that is so large
   // that TMA loads zeros. In all other phases, k_shift is 0.
   int32_t k_shift = 0;
-  int32_t a_tap[2]{}, b_tap[2]{};        // tile: the coordinates of the first tap in the tensor map
-  int32_t a_offset[3]{}, b_offset[3]{};  // pixels: the im2col offset of the first tap
+  int32_t a_tap[2]{}, b_tap[2]{};        // for a tiled map: the coordinates of the first tap
+  int32_t a_offset[3]{}, b_offset[3]{};  // for an im2col map: the offset of the first tap
 };
 
 // The number of consumer warpgroups that multiply a tile of `rows` rows.
@@ -67,13 +69,13 @@ struct Sm90Problem {
   int32_t tiles = 0, m_tiles = 0;
   FastDivmod per_matrix, splits, batches;
   FastDivmod per_group, group_m, last_group_m;
-  FastDivmod k_blocks;  // the divisor is the number of blocks of k in each tap
+  FastDivmod k_blocks;  // for divisions by the number of blocks of k in each tap
   // Each split of k adds up k_each blocks of k. The first k_more splits add up one block more.
   int32_t k_each = 0, k_more = 0;
   int32_t k_of_tile = 0;    // The number of blocks of k that a tile adds up. It is 0 if it differs between tiles.
-  FastDivmod positions[3];  // pixels: the divisors are the numbers of positions in each dimension
-  FastDivmod window[3];     // pixels_along_rows: the divisors are the numbers of taps in each dimension
-  // pixels_along_rows: the divisor is the number of blocks of 128 bytes of channels in each tap.
+  FastDivmod positions[3];  // for an im2col map: for divisions by the number of positions in each dimension
+  FastDivmod window[3];     // For an im2col map along rows: for divisions by the number of taps in each dimension.
+  // For an im2col map along rows: for divisions by the number of 128-byte blocks of channels in each tap.
   FastDivmod channel_blocks;
 };
 

@@ -47,8 +47,8 @@ struct TmaView {
 
 // Converts a GemmTask. wgmma can not read TF32 operands from shared memory if they are contiguous along rows. Such an
 // operand a is read into registers; such an operand b is transposed in shared memory. If b is contiguous along rows, a
-// is not, and y is contiguous along n, then a and b are exchanged. A lane then has the sums of neighbouring rows of the
-// new a, which are neighbours in y.
+// is not, and y is contiguous along n, then a and b are exchanged. After the exchange, a lane has the sums of
+// neighbouring rows of a, which are neighbours in y.
 TmaView tma_view(const GemmTask&);
 GemmOutput output_of(const GemmTask&, const TmaView&);
 // Returns the way to store sums in y. It can be GemmStore::columns or GemmStore::phases only if a is read into

@@ -70,7 +70,7 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates32& d) {
 // coordinates.
 struct GemmIndex32 {
   uint32_t size = 0;
-  // The divisors are the sizes of digits (dimensions) 1, 2 and 3 of the index; digit 0 is the outermost.
+  // For divisions by the sizes of digits (dimensions) 1, 2 and 3 of the index; digit 0 is the outermost.
   FastDivmod by[kDigits - 1];
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const { return coordinates_of(by, i); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts the output of a GemmView to the form that the epilogues read (output_params.h). Chooses the way to store the
-// output (GemmStore). Host only.
+// output (GemmStore). Only host code includes this file.
 #pragma once
 #include <string>
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products whose k is split. Each split writes its float32 sums to the workspace, whose layout is [splits,
 // batch, m, columns]. A second kernel (split_k.cu) adds up the sums of all splits in a fixed order, and applies the
-// epilogue. Host only.
+// epilogue. Only host code includes this file.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/epilogue/split_k_params.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Prepares GemmViews for the index arithmetic of mma_params.h, which has 32-bit indices, bit masks for windows, and
-// vectors of several widths. Host only.
+// vectors of several widths. Only host code includes this file.
 #pragma once
 #include <string>
 #include <vector>

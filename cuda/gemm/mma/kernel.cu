@@ -120,8 +120,8 @@ struct MmaTraits {
 };
 
 // The shared memory of a block: the ring of slices, the offsets of the rows of y, a table for the rows of the operands,
-// and tables of k for two groups of slices. An entry of these tables is an offset and a mask (GatherEntry). With wide
-// vectors, the table of rows is read only before the main loop, so it uses the memory of the ring.
+// and tables of k for two groups of slices. An entry of these tables is an offset and a mask (GatherEntry). If all
+// vectors have 16 bytes, the table of rows is read only before the main loop, so it uses the memory of the ring.
 template <class Traits> struct MmaSharedMemory {
   char* const ring;
   OutRow* const out_rows;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The choice of tiles for mma/kernel.cu, and of the number of splits of k. The functions depend only on their
-// arguments, such as the GemmTask and the device, and build nothing. Host only.
+// arguments, such as the GemmTask and the device, and build nothing. Only host code includes this file.
 #pragma once
 #include <span>
 

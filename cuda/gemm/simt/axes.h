@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // GemmViews in the form that the host side of simt/kernel.cu uses. Each index becomes an Axis. An Axis is a list of
-// digits (dimensions of the index), sorted and joined for memory access. Host only.
+// digits (dimensions of the index), sorted and joined for memory access. Only host code includes this file.
 #pragma once
 #include <array>
 #include <vector>

@@ -2,7 +2,7 @@
 // RelayoutEngine: the base class of the engines that use the main loop of sm_90a (plan.h). P is the type that describes
 // a call, such as MatmulProblem or ConvProblem. If tensor maps do not support the layout of an operand, the operand is
 // first copied to the workspace. For three TF32 products, the copy of an operand consists of three terms
-// (three_tf32.h). Host only.
+// (three_tf32.h). Only host code includes this file.
 #pragma once
 #include <functional>
 

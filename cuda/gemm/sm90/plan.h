@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host side of sm90/kernel.cu, the main loop of sm_90a, for any GemmTask. It chooses tiles, makes tensor maps of
-// the operands, and launches the kernel. Host only.
+// the operands, and launches the kernel. Only host code includes this file.
 #pragma once
 #include "cuda/gemm/view/gemm_task.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts a GemmTask to the form that the main loop of sm_90a (sm90/kernel.cu) reads. Operands become tensor maps,
-// index k becomes taps and blocks of k, and GemmViews become phases. Host only.
+// index k becomes taps and blocks of k, and GemmViews become phases. Only host code includes this file.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/sm90/sm90_params.h"

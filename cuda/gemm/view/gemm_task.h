@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The interface between operation families, such as conv and matmul, and the main loops of matrix products. A GemmTask
-// describes a product, and a GemmPlan runs it. Host only.
+// describes a product, and a GemmPlan runs it. Only host code includes this file.
 #pragma once
 #include <vector>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the descriptions of a matmul and of a convolution (MatmulProblem, ConvProblem) to GemmViews (view.h). Host
-// only.
+// Converts the descriptions of a matmul and of a convolution (MatmulProblem, ConvProblem) to GemmViews (view.h). Only
+// host code includes this file.
 #pragma once
 #include <vector>
 

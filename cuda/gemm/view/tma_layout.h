@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layouts that tensor maps support. One dimension is contiguous, and the strides of all other dimensions are multiples
-// of 16 bytes. Host only.
+// of 16 bytes. Only host code includes this file.
 #pragma once
 #include <vector>
 

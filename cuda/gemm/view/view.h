@@ -13,7 +13,7 @@
 //   backward_filter  filter             tap, channel       image, position    a = dy, b = x (windowed)
 //
 // If backward_data has a stride, it consists of phases. A phase is the set of positions of dx that use the same taps.
-// Each phase is a GemmView. Host only.
+// Each phase is a GemmView. Only host code includes this file.
 #pragma once
 #include <initializer_list>
 

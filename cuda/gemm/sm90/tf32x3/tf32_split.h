@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The host side of tf32_split.cu, a kernel that writes an operand as three terms, for a product with three times the k
-// (three_tf32.h). Host only.
+// (three_tf32.h). Only host code includes this file.
 #pragma once
 #include <algorithm>
 #include <functional>

@@ -2,7 +2,7 @@
 // ThreeTf32Engine: the base class of the engines that compute a float32 product as three TF32 products on the main loop
 // of sm_90a. Operand a is the sum a' + a" of two TF32 numbers, and operand b is b' + b". The three products a'b' + a"b'
 // + a'b" are computed as one product with three times the k. tf32_split.cu writes the operands in this form, in layouts
-// that tensor maps support. Host only.
+// that tensor maps support. Only host code includes this file.
 #pragma once
 #include <array>
 

@@ -5,8 +5,8 @@
 
 namespace minidnn {
 
-// Returns the 32-bit shared-memory address of p. The asm is volatile because the compiler would otherwise repeat the
-// conversion at each use.
+// Returns the 32-bit shared-memory address of p. The asm is volatile so that the compiler does not repeat the
+// conversion at each use of the address.
 __device__ __forceinline__ uint32_t cvta_to_shared(const void* p) {
   uint32_t address;
   asm volatile("{\n.reg .u64 shared;\ncvta.to.shared.u64 shared, %1;\ncvt.u32.u64 %0, shared;\n}"

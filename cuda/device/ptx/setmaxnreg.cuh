@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// setmaxnreg (sm_90a) changes the number of registers per thread of a warpgroup. All warps of the warpgroup must call
-// the same function.
+// setmaxnreg (sm_90a) changes the number of registers that each thread of a warpgroup has. All warps of the warpgroup
+// must execute the same setmaxnreg instruction.
 #pragma once
 #include "cpp/core/hd.h"
 

@@ -5,9 +5,9 @@
 // Inf gives NaN. Where the derivative is discontinuous, its left limit is used. The only exception is hardswish at x =
 // 3, where the derivative is 1.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 

@@ -4,10 +4,10 @@
 // channel. The variance is the mean of (x - mean)^2, never E[x^2] - E[x]^2. The mean is computed from sums of x -
 // x[first]. So for |mean| >> std, the only loss of accuracy is the rounding of the mean itself.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/team.h"
 
 namespace minidnn {
 

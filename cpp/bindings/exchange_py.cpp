@@ -5,7 +5,7 @@
 #include <pybind11/numpy.h>
 
 #include "cpp/bindings/casters.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/transform/transform.h"
 

@@ -7,7 +7,7 @@
 // three dimensions. In a 2-D convolution, the first of the three has size 1.
 #pragma once
 #include "cpp/activation/activation_math.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/spatial_math.h"
 
 namespace minidnn {

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cpp/conv/im2col_product.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor: a description, a pointer, and shared ownership of its storage. Copies share memory, as NumPy views do.
 #pragma once
-#include "cpp/core/allocator.h"
+#include "cpp/core/device/allocator.h"
 #include "cpp/core/layout.h"
 
 namespace minidnn {

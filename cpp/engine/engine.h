@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/handle.h"
-#include "cpp/core/thread_pool.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/report.h"
 #include "cpp/engine/timer.h"

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn {
 namespace {

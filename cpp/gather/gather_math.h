@@ -2,8 +2,8 @@
 // The formulas of gather, shared by CPU and CUDA. Forward: y has those slices of x along an axis that `index` selects.
 // Gradient: each slice of dx is the sum of all slices of dy whose index selects it.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of padding, shared by CPU and CUDA. They map each element of a padded tensor to an element of the input.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 

@@ -2,10 +2,10 @@
 // Elementwise functions of one, two or three tensors. The list MINIDNN_POINTWISE below has one line for each function.
 // Both g++ and NVRTC compile it. The CPU engines and the CUDA kernels are loops around these functions.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 

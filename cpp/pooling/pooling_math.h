@@ -3,8 +3,8 @@
 // or one element of dx. The element is a sum or a maximum of elements that are only read, so two threads never add to
 // the same element.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/spatial_math.h"
 
 namespace minidnn {

@@ -3,9 +3,9 @@
 // distributions made from its 32-bit words. The random number of an element depends only on the seed, the offset, and
 // the index of the element in row-major order. It does not depend on the layout, the device or the number of threads.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 

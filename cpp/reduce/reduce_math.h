@@ -3,8 +3,8 @@
 // result from the combined value. There are 13 modes, but only 4 ways to combine. For example, a minimum is a maximum
 // of negated elements, and `all` is true if no element is zero.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

@@ -2,8 +2,8 @@
 // The inner loops of cpu.batch_norm.vectorized and cpu.layer_norm.strided_axis, compiled once per instruction set. They
 // process one block of a tensor. Some loops compute sums over the block, the others write the result.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -3,8 +3,8 @@
 // tile whose sums stay in registers, pack the operands of tiles, and write the sums to memory. The engines choose the
 // memory layout.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

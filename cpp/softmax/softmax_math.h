@@ -2,10 +2,10 @@
 // Softmax of one row, and its gradient. A team of threads computes a row: one thread on a CPU, several threads on a
 // GPU. A row runs along the axis of softmax. Rows are numbered in row-major order of the other dimensions.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/team.h"
 
 namespace minidnn {
 

@@ -2,9 +2,9 @@
 // Elementary functions that take a few instructions. They are for results that are rounded to 16 bits, and for the
 // terms of sums. The error bounds in this file are relative errors. Tests compile this file for the host, too.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/normal_polynomial.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/normal_polynomial.h"
 
 #ifdef __CUDACC__
 #include "cuda/device/ptx/math.cuh"
@@ -79,7 +79,7 @@ MINIDNN_HD float sech2(float x) {
   return 4 * e * (r * r);
 }
 // The cumulative distribution and the density of the normal distribution at x. This function is shorter and less exact
-// than elementary::normal() (cpp/core/elementary.h): it omits the steps that correct the last bits of the result.
+// than elementary::normal() (cpp/core/host_device/elementary.h): it omits the steps that correct the last bits of the result.
 MINIDNN_HD maths::Normal<float> normal(float x) {
   const float e = exp2(-0.5f * kLog2E * x * x), a = ::fabsf(x);
   const float u = reciprocal_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;

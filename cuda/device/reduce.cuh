@@ -2,7 +2,7 @@
 // Reductions over the lanes of a warp, the threads of a block and the blocks of a cluster. The order of operations
 // depends only on the number of threads and blocks, so results are reproducible.
 #pragma once
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cuda/device/cluster.cuh"
 
 namespace minidnn {
@@ -65,7 +65,7 @@ __device__ __forceinline__ T warp_reduce_down(T v, int lanes, Combine combine, S
   return v;
 }
 
-// The threads of a block as a team (cpp/core/team.h), which computes sums and maxima over all its threads. All threads
+// The threads of a block as a team (cpp/core/host_device/team.h), which computes sums and maxima over all its threads. All threads
 // receive the same bits as the result. The block is one-dimensional and has whole warps, at most 1024 threads. The
 // class uses 33 doubles of static shared memory.
 class BlockReduce {

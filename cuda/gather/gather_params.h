@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the gather kernels, and the sizes of their blocks.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/gather/gather_math.h"
 
 namespace minidnn {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda.layer_norm.persistent_rows divides rows among blocks and threads, for host code and kernels.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda.layer_norm.two_pass divides long rows among blocks, for host code and kernels.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

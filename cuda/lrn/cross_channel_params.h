@@ -2,7 +2,7 @@
 // How cuda.lrn.cross_channel divides a local response norm of an NHWC tensor among threads, for host code and kernels.
 // A thread computes a strip: a vector of neighbouring channels of one position.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 

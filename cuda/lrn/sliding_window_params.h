@@ -4,8 +4,8 @@
 // position (NHWC). A group of threads has a row or a tile of a row. In local contrast norm, an image is a plane (NCHW)
 // or a sample (NHWC). In local response norm, an image is a sample, and the plane of each channel counts as a row.
 #pragma once
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 

@@ -4,7 +4,7 @@
 // a channel are numbered through all images. Group norm (cuda.layer_norm.two_pass_groups) divides each sample
 // separately. It takes the planes of all samples as channels of one image, and it takes columns as `samples` tensors.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 

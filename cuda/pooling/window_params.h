@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The windows of pooling along one dimension, computed in 32-bit arithmetic.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn::cuda::pooling {

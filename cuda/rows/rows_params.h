@@ -2,7 +2,7 @@
 // How kernels distribute contiguous rows to threads, which keep the rows in registers. The device functions are in
 // rows.cuh.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn::rows {
 

@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn::cuda {
 namespace {

@@ -21,7 +21,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/sha256.h"

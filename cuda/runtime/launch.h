@@ -8,7 +8,7 @@
 #include <string>
 #include <type_traits>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cuda/runtime/driver.h"
 

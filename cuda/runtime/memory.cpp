@@ -8,7 +8,7 @@
 #include <mutex>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cpp/core/desc.h"
+#include "cpp/core/host_device/desc.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {

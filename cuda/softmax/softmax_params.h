@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels of cuda.softmax.persistent_rows and cuda.softmax.strided_axis.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/rows/rows_params.h"
 

@@ -20,10 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/dlpack.h"
-#include "cpp/core/fast_divmod.h"
 #include "cpp/core/handle.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/transform/transform_math.h"
 
 using namespace minidnn;

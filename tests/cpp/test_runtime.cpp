@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/nvrtc.h"
@@ -363,7 +363,7 @@ static void test_compile(const std::string& source_root) {
 
   // One of the library's own device headers is compiled through the kernel cache.
   set_package_folder(source_root);
-  KernelSpec spec{"cpp/core/half.h",
+  KernelSpec spec{"cpp/core/host_device/half.h",
                   "convert<minidnn::bfloat16>",
                   "template <class T> __global__ void convert(T* x, "
                   "const float* y) { x[threadIdx.x] = T(y[threadIdx.x]); }\n",

@@ -13,8 +13,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "cpp/core/allocator.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/allocator.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/nvrtc.h"

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the cdf and the density of the standard normal distribution for a vector of sixteen floats. This header is
 // only for files that are compiled once per instruction set (X_isa.cpp). The function reads its coefficients from a
-// table and does not divide, unlike elementary::normal (cpp/core/elementary.h). It takes two thirds of the time of
+// table and does not divide, unlike elementary::normal (cpp/core/host_device/elementary.h). It takes two thirds of the time of
 // elementary::normal. For float results, a fused multiply-add avoids the rounding error of x^2.
 #pragma once
 #ifdef __AVX512F__
 #include <type_traits>
 
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {

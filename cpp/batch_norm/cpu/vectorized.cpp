@@ -5,8 +5,8 @@
 // reads from the cache of that core. If there are few tiles, threads share the sections of a tile. The moments of the
 // sections are combined in float64, in a fixed order (Chan, Golub and LeVeque 1979).
 #include "cpp/batch_norm/cpu/vectorized_tiling.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {

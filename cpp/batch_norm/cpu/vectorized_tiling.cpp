@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::batch_norm {

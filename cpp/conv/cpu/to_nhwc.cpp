@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/op.h"
 #include "cpp/simd/gemm_microkernel.h"
 

@@ -3,8 +3,8 @@
 // norm of NCHW. The gradient of layer and RMS norm divides the rows into sections. The sections depend on the shape
 // alone. Each section has its own sums for dscale and dbias, and the sums of all sections are added in a fixed order.
 // The gradient of group norm keeps its sums per sample and channel. So no result depends on the number of threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 #include "cpp/layer_norm/layer_norm.h"

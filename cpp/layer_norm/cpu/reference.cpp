@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.layer_norm.reference: the formulas of layer_norm_math.h. To normalize x or to compute dx, a thread computes one
 // row at a time. To compute dscale and dbias, a thread computes one element of both at a time.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 

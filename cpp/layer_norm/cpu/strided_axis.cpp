@@ -4,8 +4,8 @@
 // are added up per sample, and then per group. If there are many samples, threads share the samples. If there are few,
 // threads share the sections of one sample at a time. Results do not depend on this choice, nor on the number of
 // threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 #include "cpp/simd/channel_norm.h"

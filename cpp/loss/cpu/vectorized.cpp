@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.vectorized: cross-entropy over contiguous rows of classes, with the vectorised loops of vectorized_isa.cpp.
 // Threads share the rows.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/loss/loss.h"

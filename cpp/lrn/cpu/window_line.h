@@ -3,7 +3,7 @@
 // of a vector, the power s^-beta, and a copy of a row with zeros around it. The loops add up the squares of each window
 // anew. A sliding sum would keep the rounding errors of large elements that have left the window.
 #pragma once
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {

@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/cpu/packed_tiling.h"
 #include "cpp/simd/gemm_microkernel.h"

@@ -4,8 +4,8 @@
 // line to a buffer first, took 1.4 times as long (58 elements per line, 26 MB, 2 Zen 3 cores, 2026-11).
 #include <algorithm>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pad/pad.h"
 

@@ -2,8 +2,8 @@
 // cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of the result, which are contiguous
 // elements in memory order. An operand is first copied to a contiguous buffer if it is not contiguous, is broadcast, or
 // has elements that are narrower than float and int32_t.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/pointwise/pointwise.h"

@@ -3,9 +3,9 @@
 // line of y at a time: all positions along the last dimension. If channels are contiguous, it finds them for all
 // channels of a pixel at a time. The gradient reads dy and the index of each window once, and adds dy to the element of
 // dx with that index. The sums of a plane (H x W of one channel) fit the cache of a core.
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/max_with_indices_kernel.h"
 #include "cpp/pooling/pooling.h"

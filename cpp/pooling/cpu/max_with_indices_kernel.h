@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The function of cpu.pooling.max_with_indices that updates maxima, compiled once per instruction set.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {

@@ -3,7 +3,7 @@
 // have three spatial dimensions: missing dimensions are added in front, with size 1. The first spatial dimension counts
 // planes.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {

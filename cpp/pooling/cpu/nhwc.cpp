@@ -3,8 +3,8 @@
 // read and write the tensors directly. If they are not, kPlanes planes (all spatial positions of one channel) are
 // transposed at a time. The transposed slice is in scratch memory, where the planes are adjacent. Threads share the
 // lines of y, or the slices. Each thread has its own scratch memory.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/nhwc_kernel.h"
 #include "cpp/pooling/pooling.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.reduce.vectorized, compiled once per instruction set. An output is one element of the result. A
 // vector holds several elements that are reduced to one output, or one element for each of several outputs.
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 #include "cpp/simd/simd.h"

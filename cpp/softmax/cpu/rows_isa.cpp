@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of contiguous rows, one row at a time. The lanes of a vector hold elements of one row. Sums are compensated:
 // a few terms are added without compensation, and their sum is added to a compensated sum.
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"

@@ -4,7 +4,7 @@
 // compensated, as in rows_isa.cpp. These loops are only for the X_isa.cpp files of this folder, which are compiled once
 // per instruction set.
 #pragma once
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.softmax.vectorized: vectorised softmax of dense tensors. The loops process one row at a time, or a strip of
 // adjacent columns at a time. A row or a strip fits a cache, so x is read from memory once, and y is written once.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/non_temporal.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"

@@ -2,7 +2,7 @@
 // The loops of cpu.softmax.vectorized, compiled once per instruction set (rows_isa.cpp, strips_isa.cpp and
 // blocks_isa.cpp). A tensor is described as [outer, cols, inner] in memory order, where `cols` is the axis of softmax.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/softmax/softmax_math.h"
 
 namespace minidnn {

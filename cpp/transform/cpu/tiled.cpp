@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <bit>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/non_temporal.h"
 #include "cpp/transform/cpu/tiled_kernel.h"

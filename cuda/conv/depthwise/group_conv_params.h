@@ -8,7 +8,7 @@
 // use std.
 #pragma once
 #include "cpp/conv/conv_math.h"
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 

@@ -11,7 +11,7 @@
 // KB, which takes 280 clocks.
 // Measured for y of images of 512 x 512 (docs/notes/conv.md): this kernel takes 114 us, and the implicit GEMM takes 195
 // us. Memory traffic alone takes about 95 us.
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 #include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"

@@ -2,7 +2,7 @@
 // The parameters of the kernels in wgmma_halo.cu and wgmma_halo_filter.cu; wgmma_halo.cpp computes them. This header
 // does not use std.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cuda/device/tensor_map.cuh"
 
 namespace minidnn {

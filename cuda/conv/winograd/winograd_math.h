@@ -11,8 +11,8 @@
 // A float32 sum in order has an error of 4.3e-7 to 8.6e-7. (Both were simulated, 2026-11-21.) With the points 0, 1, -1,
 // 2, -2 and infinity, the error is 1.5 times as large. The elements of B are exact in float32.
 #pragma once
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

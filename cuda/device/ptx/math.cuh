@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic and conversions that take one instruction. The error bounds are from the PTX manual.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

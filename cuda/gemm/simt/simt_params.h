@@ -6,7 +6,7 @@
 // This file does not use the standard library, because kernels include it. plan.cpp uses the same definitions on the
 // host.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cuda/gemm/view/gemm_params.h"
 
 namespace minidnn {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {

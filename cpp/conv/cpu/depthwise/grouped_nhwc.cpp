@@ -9,8 +9,8 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 

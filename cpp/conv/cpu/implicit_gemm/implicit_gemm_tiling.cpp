@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {

@@ -10,7 +10,7 @@
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 #include "cpp/conv/cpu/phases.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {

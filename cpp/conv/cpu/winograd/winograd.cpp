@@ -14,7 +14,7 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/conv/cpu/winograd/winograd_tiling.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 

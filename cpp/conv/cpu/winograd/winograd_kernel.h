@@ -9,7 +9,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 namespace minidnn {
 

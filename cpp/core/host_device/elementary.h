@@ -6,8 +6,8 @@
 // all floats, in ulp of the exact result (against long double, 2026-11), with and without fused multiply-adds;
 // tests/cpp/test_elementary.cpp checks samples of them.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/normal_polynomial.h"
+#include "cpp/core/host_device/hd.h"
+#include "cpp/core/host_device/normal_polynomial.h"
 
 namespace minidnn::elementary {
 

@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "cpp/core/device.h"
-#include "cpp/core/memory.h"
+#include "cpp/core/device/device.h"
+#include "cpp/core/device/memory.h"
 
 namespace minidnn::cuda {
 

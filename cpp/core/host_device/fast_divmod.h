@@ -2,7 +2,7 @@
 // Integer division by a divisor that is known in advance, as a multiplication and a shift. GPUs have no instruction for
 // integer division.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread pool of the CPU, the division of work into chunks, and the check for Ctrl-C.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn::cpu {
 namespace {

@@ -4,7 +4,7 @@
 #pragma once
 #include <memory>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 namespace minidnn {
 

@@ -20,8 +20,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "cpp/core/memory.h"
-#include "cpp/core/stream.h"
+#include "cpp/core/device/memory.h"
+#include "cpp/core/device/stream.h"
 
 namespace minidnn {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements allocator.h: cached blocks, allocations during the capture of a CUDA graph, and statistics.
-#include "cpp/core/allocator.h"
+#include "cpp/core/device/allocator.h"
 
 #include <pthread.h>
 

@@ -3,7 +3,7 @@
 // nearest even when they are stored. g++ and NVRTC produce the same bits, except for NaN payloads. On a GPU each
 // conversion is a single PTX instruction.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 #ifndef __CUDA_ARCH__
 #include <cstring>
 #endif

@@ -88,7 +88,7 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     PyErr_Clear();
     throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
-  // The stream number 1 also means the default stream. This library represents the default stream by a null pointer.
+  // DLPack and __cuda_array_interface__ write the default stream as 1. This library represents it by a null pointer.
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);
 }
 
@@ -214,7 +214,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
-// A Python tuple of the pyminidnn.dtypes.DType objects.
+// The pyminidnn.dtypes.DType objects as a Python tuple, indexed by the enum DType.
 PyObject*& dtype_objects() {
   static PyObject* objects = nullptr;
   return objects;

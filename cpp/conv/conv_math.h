@@ -167,8 +167,8 @@ template <int D> struct NdIterator {
   }
 };
 
-// The taps (window elements) that fall on data and not on padding, in one dimension. For i < count, tap number i is
-// element tap + i * tap_step of the window. It reads element at + i * at_step of the data.
+// The taps (window elements) that fall on data and not on padding, in one dimension. For i < `count`, tap number i is
+// element `tap` + i * `tap_step` of the window. It reads element `at` + i * `at_step` of the data.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };
@@ -221,9 +221,9 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// A linear index split into image, channel and spatial position. The channel is the fastest dimension if
-// `channels_last` is true. The last spatial dimension is the fastest if it is false. Consecutive linear indices are
-// then neighbours in a dense tensor of this layout.
+// A linear index split into image, channel and spatial position. If `channels_last` is true, the channel is the fastest
+// dimension. If not, the last spatial dimension is the fastest. Consecutive linear indices are then neighbours in a
+// dense tensor of the channels-last or channels-first layout.
 struct ConvPoint {
   NdIterator<5> count;
   int first_space;
@@ -300,19 +300,20 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
   return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
 }
 
-// Computes one element of dw by a team of threads. The element is the sum of dy * x over all images and positions,
-// where x is the element that this weight multiplies at the position.
+// Computes one element of dw by a team of threads: the gradient for one weight (element of w). It is a sum over all
+// images and positions. At each position, dy is multiplied by the element of x that the weight multiplies at this
+// position.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  // The offsets in dy and x that belong to the first position at which this weight falls on data, and not on padding.
+  // The offsets in dy and x that belong to the first position at which the weight falls on data, and not on padding.
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // `first` is the index in x that this weight reads when the window is at position 0.
+    // `first` is the index in x that the weight reads when the window is at position 0.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);
     positions[1 + j] =

@@ -23,8 +23,8 @@ struct Im2colTiling {
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  // Offsets in the workspace, in bytes. The workspace of the matrix product begins at inner_at. The transform that
-  // writes dw later uses the same space.
+  // Offsets in the workspace, in bytes. `inner_at` is the beginning of the workspace of the matrix product. After the
+  // last product, the transform that writes dw uses this part of the workspace.
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {

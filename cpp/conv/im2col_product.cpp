@@ -4,8 +4,8 @@
 namespace minidnn {
 namespace {
 
-// Returns the stride of the given dimensions if they can be joined to one dimension, and nullopt if they cannot. The
-// last dimension is the fastest.
+// Joins the given dimensions, of which the last is the fastest, to one dimension. Returns the stride of this dimension,
+// or nullopt if the given dimensions cannot be joined.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -77,8 +77,8 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
 // The im2col matrix of x and its strides in the matrix product. The order of the matrix follows the layout of x. The
-// larger stride is a multiple of 8 elements. Rows of 16-bit elements then begin at multiples of 16 bytes, as wide loads
-// require.
+// larger of the strides of rows and columns is a multiple of 8 elements. Rows of 16-bit elements then begin at
+// multiples of 16 bytes, as wide loads require.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;

@@ -60,9 +60,9 @@ class Handle {
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one slot number,
-  // which is the same in all handles. The result is a shared pointer, because another thread may close the handle while
-  // the cache is in use.
+  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one index in
+  // caches_, which is the same in all handles. The result is a shared pointer, because another thread may close the
+  // handle while the cache is in use.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);

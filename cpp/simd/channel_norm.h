@@ -9,9 +9,9 @@ namespace minidnn {
 
 // The largest number of columns of a block whose columns are contiguous, that is, whose NormBlock::space is 1.
 constexpr int64_t kNormColumns = 4096;
-// A result of more bytes is written with non-temporal stores. This limit is for calls that compute sums. Such a call
-// reads its inputs twice, and finds them in the caches the second time. For inference, which computes no sums,
-// cpu.batch_norm.vectorized has a higher limit. The limit was measured on 2 Zen 3 cores with 32 MB of cache
+// A result of more than kNormSummedBytes is written with non-temporal stores. This limit is for calls that compute
+// sums. Such a call reads its inputs twice, and finds them in the caches the second time. For inference, which computes
+// no sums, cpu.batch_norm.vectorized has a higher limit. The limit was measured on 2 Zen 3 cores with 32 MB of cache
 // (2026-11-21).
 constexpr int64_t kNormSummedBytes = 12 << 20;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of channel_norm.h over a block of shape [rows][columns][space]. One loop processes contiguous spans along
 // `space`, where all lanes of a vector belong to the same column. If `space` is 1, another loop processes rows, where
-// each lane has its own column. Each lane adds a limited number of elements in float32. Its rounding error is then at
-// most that of the reference engine.
+// each lane has its own column. Each lane adds a limited number of elements in float32, so the rounding error of a sum
+// is at most that of the reference engine.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -56,7 +56,7 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // number of additions to a partial sum before it is added to its total
+constexpr int kSumLength = 128;  // number of additions to a partial sum before the partial sum is added to the total
 // number of spans (contiguous elements of a column) whose totals are kept at the same time
 constexpr int kTileSpans = 64;
 
@@ -119,9 +119,9 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
   }
 }
 
-// load_pair() may load neighbouring elements of type T into lanes in another order. to_lanes() converts an array from
-// the order of columns in memory to the order of lanes, and from_lanes() converts it back. They convert whole pairs of
-// vectors. The columns after the last pair keep their order.
+// load_pair() may load neighbouring elements of type T into lanes in an order that differs from their order in memory.
+// to_lanes() converts an array from the order of columns in memory to the order of lanes, and from_lanes() converts it
+// back. Both functions convert whole pairs of vectors. The columns after the last pair keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {
@@ -196,7 +196,8 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
 
 // Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
 // true mean than a standard deviation, for example if values drift. The center of such a column is replaced by the
-// mean, and all columns are summed again. After that, the subtraction of squares loses at most one bit.
+// mean, and all columns are summed again. At the end, a subtraction corrects the sum of squares from the center to the
+// mean. The subtraction takes away at most half of the sum, so it loses at most one bit.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };

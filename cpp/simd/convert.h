@@ -13,7 +13,8 @@ namespace minidnn::MINIDNN_ISA {
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // The number of elements that are converted to float before they are used. The floats stay in the first-level cache.
 constexpr int64_t kSpan = 256;
-static_assert(kSpan % kStep == 0);  // the last iteration, with its padding, must fit a buffer of kSpan elements
+// An iteration, which may end with padding, must not go beyond a buffer of kSpan elements.
+static_assert(kSpan % kStep == 0);
 
 // The order of the floats that widen() writes to a buffer and narrow() reads from it:
 //   memory  the order of the elements in memory

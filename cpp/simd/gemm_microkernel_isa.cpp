@@ -174,7 +174,8 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
   }
 }
 
-// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added in order.
+// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added from the first to the
+// last.
 template <class T, int kColumns>
 void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
   constexpr int n = kLanes<T>;

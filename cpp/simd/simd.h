@@ -316,7 +316,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // the elements do not reach the first whole vector
+      if (begin_ < kWhole) return;  // the elements so far do not fill the first vector
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);

@@ -75,7 +75,7 @@ struct Format {
     auto at = [&](int bits) {
       return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
     };
-    int low = 0, high = infinity();  // the binary search keeps at(low) <= magnitude
+    int low = 0, high = infinity();  // at(low) <= magnitude holds throughout the binary search
     if (magnitude >= at(high)) return sign | infinity();
     while (high - low > 1) {
       int middle = (low + high) / 2;
@@ -141,8 +141,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // `tie` is the midpoint of two adjacent bfloat16 values, 2^k (1 + odd / 256). The loop also checks the integers
-    // next to the midpoint.
+    // `tie` is the midpoint of two adjacent bfloat16 values: an odd integer of 9 bits times a power of two. The loop
+    // also checks the integers next to the midpoint.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) {
       wide(v);
@@ -639,7 +639,8 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  // Several threads use one tensor on their own streams. Calls that read the same weights do so, too.
+  // Several threads use one tensor at the same time, each on its own streams, as do threads whose calls read the same
+  // weights.
   std::vector<std::thread> threads;
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the code of cuda/runtime that needs no GPU: hashes, the headers that a kernel includes, keys, kernel caches,
-// NVRTC, rules of tensor maps.
+// Tests the code of cuda/runtime that needs no GPU: hashes, the headers that a kernel includes, cache keys of kernels,
+// kernel caches, NVRTC, rules of tensor maps.
 //   test_runtime --source-root <repository> [--search-path <site-packages>]
 // NVRTC is found in site-packages, or is named by $PYMINIDNN_NVRTC. It compiles kernels for sm_80, sm_90a and sm_120.
 // Without NVRTC, the tests that need it print that they are skipped. The library reads environment variables once, so
@@ -295,7 +295,7 @@ static void test_tensor_maps() {
   Im2colMap wide = good_im2col();
   wide.rank = 3;
   wide.lower[0] = -129;
-  wide.upper[0] = 300;  // with one spatial dimension, a corner of the im2col box may have 16 bits
+  wide.upper[0] = 300;  // with one spatial dimension, a corner of the im2col box may be any integer of 16 bits
   CHECK(why_not(wide).empty(), why_not(wide));
 }
 

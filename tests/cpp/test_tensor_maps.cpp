@@ -19,8 +19,8 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
   return index;
 }
 
-// Returns the element that Sm90Loader loads for a row and a k of an operand. `tap` is the element of the window to
-// which k belongs.
+// Returns the element of an operand that Sm90Loader loads for a row and an index k along the inner dimension. `tap` is
+// the element of the window to which k belongs.
 struct Fetch {
   const TmaView& low;
   const TmaOperand& o;

@@ -32,8 +32,8 @@ void relax() {
 #endif
 }
 
-// The number of times that a waiting thread polls before it blocks, which takes about 20 us. Waking a blocked thread
-// costs as much, and calls come in bursts.
+// The number of times that a waiting thread polls before it blocks. The polls take about 20 us. Waking a blocked thread
+// takes as long, and the next call often comes sooner.
 constexpr int kSpins = 500;
 
 // Waits until the atomic `value` differs from `old`, and returns the new value.
@@ -75,7 +75,8 @@ class Pool {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        // This is a guess: a new thread probably runs first on the core of the thread that creates it.
+        // The core of the calling thread. This value is a guess: a new thread probably runs first on the core of the
+        // thread that creates it.
         w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();

@@ -64,7 +64,7 @@ template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t th
           check_interrupt();
         }
     } catch (...) {
-      // After an exception, no batches are left for the other threads, so they stop, too.
+      // If the body throws, the range is marked as done. The other threads then find no more batches, and stop.
       next = n;
       throw;
     }

@@ -40,8 +40,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // This number (from thread_of()) distinguishes the per-thread default streams of different threads. It is 0 for any
-  // other stream.
+  // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
+  // for any other stream.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;

@@ -85,8 +85,8 @@ class Allocator {
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    // This number (from thread_of()) distinguishes the per-thread default streams of different threads. It is 0 for any
-    // other stream.
+    // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
+    // for any other stream.
     uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;

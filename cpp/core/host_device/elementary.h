@@ -162,8 +162,8 @@ template <class V> MINIDNN_HD V tanh(V x) {
 }
 
 // For a = |x| above 0.47, erfc(a) is computed as 2^n (1 + t) Q (1 + w). The factor 2^n (1 + t) is exp(-a^2). Q is
-// kScale / (a + 1). w is a polynomial in Q with values between -0.11 and 0.33. Q is truncated to 11 bits, and w
-// includes the remainder of Q. All rounded quantities are then small relative to the result.
+// kScale / (a + 1). w is a polynomial in Q with values between -0.11 and 0.33. As a factor, Q is truncated to 11 bits,
+// and w also corrects this truncation. All rounded quantities are then small relative to the result.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
   // For |x| <= 0.47: erf(x) = x + x e(x^2). The error is within 2^-27.
@@ -205,7 +205,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
 
 // The standard normal distribution at x: the cdf and the density. The cdf is exp(-x^2 / 2) times a polynomial in 1 /
 // (|x| + 3), whose relative error is within 2^-26.2. Unlike erfc, this function rounds x^2. That may cost x^2 / 2 ulp
-// in addition to a few ulp. Rounding x itself costs as much.
+// in addition to a few ulp. A rounding error of x itself may change the exact result by as much.
 template <class V> struct Normal {
   V cdf, density;
 };

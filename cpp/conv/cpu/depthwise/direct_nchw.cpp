@@ -33,7 +33,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Copies the input lines (image rows) that a band of result lines reads to `to`, for all input channels of the group.
+  // Copies to `to` the input lines (image rows) that a band of result lines reads, for all input channels of the group.
   // The result lines begin with line `row`, and each of them begins with pixel `pixel`.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
@@ -180,8 +180,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Computes dw. A work item computes dw for some filters of one group. It adds up the products of one chunk of the
-  // bands, where a band is a number of neighbouring lines (image rows) of dy.
+  // Computes dw. The bands (groups of neighbouring image rows of dy) are divided into chunks. A work item sums the
+  // products of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};

@@ -5,7 +5,7 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// The number of vector registers that hold sums. The remaining half of the registers holds the factors.
+// Half of the vector registers hold sums. The other half holds the factors of the products.
 constexpr int kSums = kVectorRegisters / 2;
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kDirectNchwRows ? kSums / kFilters : kDirectNchwRows;
 // The number of result lines (image rows) that are computed together if the kernel processes a window column by column.

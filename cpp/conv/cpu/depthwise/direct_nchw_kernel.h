@@ -57,8 +57,8 @@ struct DirectNchwKernels {
   // `filters` is 1, 2, 4 or 8. It is 1 if height > 1. The function reads whole vectors of x. If height >= `skips`, it
   // reads only those lines r + i that are in the range [first, end).
   void (*sums)(int64_t filters, int64_t height, const DirectNchwSums&);
-  // Adds products to the sums of dw. For all r < rows and c < columns, the function adds to sums[t * filters + j],
-  // which is a vector of partial sums:
+  // Adds products to the sums of dw. sums[t * filters + j] is a vector of partial sums for tap t (window element) and
+  // filter j. For all r < rows and c < columns, the function adds to this vector:
   //   x[at[t] + r * x_row + c] * dy[j * dy_filter + r * dy_row + c]
   // The last vector of a line of x may be partial. Lines of dy are padded to whole vectors.
   void (*filters)(int64_t filters, const DirectNchwFilterSums&);

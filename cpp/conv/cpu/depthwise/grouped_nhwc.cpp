@@ -116,8 +116,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     // the next.
     int64_t pixel, row;
   };
-  // Returns the offset in `side` of the first pixel of the lines (image rows) `l`. `side` is the result or the
-  // residual.
+  // Returns the offset in `side` of the first pixel of the lines (image rows) that `l` describes. `side` is the result
+  // or the residual.
   int64_t offset_of(const ConvTensorView& side, const Lines& l) const {
     return l.image * side.image + (l.phase.first[0] + l.depth * step[0]) * side.space[0] +
            (l.phase.first[1] + l.row * step[1]) * side.space[1] + l.phase.first[2] * side.space[2];
@@ -209,8 +209,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     gemm_finish<T, Y>()(finish, {transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias});
   }
 
-  // Computes dw. A work item computes dw for some vectors of channels. It adds up the products of one chunk of the
-  // lines (image rows) of dy.
+  // Computes dw. The lines (image rows) of dy are divided into chunks. A work item sums the products of one chunk, for
+  // some vectors of channels. The sums of all chunks are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();

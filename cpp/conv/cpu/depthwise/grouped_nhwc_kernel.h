@@ -57,7 +57,8 @@ struct GroupedNhwcKernels {
   // Here t is a column of the window, and `height` (3, 5 or 7) is the number of its elements. Lines r + i outside the
   // range [first, end) are outside the image. Their terms are left out.
   void (*lines)(const GroupedNhwcSums&);
-  // Adds products to the sums of dw. For all c < lanes, taps t (window elements) and i < size:
+  // Adds products to the sums of dw. slot[t] is the index of the sums of tap t (window element). For all c < lanes,
+  // taps t and i < size:
   //   sums[(slot[t] * size + i) * lanes + c] += sum over r < rows and p < pixels of
   //     dy[r * dy_row + p * dy_step + c] * x[at[t] + r * x_row + p * x_step + i]
   void (*filters)(int64_t size, const GroupedNhwcFilterSums&);

@@ -69,8 +69,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // Copies a row of packed weights. The usual size has its own branch: for a constant size, the compiler emits moves
-  // instead of a call of memcpy.
+  // Copies a row of packed weights. The usual size, 32 columns, has its own branch: for a constant size, the compiler
+  // emits moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -293,9 +293,9 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // Models the cost of tiles that are not full. A panel (the output channels of a tile) costs the same if only some
-    // of its channels exist. A segment (the input channels at one window element) has a fixed cost in addition to the
-    // cost of its channels.
+    // Models the cost of tiles that are not full. A panel (the output channels of a tile) costs as much as a full
+    // panel, even if the convolution does not have all of its channels. A segment (the input channels at one window
+    // element) has a fixed cost in addition to the cost of its channels.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
     // The transposition of pixels and results adds a quarter to the time of the matrix product.

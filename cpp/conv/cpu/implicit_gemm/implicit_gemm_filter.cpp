@@ -101,8 +101,9 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     // The range [low, high) of pixels of an image row of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    // `pixel` is the index in the slice of the first pixel of a span. `count` is the number of segments that have been
-    // collected for one matrix product. `steps` is the number of pixels of each of these segments.
+    // `pixel` is the index in the slice of the first pixel of `span`, which is some pixels of an image row. `count` is
+    // the number of segments that have been collected for one matrix product. `steps` is the number of pixels of each
+    // of these segments.
     int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {
       if (count) {
@@ -138,7 +139,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
                          bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    // If panels are copied: for each segment of k, the byte offset at which it begins in x.
+    // If panels are copied to contiguous memory: for each segment, the byte offset in x at which it begins.
     std::array<int64_t, kSlicePixels> in_x;
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       in_x[size_t(s)] = work.segments[s].b;

@@ -80,8 +80,8 @@ int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {
   if (!is_pointwise(g)) return false;
-  // Compares the gain and the cost of an exchange of x and y. The tensor that is copied then has fewer channels. But dw
-  // is written twice: first as sums, then transposed.
+  // Compares the gain and the cost of an exchange of x and y. The gain: a tensor with fewer channels is copied. The
+  // cost: dw is written twice, first as sums, then transposed.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
   const int64_t saved = (g.y.channels - g.x.channels) * (in_place ? -1 : 1);

@@ -41,8 +41,8 @@ struct ImplicitGemmFilterTiling {
   // sets. Each panel (some channels of the pixels) is then first copied to contiguous memory.
   bool cache_set_conflict;
   std::vector<Span> spans;
-  // For each slice (some pixels of dy), the index of its first span in `spans`. The last element is the number of
-  // spans.
+  // For each slice (some pixels of dy), the index in `spans` of its first Span. The last element of `slices` is the
+  // number of spans.
   std::vector<size_t> slices;
   size_t x_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 

@@ -76,8 +76,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Writes segment number `index` of each tile, which has `count` segments. The segment is the image row of dy with the
-  // index [image, depth, row] = `at`, and begins with pixel `pixel`.
+  // Each tile of the work item has `count` segments. This function writes segment number `index` of each tile: the
+  // image row of dy with the index [image, depth, row] = `at`, beginning with pixel `pixel`.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -132,7 +132,7 @@ struct SmallChannelFilter final : PlanEngine<SmallChannelFilterTiling, SmallChan
     const SmallChannelFilterTiling t(p, d);
     const double waste = wasted(t.weights, t.kernel.rows) * wasted(t.g.y.channels, t.kernel.columns);
     const double copied = double(p.x.numel()) + (t.g.y.channel == 1 ? 0 : double(p.y.numel()));
-    // The number of weights. They are stored to dw one at a time, which takes longer than a copy.
+    // The number of weights of dw. They are stored one at a time, so each of them costs more than a copied element.
     const double written = double(p.w.numel());
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92) +
            roofline_us(0, 12 * copied + 48 * written, d, 1);

@@ -22,9 +22,10 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The smallest number of channels, and of products in the sum of a result, that the engine supports. They ensure the
-// accuracy of float32. cuda.conv.winograd has the same limits. A result gets the rounding error of its whole tile. The
-// error that is accepted grows with the number of products in the sum of the result.
+// The smallest number of channels, and the smallest number of products in the sum of a result, that the engine
+// supports. cuda.conv.winograd has the same limits, which ensure the accuracy of float32. The error that is accepted
+// grows with the number of products in the sum of a result. But a result gets the rounding error of its whole tile,
+// even if its own sum has few products.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
 // The largest number of filters of a panel: two vectors of the longest kind.
 constexpr int64_t kMostColumns = 32;
@@ -128,7 +129,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     // `row`, `column`, `height` and `width` are in pixels of the result.
     int64_t image, row, column, height, width;
   };
-  // Returns the pixels of one chunk of a row of tiles. `index` counts the rows of tiles of all images.
+  // Returns the pixels of one chunk of a row of tiles. `index` is the index of the row of tiles, counted over all
+  // images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),

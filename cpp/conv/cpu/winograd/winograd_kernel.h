@@ -46,7 +46,8 @@ struct WinogradKernels {
   // j of a panel. Element t of window n is read from w + (9 n + at[t]) * columns.
   void (*windows)(const float* w, const int64_t (&at)[9], int64_t channels, float* to, int64_t plane);
   // Transforms inputs: computes to[point, t * pitch + c] = B^T x B for all patches t < tiles and all channels c. Row i
-  // of patch t begins at rows[i] + 4 t * pixel. Channels are read and written in whole vectors.
+  // of patch t begins at rows[i] + 4 t * pixel, where `pixel` is the distance between neighbouring pixels. Channels are
+  // read and written in whole vectors.
   void (*patches)(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t channels, int64_t tiles, float* to,
                   int64_t pitch, int64_t plane);
   // Multiplies patches by windows at each of the 36 points. Computes products[point, t, j] as the sum over channels k

@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPatchBytes = 640 << 10;
 // The smallest and the largest number of tiles in a block.
 constexpr int64_t kLeastTiles = 24, kMostTiles = 96;
-// The largest number of tiles with which all threads may share the transformed input patches.
+// All threads may share the transformed input patches if there are at most this many tiles.
 constexpr int64_t kFewTiles = 128;
 
 int64_t rounded_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }

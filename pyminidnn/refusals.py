@@ -62,13 +62,13 @@ def explained(
     wanted = parameters(signature)
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
-    # Only methods raise this TypeError. For functions, Python itself checks the number and the names of the arguments
-    # before.
+    # bind() raises TypeError if the number or the names of the arguments are wrong. In practice, only calls of methods
+    # get here: for functions, Python itself has refused such arguments before.
     except TypeError as mismatch:
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
-    # The names of the called function and of its class. If an error text begins with one of them and a colon, no other
-    # name is put before it.
+    # The names of the called function and of its class. If an error text already begins with one of these names and a
+    # colon, this name is kept. If not, the name of the called function is put before the text.
     heads = {call}
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}

@@ -118,8 +118,8 @@ ANYTHING: tuple[Callable[[], Any], ...] = (
     lambda: np.datetime64(1, "s"), lambda: [None], lambda: np.ma.masked, lambda: Ellipsis, lambda: np.array([], object),
     lambda: dnn.zeros((2, 3)), lambda: dnn.Handle(), lambda: NotImplemented, lambda: slice(3), lambda: [Raises()], lambda: type,
 )  # fmt: skip
-# The list has no sizes between ordinary and huge ones. Tensors of such sizes would fit in memory, and calls would take
-# a long time.
+# There are no sizes between ordinary and huge ones. Tensors of such sizes would fit in memory, and calls would take a
+# long time.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
@@ -169,7 +169,7 @@ class Arguments:
     def __init__(self, rng: random.Random, function: str, nonsense: int | None = None):
         self.rng, self.function, self.family = rng, function, function.split("_")[0]
         self.family = {"adaptive": "pool", "global": "pool"}.get(self.family, self.family)
-        # Of 20 arguments, this number on average are nonsense.
+        # How many of 20 arguments are nonsense, on average.
         self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense
         self.dtype = rng.choice(REALS)
         n, c, h, w, k = (rng.randint(low, high) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
@@ -328,7 +328,7 @@ class Arguments:
             return r.choice([-1.0, np.nan, np.inf, 1e300, np.float32(0.5), True, 3, *HUGE]) if odd else r.random()
         if name in ARRAYS:
             return self.array(name)
-        # For a parameter of any other name, this file has no rule.
+        # The parameter has a name that none of the rules above covers.
         return self.anything()
 
 

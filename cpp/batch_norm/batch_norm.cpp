@@ -102,7 +102,8 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // In these loops, an absent tensor gets the strides of x. So it does not prevent two loops from being merged.
+  // A tensor that is absent in this call gets the strides of x. So it does not prevent two loops over dimensions from
+  // being merged into one.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;

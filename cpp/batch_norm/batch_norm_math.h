@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of normalization, shared by CPU and CUDA. First, a team of threads computes the sums of each statistic.
 // A team is one thread on a CPU, or a block on a GPU. Then each element is computed from the coefficients of its
-// channel. The variance is the mean of (x - mean)^2, never E[x^2] - E[x]^2. The mean is computed from sums of x -
-// x[first]. So for |mean| >> std, the only loss of accuracy is the rounding of the mean itself.
+// channel. The variance is the mean of (x - mean)^2, never E[x^2] - E[x]^2. The mean is the first element plus the mean
+// of the differences from the first element. So for |mean| >> std, the only loss of accuracy is the rounding of the
+// mean itself.
 #pragma once
 #include "cpp/core/host_device/desc.h"
 #include "cpp/core/host_device/half.h"
@@ -93,9 +94,9 @@ struct NormSpace {
   }
 };
 
-// The loops that engines run over the tensors of a call; norm_spaces() in batch_norm.h computes them. `groups` visits
-// the first element of each statistic. `members` visits the elements over which a statistic is taken. Its offsets are
-// relative to the first of these elements. `all` visits all elements of x.
+// The loops that engines run over the tensors of a call; norm_spaces() in batch_norm.h computes them. `members` visits
+// the elements over which one statistic is taken. `groups` visits, for each statistic, the first of these elements. The
+// offsets of `members` are relative to that first element. `all` visits all elements of x.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
@@ -133,9 +134,9 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Computes sums in one thread. Nested loops avoid a division per element to find its offset. All functions f read
-// kChunk elements before any function reads the next elements. So only the first function reads the elements from
-// memory, and the others read them from the cache.
+// Computes, in one thread, the sums of several functions f over the same elements. Nested loops compute offsets without
+// a division per element. All functions read kChunk elements before any function reads the next kChunk elements. So
+// only the first function reads the elements from memory, and the others read them from the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -150,7 +151,7 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Sums each function f(offsets) over the elements that `s` visits. Each thread of the team gets all sums.
+// Sums each function f(offsets) over the elements that the loops `s` visit. Each thread of the team gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);

@@ -29,8 +29,8 @@ struct GatherRows {
   // `span` is the number of contiguous elements of a slice.
   int64_t outer = 1, rows = 1, indices = 1, span = 1;
 };
-// Describes a gather of row-major tensors in GatherRows. Returns an empty string if this is possible, and the reason if
-// it is not.
+// Checks whether the form of GatherRows can describe a gather. If it can, stores the description and returns an empty
+// string. If it cannot, returns the reason.
 std::string gather_rows(const GatherProblem&, GatherRows&);
 double gather_bytes(const GatherProblem&);
 size_t gather_order_bytes(const GatherProblem&);

@@ -91,7 +91,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
                 " needs c, or an out to add to; got neither");
-  // The checks need some tensor in place of c. Without c, they get `out`, and without `out`, they get a.
+  // The checks below need a tensor in place of a missing c. They get `out`, or the operand a if `out` is missing, too.
   const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;
   if (options.c) {
     std::optional<TensorDesc> seen = broadcast(c.desc, *shape);
@@ -105,7 +105,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
     p.has_bias = 1;
     p.bias_stride = options.bias->desc.stride[0];
   }
-  // Without a bias, the checks get b in place of the bias.
+  // If there is no bias, the checks get the operand b in its place.
   Tensor y = output(me, "out", call.out, want, h, {{"a", a}, {"b", b}, {"bias", options.bias ? *options.bias : b}},
                     {{"c", c}});
   if (options.beta != 0 && !options.c) p.c = y.desc;

@@ -67,15 +67,16 @@ struct PadLines {
   LongDivisor width;
   PadDimension line;
   // The number of dimensions outside a line, at least 1. `outer` and `along` list these dimensions, beginning with the
-  // innermost. The first is the dimension of rows, and the following ones are those of planes.
+  // innermost. An index in the innermost of these dimensions is called `row`. An index in all others together is called
+  // `plane`.
   int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // These functions compute the offset in x at which a line begins. add_plane() adds the offset in all outer dimensions
-  // except the innermost, and add_row() adds the offset in the innermost outer dimension. Both functions return false
-  // if all elements of the line have the constant value. `how` equals `mode`, but may be a compile-time constant.
+  // These functions compute the offset in x at which a line begins. add_row() adds the offset of the index `row`, and
+  // add_plane() adds the offset of the index `plane` (see `outers`). Both functions return false if all elements of the
+  // line have the constant value. `how` equals `mode`, but may be a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

@@ -282,7 +282,8 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// If `op` belongs to the group and accepts operands of type T, calls f(PointwiseName<op>{}).
+// Calls f(PointwiseName<op>{}) if `op` belongs to the group that the template argument names and accepts operands of
+// type T. If not, does nothing.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -314,7 +315,8 @@ struct PointwiseArgs {
 enum class Access : int64_t {
   // dense: the operand has its elements in the order of the result. The offset is i.
   dense,
-  // periodic: the operand is a scalar, or a vector along one dimension. The offset is (i / inner % length) * stride.
+  // periodic: the operand is a scalar, or a vector of `length` elements along one dimension. `inner` is the product of
+  // the sizes of all dimensions inside of that dimension. The offset is (i / inner % length) * stride.
   periodic,
   // strided: the operand has any strides. The offset is computed from the coordinates of element i.
   strided,

@@ -9,7 +9,7 @@ constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding", "lp"};
 // The largest exponent of lp pooling. It is limited, because powers are computed by repeated multiplication.
 constexpr int64_t kMaxNorm = 64;
 
-// The shape of y, and a description of the call in which y, dy and dx are not set yet.
+// The shape of y, and a description of the call that does not contain y, dy and dx yet.
 struct Geometry {
   PoolingProblem problem;
   Shape y_shape;

@@ -140,8 +140,9 @@ MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpat
   return max_of<int64_t>(count, 1);
 }
 
-// Whether the element with number `own` and value `v` is the first maximum of the window. That is so if each element
-// before it is smaller and no element after it is larger. A NaN is larger than every number.
+// Whether an element is the first maximum of its window. `own` is the index of the element within the window, and v is
+// its value. The element is the first maximum if each element before it is smaller and no element after it is larger. A
+// NaN is larger than every number.
 template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
@@ -164,8 +165,8 @@ MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
-// Returns the number of the tap (element of a window) along dimension i that has index `x_at` in x, for the window at
-// output position `at`. Returns -1 if the window skips that index.
+// Returns the index within a window, along dimension i, of the element that has index `x_at` in x. The window is at
+// output position `at`. Returns -1 if the window skips that element, because it is dilated.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
   int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
@@ -271,8 +272,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // The derivative of lp pooling with respect to v is (|v| / norm of the window) ^ (exponent - 1), with the
-          // sign of v. It is 0 if all elements of the window are 0.
+          // The derivative of lp pooling with respect to v, an element of x, is (|v| / norm of the window) ^ (exponent
+          // - 1), with the sign of v. It is 0 if all elements of the window are 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc ratio = detail::power(v / length, p.norm - 1);

@@ -99,7 +99,8 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // The product is rounded before the addition. Without this, some compilers would fuse multiplication and addition.
+    // rounded_product() rounds the product before the addition. With a plain product, some compilers would fuse
+    // multiplication and addition.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }

@@ -14,10 +14,11 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 // Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. The range of a + 1 is [1, 16). Each
-// octave of a + 1 is divided into eight intervals. The tables start with the intervals of [2, 16), and end with those
-// of [1, 2). kMiddles holds the centre of each interval. kCoefficients holds the coefficients of the polynomial around
-// the centre, the highest degree first. The error is within 2^-23.8 for float, and within 2^-13.9 for results that are
-// rounded to bfloat16. The polynomials are minimax fits that were made for this library, as in elementary.h.
+// octave of a + 1 is divided into eight intervals. The rows of both arrays have one number per interval: first the
+// intervals in [2, 16), then those in [1, 2). kMiddles holds the value of a in the centre of each interval.
+// kCoefficients holds the coefficients of the polynomial around the centre, the highest degree first. The error is
+// within 2^-23.8 for float, and within 2^-13.9 for results that are rounded to bfloat16. The polynomials are minimax
+// fits that were made for this library, as in elementary.h.
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,
@@ -87,7 +88,7 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
   constexpr int32_t kMost = 0x416e6666;
   const Ints<Floats> bits = bits_of(x) & 0x7fffffff;
   const Floats a = float_of<Floats>(bits > kMost ? Ints<Floats>{} + kMost : bits);
-  // The shuffle instruction uses only the low five bits of an index.
+  // The low five bits of `index` are the index of the interval. The shuffle instruction ignores all other bits.
   const Ints<Floats> index = bits_of(a + 1.0f) >> 20;
   auto lookup = [&](const float(&line)[32])
                     __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), index); };
@@ -105,8 +106,8 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
     p = p * q + 0x1.0003fp-3f;
     p = p * q - 0x1.fffba6p-2f;
   } else {
-    // A fused multiply-add computes q without rounding a^2. Rounding a^2 would add an error of x^2 / 2 ulp to the
-    // exponential.
+    // A fused multiply-add computes q without rounding a^2, where a is |x|. Rounding a^2 would add an error of a^2 / 2
+    // ulp to the exponential.
     q = n * (2 * kLn2Low) + fused(a, a, n * (2 * kLn2High));
     p = 0x1.6a5266p-16f * q - 0x1.12396ep-12f;
     p = p * q + 0x1.5558aap-9f;

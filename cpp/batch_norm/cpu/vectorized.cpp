@@ -147,8 +147,8 @@ template <class T> class VectorizedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of the tile. i is the number of the channel in the tile. `at` is the offset of the
-  // channel in the parameter tensors.
+  // Calls f(i, at) for each channel of the tile. i is the index of the channel within the tile. `at` is the offset of
+  // the channel in the parameter tensors.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)
       for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
@@ -165,8 +165,8 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // For each section, calls work(i, block, results), which writes `kinds` numbers per column to `results`. Then calls
-  // join(block, results) for each section, in order.
+  // Calls work(i, block, results) for each section i. The call writes `kinds` values per column to `results`. Calls
+  // join(block, results) for each section after its work(). The calls of join() are in the order of the sections.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -178,8 +178,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // A section may have several columns per channel. Each call f(results, step) gets one column of every channel. The
-  // numbers of neighbouring channels are `step` elements apart in `results`.
+  // A section may have several columns per channel. Each call f(results, step) gets the values of one column of every
+  // channel. In `results`, the values of neighbouring channels are `step` elements apart.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -261,8 +261,9 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // True if a loop over dy precedes the loop that sums. With relu, it masks dy by the sign of y. Without relu, it
-  // copies dy. It writes to the gradient of the residual, or to dx if the call has no such gradient.
+  // True if a loop over dy runs before the loop that sums. With relu, the first loop masks dy by the sign of y. Without
+  // relu, it copies dy. It writes to the gradient of the residual, or to dx if the call does not return the gradient of
+  // a residual.
   bool gates = false;
   bool non_temporal = false;
 };

@@ -11,7 +11,7 @@ namespace {
 
 // The bytes of a tile. A tile stays in the cache of a core until it is read for the second time.
 constexpr int64_t kTileBytes = 256 << 10;
-constexpr int64_t kSection = 64 << 10;  // the number of elements of a section, if `space` is 1
+constexpr int64_t kSection = 64 << 10;  // the usual number of elements of a section of a tensor [rows][columns]
 constexpr int64_t kUneven = INT64_MIN;
 
 // Returns the constant stride between consecutive elements that the loops `s` visit in a tensor. Returns kUneven if the

@@ -20,9 +20,9 @@ struct Tiling {
   NormBlock::Steps y{}, gated{};
   bool ordered = false;         // whether parameters have the same order in memory as the channels
   int64_t tile = 0, tiles = 0;  // `tile` is the number of channels per tile, and `tiles` is the number of tiles.
-  // `section` is the size of a section, and `sections` is the number of sections. If `chunks` is 1, the size is in
-  // rows. If `chunks` is larger, a section is a range of the `space` elements of one channel in a row, and the size is
-  // in elements.
+  // `sections` is the number of sections. `chunks` is the number of sections into which the `space` elements of one
+  // channel in a row are divided. If `chunks` is 1, these elements are not divided, and a section has `section` rows.
+  // If `chunks` is larger, a section has `section` of these elements.
   int64_t section = 0, sections = 0;
   int64_t chunks = 1;
   bool tile_by_thread = false;

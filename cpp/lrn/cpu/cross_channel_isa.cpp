@@ -9,8 +9,9 @@ namespace {
 
 static_assert(kChannelSpan % kFloats == 0 && kChannelChunk <= kLineChunk && kMaxChannelWindow <= kMargin);
 
-// The two terms by which an element contributes to dx. `own` is dy s^-beta, a term of the element's own dx. `g` is own
-// x / s, the weight of the element in the dx of its neighbours in the window.
+// The two terms by which an element contributes to dx. s is the sum k + scale * (squares over the window of the
+// element), as in lrn_math.h. `own` is dy s^-beta, a term of the element's own dx. `g` is dy x s^(-beta - 1), the
+// weight of the element in the dx of its neighbours in the window.
 struct Terms {
   Floats own, g;
 };
@@ -47,7 +48,8 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const int64_t size = c.behind + c.ahead + 1;
-  // Ring buffers. For the last `size` channels, they hold dy s^-beta and the weight g.
+  // Ring buffers with the two members of Terms for the last `size` channels, which is the number of channels of a
+  // window.
   float own[kMaxChannelWindow * kChannelSpan], g[kMaxChannelWindow * kChannelSpan];
   const float slope = 2 * c.beta * c.scale;
   for (int64_t next = 0; next < c.channels + c.behind; ++next) {

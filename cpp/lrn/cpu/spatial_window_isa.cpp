@@ -50,10 +50,11 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Whether adjacent positions are contiguous in memory and the window fits the margins of a Line. Then each row of the
-// window is copied to a Line, with zeros around it. Each vector of results loops over its neighbours in the Line.
-// each_tap() would be slower: the vectors of two successive taps begin at different elements. So a load of sums would
-// partly overlap two earlier stores, and would wait for both.
+// Whether adjacent positions are contiguous in memory and the window fits the margins of a Line. If so, each row of the
+// window is copied to a Line, with zeros around it, and each vector of results loops over its neighbours in the Line.
+// each_tap() would be slower: it adds to sums in memory for one tap (position in the window) at a time, and the vectors
+// of two successive taps begin at different elements. So a load of sums would partly overlap two earlier stores, and
+// would wait for both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

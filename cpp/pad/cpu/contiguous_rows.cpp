@@ -16,8 +16,8 @@ namespace {
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;
 
-// Writes the elements [first, end) of one line of the result to y. x points to the first element of x that this line
-// copies.
+// Writes the elements [first, end) of one line of the result to y. x points to the start of the line of x that is
+// copied to this line of the result.
 template <class T> void fill(const PadLines& l, const T* x, bool inside, T value, int64_t first, int64_t end, T* y) {
   const PadDimension& d = l.line;
   if (!inside) return std::fill(y, y + (end - first), value);
@@ -68,7 +68,7 @@ struct ContiguousRows final : Engine<PadProblem> {
     return pad_lines(p, 1, l, word);
   }
   double estimate_us(const PadProblem& p, const Device& d) const override {
-    // The efficiency of the time estimate is 2, as for copies by cpu.transform.tiled.
+    // The estimate assumes 2 times the rate of copies that Device states, as cpu.transform.tiled does.
     return roofline_us(0, pad_bytes(p), d, 2);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {

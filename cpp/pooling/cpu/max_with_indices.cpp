@@ -71,7 +71,7 @@ struct Tiling {
         std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
   }
   void make_table() {
-    constexpr int64_t kMost = 1 << 14;  // the largest size of the table in bytes
+    constexpr int64_t kMost = 1 << 14;  // the largest size in bytes of the table is_tap
     const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2);
     auto at = [&](int64_t u, int64_t v, int64_t w) {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];

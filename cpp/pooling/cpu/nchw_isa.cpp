@@ -85,8 +85,8 @@ template <class T, int window, int step> class Slice {
   // Computes the rows `rows` of dx. Any memory of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
     // The rows of windows that have an element in the slice. If the stride exceeds the window, the first row of the
-    // slice may lie between two rows of windows. Then the row of windows above it is included, so that `first`, the
-    // first row of x that is loaded, is not below the slice. The range may be empty.
+    // slice may be in no window. Then the row of windows above it is included, too. So `first`, the first row of x that
+    // is loaded, is never below the first row of the slice. The range may be empty.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
@@ -102,8 +102,8 @@ template <class T, int window, int step> class Slice {
           for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last slice of a plane may have rows below the last window. For these rows, dy is set to zero, because an
-    // earlier slice may have left values in the scratch memory.
+    // The last slice of a plane may have rows below the last row of windows. For these rows, dy is set to zero, because
+    // an earlier slice may have left values in the scratch memory.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -137,7 +137,7 @@ template <class T, int window, int step> class Slice {
   // vector may have elements of the next row. They are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // A local copy, which the compiler can keep in a register.
+    Floats special = special_lanes;  // A local copy of special_lanes, which the compiler can keep in a register.
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
@@ -292,8 +292,8 @@ template <class T, int window, int step> class Slice {
     return i;
   }
 
-  // A window that contains an element. `tap` is the number of the element among those of the window. `at` is the offset
-  // of the window in the layout of the slice, relative to the window that begins at the element.
+  // A window that contains an element. `tap` is the index of the element within the window. `at` is the offset of the
+  // window in the layout of the slice, relative to the window that begins at the element.
   struct Over {
     int32_t at, tap;
   };
@@ -305,8 +305,8 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // The windows that contain an element. They depend only on the row and the column of the element modulo the strides.
-  // There is one list for each pair of such remainders.
+  // For each element, the windows that contain it. They depend only on the row and the column of the element modulo the
+  // strides. So there is one list of windows for each pair of remainders (of the row and of the column).
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

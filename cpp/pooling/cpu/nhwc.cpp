@@ -61,7 +61,7 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     int axis = 0;
     for (int i = 1; i < kMaxSpatial; ++i)
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
-    int64_t x_line = 1, y_line = 1;  // The number of positions of x, and of y, that have the same index along the axis.
+    int64_t x_line = 1, y_line = 1;  // The numbers of positions of x, and of y, at one index of the axis.
     for (int i = 0; i < kMaxSpatial; ++i)
       if (i != axis) {
         x_line *= spatial_size(p.x, i);

@@ -19,8 +19,8 @@ struct Taps {
 
 // Adds the gradient of one window to the sums of dx. For max pooling, it adds dy at the first maximum. For average
 // pooling, it adds dy / divisor at each tap (element of the window). If `disjoint` is set, windows do not overlap, and
-// values are stored instead of added. The order of the sums is that of the lanes after T is converted to float. The
-// memory of the sums is padded to whole vectors.
+// values are stored instead of added. The sums have their channels in the order of load_pair(), which may reorder
+// elements when it converts them from T to float. The memory of the sums is padded to whole vectors.
 template <bool is_max, bool disjoint, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {

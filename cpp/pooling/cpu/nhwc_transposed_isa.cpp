@@ -149,7 +149,8 @@ struct PlaneSlice {
   }
 };
 
-// Returns the range of indices of x along `axis` that the windows read.
+// Returns the range of indices of x along `axis` that a range of windows reads. `windows` has the indices of the
+// windows along `axis`.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
   const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};

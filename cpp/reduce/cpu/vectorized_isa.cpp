@@ -73,7 +73,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // This is like combine(), but it ignores a NaN. A NaN is detected after the loop, from `sizes`.
+      } else {  // Takes the maximum, but ignores a NaN. A NaN is detected after the loop, from `sizes`.
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;

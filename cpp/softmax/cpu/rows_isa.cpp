@@ -75,8 +75,8 @@ void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, flo
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
   // Lanes after the end of a row are set to `fill`. fill * scale is -inf, so the exponential of these lanes is 0. If
-  // scale is 0, no value of fill gives -inf. Then fill is 0, each of these lanes adds 1 to the sum, and `ones` is
-  // subtracted from the sum.
+  // scale is 0, no value of fill gives -inf. Then fill is 0, and each of these lanes adds 1 to the sum. `ones`, the
+  // number of these lanes, is subtracted from the sum.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {

@@ -7,8 +7,8 @@
 
 namespace minidnn {
 
-// The widths of buffers are rounded up to a multiple of kWholeColumns, which is a multiple of the columns that any loop
-// processes at a time.
+// The width of a buffer, in columns, is rounded up to a multiple of kWholeColumns. Each loop processes some columns at
+// a time, and kWholeColumns is a multiple of their number.
 constexpr int64_t kWholeColumns = 32;
 
 // How a call of softmax is divided into items that threads share, and how much scratch memory a thread needs.

@@ -193,7 +193,7 @@ class GpuMemory final : public Memory {
       drop(object);
     } else {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
-      // This call releases the last reference to `owned`, which calls drop(object).
+      // This call releases the last reference to the user object `owned`. The driver then calls drop(object).
       if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);
     }
     check(result, "assigning memory of cuda:", device_, " to a CUDA graph");

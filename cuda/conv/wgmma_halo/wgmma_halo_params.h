@@ -36,9 +36,10 @@ struct WgmmaHaloParams {
   // The ring of image rows of x in shared memory: its number of slots, the bytes that a slot contains, and the distance
   // of neighbouring slots in bytes.
   int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;
-  int32_t rows = 0, positions = 0;  // the number of filters of y, and of positions in a row of y
+  // `rows`: the number of filters of y, or of channels of dx. `positions`: the number of positions in a row of y or dx.
+  int32_t rows = 0, positions = 0;
   struct Strides {
-    // The strides are in elements; `row` is the stride along filters.
+    // The strides of y or c, in elements. `line` is the stride along image rows, and `row` the stride along filters.
     int64_t image = 0, line = 0, column = 0, row = 0;
   } y, c;
   int64_t bias_stride = 0;

@@ -21,7 +21,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-// the number of channels in 64 bytes, which a block computes
+// The number of channels that a block computes: as many as 64 bytes of a pixel contain.
 template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // The distance, in floats, between the weights of a channel for one tap and for the next tap. Its padding of 4 floats
@@ -111,9 +111,10 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
   }
 }
 
-// Adds products to the sums of one thread. sums[u] gets the products of n columns, in one row of the window, by the
-// pixels from line[u * hop] on. `weights` has n columns x kIn input channels x 4 floats. Columns are column_pitch
-// floats apart, and input channels kWeightPitch floats. kHop = 0 means that `hop` may have any value; then n must be 1.
+// Adds the products of n columns of a row of the window to the sums of one thread. sums[u] gets the products of the n
+// columns and the n neighbouring pixels from pixel u * hop of `line` on. `weights` has n columns x kIn input channels x
+// 4 floats. Columns are column_pitch floats apart, and input channels kWeightPitch floats. kHop is `hop` as a
+// compile-time constant. kHop = 0 means that `hop` may have any value; then n must be 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions that take a few instructions. They are for results that are rounded to 16 bits, and for the
-// terms of sums. The error bounds in this file are relative errors. Tests compile this file for the host, too.
+// terms of sums. Unless a comment says otherwise, the error bounds in this file are relative errors. Tests compile this
+// file for the host, too.
 #pragma once
 #include "cpp/core/half.h"
 #include "cpp/core/maths.h"

@@ -11,9 +11,9 @@ namespace minidnn {
 constexpr int kHaloChannels = 64;
 constexpr int kHaloSlots = 16;  // the largest number of slots of a ring in shared memory
 
-// The lines of all images. A line is 64 or 128 neighbouring positions of an image row. A segment is all lines of an
-// image that are one below the other. Lines are numbered from top to bottom in a segment, then in the next segment,
-// then in the next image. A block computes consecutive lines.
+// The lines of all images. A line is 64 or 128 neighbouring positions of an image row. A segment is a column of
+// lines: it has one line of each row of the image, at the same position in the row. Lines are numbered from top to
+// bottom in a segment, then in the next segment, then in the next image. A block computes consecutive lines.
 struct HaloLines {
   int32_t count = 0;  // the number of lines (64 or 128 positions of a row) in all images
   // per_image: the number of lines of a segment, which is the height of an image. segments: the number of segments of

@@ -194,7 +194,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // receives the vector widths of a phase whose k is empty; such a phase reads no operand
+    Widths none;  // the vector widths of a phase whose k is empty; they are not used, because it reads no operand
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

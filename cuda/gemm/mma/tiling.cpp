@@ -109,7 +109,9 @@ MmaTables::MmaTables(const MmaTileShape& t, const MmaViews& v, const MmaParams& 
 }
 
 int mma_smem_bytes(const MmaTileShape& t, const MmaViews& v) {
-  int rows = t.m;  // the number of rows that have an offset in shared memory
+  // The number of row offsets in shared memory, of 16 bytes each: the rows of y and, if vectors have fewer than 16 bytes,
+  // the rows of operands that are contiguous along k.
+  int rows = t.m;
   if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
   int most = 0;
   for (const MmaParams& p : v.phases) most = max_of(most, MmaTables(t, v, p).bytes);

@@ -101,7 +101,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    // Here in_channels serves as the divisor instead of out_channels, because both are equal.
+    // Divides the index of an output channel by the number of output channels in a group, which equals in_channels.
     const int32_t o = b.in_channels.divmod(group);
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
@@ -153,8 +153,8 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
   }
 }
 
-// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. In each tile,
-// they have the same offset from the tile's first output.
+// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. Their offset
+// from the first output of the tile is the same in all tiles.
 struct NhwcThread {
   // The first channel that the block computes, and the number of its channels.
   int32_t first_channel, channels;

@@ -40,8 +40,8 @@ template <class T, int kRows, bool kAlongK> struct Slice {
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
   // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on.
-  // The offset of the fragment is added to lane_offset by XOR. XOR equals addition here: before chunks are permuted, the
-  // bits of lane_offset that this XOR changes are 0, and the permutation is an XOR, too.
+  // The offset of the fragment is added to lane_offset by XOR. XOR equals addition here: before chunks are permuted,
+  // the bits of lane_offset that this XOR changes are 0, and the permutation is an XOR, too.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {

@@ -109,8 +109,8 @@ MmaTables::MmaTables(const MmaTileShape& t, const MmaViews& v, const MmaParams& 
 }
 
 int mma_smem_bytes(const MmaTileShape& t, const MmaViews& v) {
-  // The number of row offsets in shared memory, of 16 bytes each: the rows of y and, if vectors have fewer than 16 bytes,
-  // the rows of operands that are contiguous along k.
+  // The number of row offsets in shared memory, of 16 bytes each. These are offsets for the rows of y and, unless all
+  // vectors have 16 bytes, for the rows of the operands that are read along k.
   int rows = t.m;
   if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
   int most = 0;

@@ -20,8 +20,8 @@ namespace minidnn {
 // The sums of a thread, stored as [filter][row][column].
 template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>][4];
 
-// Describes the outputs that a thread computes. Their offset from the first output of the tile is the same in all tiles.
-// A unit is kFilters filters of one group.
+// Describes the outputs that a thread computes. Their offset from the first output of the tile is the same in all
+// tiles. A unit is kFilters filters of one group.
 template <int kFilters> struct NchwThread {
   // The offset of the thread's first output from the first output of the tile.
   int32_t column, row;

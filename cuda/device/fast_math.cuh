@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions that take a few instructions. They are for results that are rounded to 16 bits, and for the
-// terms of sums. The error bounds in this file are relative errors. Tests compile this file for the host, too.
+// terms of sums. Unless a comment says otherwise, the error bounds in this file are relative errors. Tests compile this
+// file for the host, too.
 #pragma once
 #include "cpp/core/host_device/half.h"
 #include "cpp/core/host_device/maths.h"
@@ -35,7 +36,8 @@ MINIDNN_HD float exp2_ftz(float x) {
 template <class T> MINIDNN_HD float exp2_in(float x) { return exp2_ftz(x); }
 template <> MINIDNN_HD float exp2_in<bfloat16>(float x) { return exp2_ftz(x + 24) * 0x1p-24f; }
 
-// The base-2 logarithm of x, for x >= 2^-126. The relative error is at most 2^-22, except for x between 0.5 and 2.
+// The base-2 logarithm of x, for x >= 2^-126. The absolute error is at most 2^-22 for x between 0.5 and 2. For all
+// other x, the relative error is at most 2^-22.
 MINIDNN_HD float log2_ftz(float x) {
 #ifdef __CUDA_ARCH__
   return lg2_approx_ftz(x);
@@ -65,8 +67,8 @@ template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
   else return exp2_ftz(x * kLog2E);
 }
 
-// tanh(x) with a relative error of at most 2^-19. The same error bound holds for sech2(x) and for x * normal(x).cdf /
-// (1 + x^2 / 2).
+// tanh(x) with a relative error of at most 2^-19. The relative error of sech2(x) has the same bound. The relative error
+// of x * normal(x).cdf (GELU) is at most 2^-19 * (1 + x^2 / 2).
 MINIDNN_HD float tanh(float x) {
   const float a = ::fabsf(x), square = x * x;
   const float e = exp2(-2 * kLog2E * a);

@@ -32,8 +32,8 @@ template <class Op> __device__ __forceinline__ float warp_reduce(float v) {
   for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
   return v;
 }
-// Reduces each v[e] over all lanes of the warp whose numbers have the same remainder modulo `stride`, which is a power
-// of two.
+// Two lanes of a warp are in the same group if their indices have the same remainder modulo `stride`, which is a power
+// of two. Reduces each v[e] over the lanes of each group. All lanes of a group get the result.
 template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(float (&v)[kN], int stride) {
 #pragma unroll 1
   for (int offset = stride; offset < 32; offset *= 2)

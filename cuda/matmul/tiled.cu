@@ -15,9 +15,9 @@ constexpr int kThreads = 256, kTileK = 16;
 // conflicts if threads store elements of different k at the same time. Vectors of 16 bytes remain aligned.
 constexpr int kPad = 4;
 
-// Copies slices of an operand, lines x kTileK elements, to shared memory. The layout there is [kTileK][kLines + kPad].
-// A line is a row of a or a column of b. Elements beyond the edges of the matrix become zeros. Neighbouring threads
-// read along the smaller stride.
+// Copies slices of an operand to shared memory. A slice has kTileK elements of each of kLines lines, where a line is a
+// row of a or a column of b. Its layout in shared memory is [kTileK][kLines + kPad]. Elements beyond the edges of the
+// matrix become zeros. Neighbouring threads read along the smaller stride.
 template <class T, int kLines>
 class SliceLoader {
  public:

@@ -44,8 +44,8 @@ template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t tiles, Next next, Load load,
                                               Compute compute, Finish finish) {
   GroupConvStep step = loaded;
-  // Says what the buffer contains that was filled in the previous iteration. kPadding means that load() returned false:
-  // all elements are padding, so compute() is not called.
+  // The previous iteration has filled one of the two buffers; `other` says with what. kPadding means that load()
+  // returned false: all elements are padding, so compute() is not called for this buffer.
   enum { kEmpty, kPadding, kData } other = kEmpty;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
@@ -56,7 +56,8 @@ __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t til
       cp_async_wait_group<1>();
       __syncthreads();
       if (other == kData) compute(step, buffer ^ 1);
-      // All threads have finished compute() before the next iteration overwrites the buffer that it reads.
+      // compute() reads a buffer that the next iteration overwrites. This barrier waits until all threads have finished
+      // compute().
       __syncthreads();
       if (loaded.tile != step.tile) finish(step);
     }
@@ -87,11 +88,12 @@ struct ActivateFour {
 };
 }  // namespace detail
 
-// Adds the residual to the n sums of a thread, and applies the activation. The sums are in registers. add_residual(i,
-// four) adds the residual to the sums 4 i to 4 i + 3.
-// Only relu without residual is unrolled over all sums. For other activations, unrolled code would contain thirteen
-// activation formulas and one load for each sum, and would be most of the kernel. Therefore a loop processes v[0] to
-// v[3] in each iteration, and then rotates the sums by four through the registers.
+// Adds the residual to the n sums of a thread, and applies the activation. The sums v[0] to v[n - 1] are in registers.
+// add_residual(i, four) adds the residual to `four`, which are the sums 4 i to 4 i + 3.
+// For relu without a residual, the loop over the sums is unrolled. For any other activation, and with a residual, an
+// unrolled loop would contain thirteen activation formulas and one load for each sum. It would be most of the kernel.
+// The loop for these cases is therefore not unrolled: each iteration processes v[0] to v[3], and then rotates the sums
+// by four through the registers.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -92,7 +92,7 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 GroupConvLaunch load(const KernelSpec& spec, const ConvProblem& problem, GroupConvTiling& l, const Device& d) {
   GroupConvLaunch launch;
   launch.kernel = load_kernel(spec, d.place.index, int(l.smem_bytes));
-  // The workspace was allocated for this number of partial sums.
+  // The workspace was allocated for tiles.splits partial sums, so the number of splits must not grow.
   if (is_dw(problem)) l.most_splits = l.tiles.splits;
   distribute_tiles(l, d, launch.kernel->registers);
   launch.config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};

@@ -39,7 +39,8 @@ CompiledWindow choose_window(const GroupConv&, const std::vector<CompiledWindow>
 
 inline bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 inline int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-// Divides `length` into chunks of equal length, at most `most`, and returns the length of a chunk.
+// Divides `length` into as few chunks as possible, each at most `most` long. Returns the length of a chunk; only the
+// last chunk may be shorter.
 inline int64_t equal_chunk(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 inline int64_t outputs_of_phase(const GroupConvDim& d) { return ceil_div(d.out, d.spread); }
 inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }

@@ -33,7 +33,7 @@ struct Image {
     int64_t channels = 4;  // the number of channels of a pixel in the padded copies
     while (channels < p.x.shape[1]) channels *= 2;
     // Adds channels until the windows of neighbouring positions start at least one chunk (16 bytes) apart. If they
-    // start several chunks apart, each row of the copy stores its chunks in that number of planes.
+    // start n > 1 chunks apart, each row of the copy stores its chunks in n planes (first_layer_params.h).
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)

@@ -39,8 +39,9 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // The number of elements that a tile has in a row of x. The first 16-byte copy begins up to elements - 1 elements
-  // before the first pixel. The row ends after the elements that the last pixel of dy multiplies.
+  // The number of elements that a tile has in a row of x. A 16-byte copy contains `elements` elements. The first copy
+  // begins up to elements - 1 elements before the first pixel. The row ends after the elements that the last pixel of
+  // dy multiplies.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,

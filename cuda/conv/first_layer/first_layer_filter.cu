@@ -2,10 +2,10 @@
 // Computes partial sums of dw of a network's first layer by tensor cores (mma.sync), for few channels in NHWC.
 // The elements of a row of the window, all channels included, are neighbours in x. So for one row of the window
 //   dw[filter][n] = sum over pixels of dy[pixel][filter] x[start + pixel * stride * channels + n]
-// with n = column * channels + channel. This is a matrix product. Its right operand is a band of x, in the order in
-// which x is stored. Rows of x are copied from an address that is a multiple of 16 bytes. The elements of the band are
-// then read one by one, at any offset. (An implicit product over all taps would instead read each element of x once for
-// each tap.)
+// with n = column * channels + channel, where x[start] is the first element that the window reads for pixel 0. This is
+// a matrix product. Its right operand is read from rows of x, in the order in which x is stored. Rows of x are copied
+// to shared memory from an address that is a multiple of 16 bytes. Their elements are then read one by one, at any
+// offset. (An implicit product over all taps would instead read each element of x once for each tap.)
 // Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps.
 // Shared memory (dynamic): two buffers, each with a tile of dy and a tile of x.
 // Numerics: sums in float32; float32 operands are rounded to TF32.
@@ -30,8 +30,8 @@ struct FirstLayerFilterWarp {
   int32_t step_split;
 };
 
-// Reads the lane's fragment of dy for one mma instruction: 16 filters from filter 16 m on, and the pixels from `pixel`
-// on. `dy` is the tile of dy in shared memory.
+// Reads the lane's fragment of dy for one mma instruction: the filters 16 m to 16 m + 15 of the tile, and the pixels
+// from `pixel` on. `dy` is the tile of dy in shared memory.
 template <class T>
 __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, int32_t pixel, int m, int32_t lane) {
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
@@ -71,8 +71,9 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Fir
   }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
-// kTilesOfN is the number of tiles of 8 along n. Together, these tiles cover (columns of the window) x channels.
+// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them. A
+// row of the window has (columns of the window) x channels elements. The mma instructions compute them in kTilesOfN
+// tiles of 8 elements.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,

@@ -18,7 +18,7 @@ constexpr int64_t kMostChannels = 8;
 
 struct Taps {
   Padded x, w;
-  ConvProblem problem;         // the same convolution, but of the padded copies of x and w
+  ConvProblem problem;         // the convolution that is computed: its operands are the padded copies of x and w
   TransformProblem filters{};  // copies dw from the padded layout to the caller's layout
 
   explicit Taps(const ConvProblem& p) : problem(p) {

@@ -41,8 +41,8 @@ struct Wgmma final : RelayoutEngine<ConvProblem> {
       const int64_t channels = p.x.shape[1], tiles_of_128 = ceil_div(channels, int64_t(128));
       const double flop = 2.0 * double(p.y.numel()) * double(p.w.numel() / p.w.shape[0]);
       if (operand_dtype(p) == DType::float32) by_filter = channels > 1 && p.x.stride[1] != 1;
-      // Tiles of 160 channels also need contiguous filters. w is copied for them if tiles of 128 channels would cover
-      // more than 1.15 times the number of channels.
+      // With 16-bit operands, tiles of 160 channels need contiguous filters in w. This layout is chosen if tiles of 128
+      // channels would cover more than 1.15 times the number of channels.
       else by_filter = channels % 160 == 0 && double(tiles_of_128 * 128) > 1.15 * double(channels) && flop > 4e10;
     }
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);

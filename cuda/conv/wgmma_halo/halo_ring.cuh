@@ -29,7 +29,7 @@ struct HaloRing {
       parity ^= 1;
     }
   }
-  // skip() supports only values of `slots` below `count`.
+  // Advances by `slots` slots of the ring. `slots` must be less than `count`, the number of slots of the ring.
   __device__ __forceinline__ void skip(int slots) {
     at += slots;
     if (at >= count) {
@@ -39,14 +39,15 @@ struct HaloRing {
   }
 };
 
-// Returns the wgmma descriptor of a matrix that has rows of 128 bytes, and starts at any row of a swizzled tile. Its
-// submatrices of 64 columns are `columns` bytes apart.
+// Returns the wgmma descriptor of a matrix that has rows of 128 bytes, and starts at any row of a swizzled tile. The
+// matrix consists of submatrices of 64 columns, which are `columns` bytes apart.
 __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }
 
-// Lines of one image, one below the other. A line is 64 or 128 positions of an image row, with the index `segment` in
-// its row. `count` is the number of lines.
+// Lines of one image, one below the other. A line is 64 or 128 neighbouring positions of an image row. An image row
+// consists of several lines, and `segment` is the index of a line within its image row. `count` is the number of lines
+// of the LineSpan.
 struct LineSpan {
   int image, segment, line, count;
 

@@ -17,8 +17,8 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// kRow: the number of bytes of a pixel. kGroup: the number of bytes of eight rows, after which a 128-byte swizzle
-// repeats.
+// kRow: the number of bytes of a pixel, which is one row of a tile with 128-byte swizzle. kGroup: the number of bytes
+// of eight such rows, after which the swizzle repeats.
 constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 
 // Returns the TMA map of a tensor. A box of the map contains kHaloChannels channels, `pixels` neighbouring pixels of a
@@ -64,8 +64,8 @@ std::string refusal(const ConvProblem& p, const Device& d) {
   return "";
 }
 
-// Returns the problem with operands that TMA can read. If the channels of an operand are not contiguous, or if its
-// pixels are not aligned, the operand is copied.
+// Returns the same convolution with operands that TMA can read. If the channels of an operand are not contiguous, or if
+// its pixels are not aligned, the operand is copied.
 OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   OperandRelayout<ConvProblem> r{p, {}};
   auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
@@ -83,7 +83,7 @@ struct ProductLaunch {
   WgmmaHaloParams p;
   // box: the number of pixels of x that the windows of `positions` neighbouring outputs of a row read.
   int64_t positions = 0, box = 0;
-  int64_t steps = 4;  // the number of wgmma instructions for each tap; each multiplies 16 channels: 2 or 4
+  int64_t steps = 4;  // the number of wgmma instructions for each tap, 2 or 4; each instruction multiplies 16 channels
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
   GemmStore store = GemmStore::any;
@@ -276,8 +276,8 @@ double filter_us(const ConvProblem& c, const Device& d) {
   const double line = std::max(multiply, load) * 1.06 + 30;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-  // Adds the time of the second launch, and the time to write and read the partial sums once. These accesses mostly hit
-  // in L2.
+  // Adds the time of the launch that adds up the partial sums of dw, and the time to write and read the partial sums
+  // once. The partial sums mostly stay in L2.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
          double(l.partial_sums() * l.p.partial_sum_stride) * 8 / 3.3e6;
 }

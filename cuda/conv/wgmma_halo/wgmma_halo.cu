@@ -22,8 +22,10 @@ namespace minidnn {
 // The epilogue stores activation(sum + bias + c) to y. c may have the same address as y. A lane has the sums of two
 // filters, filter + lane / 4 and filter + lane / 4 + 8, at two of every eight neighbouring positions.
 // kStore = lines requires that y and c are contiguous along positions, and that the number of positions is a multiple
-// of four. kStore = transposed requires both along filters instead. With these two, neighbouring lanes exchange 16-bit
-// results, so that each lane has four contiguous results. Then four lanes together write a sector of 32 bytes.
+// of four. kStore = transposed requires that y and c are contiguous along filters, and that the number of filters is a
+// multiple of four. In both cases, neighbouring lanes exchange 16-bit results, so that each lane has four contiguous
+// results. Then four lanes together write a sector of 32 bytes. kStore = any has no requirements, and stores one
+// element at a time.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& span,
                                            int line, int filter, float (&sums)[kPositions / 2]) {
@@ -51,7 +53,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     Y* const y = y_at(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
-    // Sum i is for the lane's filter number r (0 or 1), and for position first + q.
+    // Sum i belongs to the lane's first filter (r = 0) or second filter (r = 1), and to position first + q.
     for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
@@ -62,7 +64,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     // Stores four results at the address y. They are the results of the sums i and i + 1, and of the sums `next` and
     // next + 1. Neighbouring lanes exchange results before they store. If kTransposed, the sums i and i + 1 are for the
     // lane's first filter, and the sums `next` and next + 1 for its second filter. If not kTransposed, all four sums
-    // are for filter r.
+    // are for the same filter: the lane's first filter if r is 0, and its second filter if r is 1.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n rows of y need n + reach rows of x
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n neighbouring rows of y read n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {

@@ -125,7 +125,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.lines.line_step;  // n rows of dy need n + reach rows of x
+  const int reach = (lines - 1) * p.lines.line_step;  // n neighbouring rows of dy are multiplied by n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(512, 1)
   auto release = [&](uint32_t barrier) {
     if (lane == 0) mbarrier_arrive(barrier);
   };
-  auto skip = [&](int count) {  // releases rows of x that only other warpgroups read
+  auto skip = [&](int count) {  // releases `count` rows of x that other warpgroups read and this warpgroup does not
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();

@@ -185,7 +185,8 @@ GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool add
   return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
 }
 
-// The sizes in bytes of the three buffers, and of the workspace of the matrix products.
+// The sizes in bytes of the buffers for the transforms of patches, tiles and windows, and of the workspace of the
+// matrix products.
 struct Buffers {
   size_t patches, tiles, windows, products;
   size_t total() const { return patches + tiles + windows + products; }

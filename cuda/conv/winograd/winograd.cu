@@ -119,8 +119,8 @@ __global__ void __launch_bounds__(256) winograd_output(const __grid_constant__ W
   }
 }
 
-// Transforms the results of the 36 matrix products to dw. `f` describes the windows of dw. The results are stored as
-// [36][sum][result], the layout that the kernel winograd_filter writes.
+// Transforms the results of the 36 matrix products to dw. `f` describes the windows of dw. The results of the products
+// have the layout [36][sum][result], in which the kernel winograd_filter also stores the transforms of w.
 __global__ void __launch_bounds__(256)
     winograd_weights(const __grid_constant__ WinogradFilter f, const float* buffer, float* w) {
   uint32_t sum = thread_index();

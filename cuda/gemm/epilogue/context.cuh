@@ -33,9 +33,9 @@ struct GemmEpilogueContext {
   const Y* c;
   const T* bias;
 
-  // `output_bounds` is used instead of o.bounds. `warp_buffer` is the address of kLinesBytes bytes of shared memory for
-  // this warp, a multiple of 128. The buffers of the four warps of a warpgroup are contiguous, in the order of the
-  // warps.
+  // `o` describes the output, but its bounds are not used: `output_bounds` are the bounds. `warp_buffer` is the address
+  // of kLinesBytes bytes of shared memory for this warp, a multiple of 128. The buffers of the four warps of a
+  // warpgroup are contiguous, in the order of the warps.
   __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
                                  uint32_t batch, uint32_t warp_buffer)
       : output(o),

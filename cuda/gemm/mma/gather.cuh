@@ -40,8 +40,8 @@ template <class T, int kRows, bool kAlongK> struct Slice {
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
   // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on.
-  // Offsets are combined by XOR instead of addition. This is possible because the bits that the XOR changes are 0 in an
-  // offset before chunks are permuted.
+  // The offset of the fragment is added to lane_offset by XOR. XOR equals addition here: before chunks are permuted,
+  // the bits of lane_offset that this XOR changes are 0, and the permutation is an XOR, too.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -58,12 +58,12 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// The slice of k that is fetched next: the byte offsets of its first k in operands a and b, the masks of its tap in a
-// and b, and the coordinates `at` of its first k.
+// The slice of k that is fetched next. The slice's first k has the byte offsets `a` and `b` in the operands, and the
+// coordinates `at`.
 struct SliceIterator {
   int64_t a, b;
   uint32_t mask_a, mask_b;  // the bit masks of the slice's k in operands a and b, which tell whether elements exist
-  uint32_t left;            // the number of values of k from the first k of this slice to the last k
+  uint32_t left;            // the number of values of k from the slice's first k to the end of index k
   GemmCoordinates32 at;
   uint32_t inner_left;  // the number of slices, including this one, until digit (dimension) 2 of index k changes
 
@@ -109,9 +109,10 @@ struct SliceIterator {
   }
 };
 
-// What a copy needs to know about the k of one slice of an operand. If the operand has a table, this is the table of
-// all k of the slice. If the operand has no table, this is the byte offset of the slice's first k, the mask of all k of
-// the slice, and the number of k from the slice's first k to the last k.
+// What a copy needs to know about the k of one slice of an operand. If the operand has a table of k
+// (GatherOperand::table), `entries` are the offsets and masks of all k of the slice. If not, `offset` is the byte
+// offset of the slice's first k, `mask` is the mask of all k of the slice, and `left` is the number of values of k from
+// the slice's first k to the end of index k.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
@@ -119,13 +120,15 @@ struct SliceAt {
 };
 
 // Copies the slices of an operand from global to shared memory. Each thread copies several vectors of a slice. A vector
-// has 16 bytes if kWide, else o.width bytes. cp.async can not copy vectors of 2 bytes. For such vectors, start() loads
-// them into registers, and finish() stores them to shared memory one iteration later.
+// has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width). cp.async can not copy vectors
+// of 2 bytes. For such vectors, start() loads them into registers, and finish() stores them to shared memory one
+// iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
   // kRowEntries is the number of offsets and masks (GatherEntry) in shared memory for the rows of a tile. kKEntries is
-  // the number of offsets and masks for the k of one slice, if the operand has a table of k.
+  // the number of offsets and masks in shared memory for the k of one slice; only operands with GatherOperand::table
+  // use them.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
   // Computes an offset and a mask (GatherEntry) for each row of the tile. All threads then pass a barrier and call
@@ -206,7 +209,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. All offsets and masks are read from
+  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. `from` is the address of the vector in
+  // global memory, and `exists` says whether its elements are inside the tensor. All offsets and masks are read from
   // shared memory before the first call of f(), because the memory accesses of f() would separate these reads.
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {

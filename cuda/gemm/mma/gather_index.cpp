@@ -140,8 +140,8 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how the kernel advances from one slice of k to the next. Either it adds a constant to the offsets, or it reads
-// the offsets from a table.
+// Sets how the kernel advances from one slice of k to the next. It either adds a constant to the offsets, or reads the
+// offset and the mask of each k from a table that it computes in shared memory (GatherOperand::table).
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
@@ -153,8 +153,8 @@ void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      // `back` is the offset from the first slice to the last slice over all digits (dimensions) of index k after digit
-      // j.
+      // When digit (dimension) j of index k increases by one, all digits after j return to 0. `back` is the offset by
+      // which they return, in elements.
       int64_t back = 0;
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
@@ -194,7 +194,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // receives the vector widths of a phase whose k is empty; such a phase reads no operand
+    Widths none;  // the vector widths of a phase whose k is empty; they are not used, because it reads no operand
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

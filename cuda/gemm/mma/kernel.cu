@@ -156,8 +156,8 @@ __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, u
   if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
 }
 
-// Computes the table of k (offsets and masks) for the group of slices that begins with slice number `slice`, counted
-// from first_slice.
+// Computes the offset and the mask of each k of a group of slices. `slice` is the index of the group's first slice,
+// relative to first_slice.
 template <class Traits>
 __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
   constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
@@ -214,13 +214,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice is fetched kStages - 1 iterations before it is multiplied. The table of k is computed for groups of slices.
-  // While the first slice of a group is fetched, the table of the next group is computed.
+  // A slice is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k are computed for
+  // groups of slices. While the first slice of a group is fetched, the offsets and masks of the next group are
+  // computed.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    // After this barrier, all threads can read this slice and its table of k, and all threads have finished the
-    // previous slice.
+    // After this barrier, all threads can read this slice, and the offsets and masks of k that were computed before.
+    // All threads have finished the previous slice.
     __syncthreads();
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);

@@ -58,7 +58,8 @@ struct GatherOperand {
 };
 
 constexpr uint32_t kMaxTapBits = 30;
-// kNothing has bits in common with kRowExists and with kKExists.
+// Each existing row has the bit kRowExists in its mask, and each existing k has the bit kKExists. kNothing is the mask
+// of a row or a k that does not exist. It has bits in common with every other mask, so no element exists there.
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;
 
 // The functions below have no branches, because a few warps call them in the main loop while all other warps wait.
@@ -124,13 +125,13 @@ struct MmaParams {
   // The number of slices of k (64 bytes each) in each split of k. It is the largest uint32_t if k is not split.
   uint32_t slices_per_split = 0;
   // The number of slices of k (64 bytes each) until digit (dimension) 2 of index k changes. It is kNoCarry if that
-  // digit never changes, or if an operand has a table of k.
+  // digit never changes, or if the kernel computes an offset and a mask for each k (GatherOperand::table).
   uint32_t inner_slices = 0;
-  // group_slices and first_b are used if an operand has a table of k. The table is computed for group_slices slices of
-  // k at a time, which is a power of two. Each thread computes one offset and mask (GatherEntry) of the table: thread 0
-  // the first one for a, thread first_b the first one for b. A slice has an offset and a mask for each k. If all
-  // vectors have 16 bytes, an operand whose vectors are contiguous along k has an offset and a mask for each vector
-  // instead.
+  // For operands with GatherOperand::table, the kernel computes a table with an offset and a mask (GatherEntry) for
+  // each k. If all vectors have 16 bytes, and if the operand's vectors are contiguous along k, the table has a
+  // GatherEntry for each vector instead. The tables are computed for group_slices slices of k at a time, which is a
+  // power of two. Each thread computes one GatherEntry: the threads from 0 on for operand a, and the threads from
+  // first_b on for operand b.
   uint32_t group_slices = 0, first_b = 0;
 };
 constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit (dimension) 2 of index k never changes

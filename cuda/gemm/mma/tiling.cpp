@@ -26,9 +26,9 @@ struct BlockClocks {
     // The clocks of an SM for a slice are the largest of four costs: tensor cores, shared memory, L2 (46 bytes per
     // clock), and the threads that fetch vectors of fewer than 16 bytes. A tenth of the costs of shared memory and L2
     // is added, because nothing overlaps entirely.
-    // mma.sync could multiply 64 bytes along k in m n / 32 clocks. It is slower here, because its operands are loaded
-    // from shared memory. float32 operands are loaded by single words, and vectors of fewer than 16 bytes are slow to
-    // arrive in shared memory.
+    // For a tile of m x n sums, mma.sync could multiply 64 bytes along k in m n / 32 clocks. It is slower here, because
+    // its operands are loaded from shared memory. float32 operands are loaded by single words, and vectors of fewer
+    // than 16 bytes are slow to arrive in shared memory.
     const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
     const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
     const double multiply = double(t.m) * t.n / (!v.wide ? 8.3 : v.element == 4 ? 14 : 19) * times;
@@ -109,7 +109,9 @@ MmaTables::MmaTables(const MmaTileShape& t, const MmaViews& v, const MmaParams& 
 }
 
 int mma_smem_bytes(const MmaTileShape& t, const MmaViews& v) {
-  int rows = t.m;  // the number of rows that have an offset in shared memory
+  // The number of row offsets in shared memory, of 16 bytes each. These are offsets for the rows of y and, unless all
+  // vectors have 16 bytes, for the rows of the operands that are read along k.
+  int rows = t.m;
   if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
   int most = 0;
   for (const MmaParams& p : v.phases) most = max_of(most, MmaTables(t, v, p).bytes);

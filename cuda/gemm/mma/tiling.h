@@ -19,7 +19,8 @@ struct MmaTileShape {
 };
 std::span<const MmaTileShape> mma_tile_shapes(bool wide, MmaProducts);
 
-// The tables of k in shared memory, for two groups of `slices` slices. `bytes` is 0 if no operand has a table of k.
+// The offsets and masks of k in shared memory, for two groups of `slices` slices. `bytes` is their size, or 0 if no
+// operand has a table of k (GatherOperand::table).
 struct MmaTables {
   int slices = 0, first_b = 0, bytes = 0;
 

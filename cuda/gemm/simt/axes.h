@@ -16,7 +16,7 @@ constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 // A digit (dimension) of an index. `stride` are the digit's strides, in elements, in each tensor that uses the index.
 // The enums below number these tensors. When the digit increases by one, `position` is added to the coordinates of a
-// window, and `tap` is added to the tap numbers.
+// window, and `tap` is added to the index of its tap in each dimension.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;
@@ -25,10 +25,12 @@ struct Digit {
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
-using Axis = std::vector<Digit>;   // the digits (dimensions) of an index; the last digit changes fastest
-enum { kOperand, kY, kC, kBias };  // the indices of Digit::stride for a digit of rows (m) or columns (n)
-enum { kA, kB };                   // the indices of Digit::stride for a digit of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // the indices of Digit::stride for a digit of the batch
+using Axis = std::vector<Digit>;  // the digits (dimensions) of an index; the last digit changes fastest
+// The order of the tensors in Digit::stride: the first enum is for the digits of rows (m) and columns (n), the second
+// enum for the digits of k, and the third enum for the digits of the batch.
+enum { kOperand, kY, kC, kBias };
+enum { kA, kB };
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };
 
 int64_t size_of(const Axis&);
 // A score of how well eight threads read a tensor along an axis, if neighbouring threads read elements at the smallest

@@ -23,8 +23,8 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
 
 // The copies of one thread for a slice of an operand, from global to shared memory. If kVector == 4, the thread copies
 // 16 bytes along rows for each of several k. If kVector == 1, the thread copies single elements of several rows for one
-// k. Neighbouring threads then read neighbouring k or, in groups of threads, neighbouring rows. The groups of a warp
-// write to different banks.
+// k. Single elements have one of two orders. Along k, neighbouring threads read neighbouring k. Along rows, each group
+// of kAcross threads reads neighbouring rows for one k, and the groups of a warp write to different banks.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;

@@ -89,7 +89,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const SimtPhase& phase = p.phase[phase_index];
   const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
   const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
-  // A block of a cluster never returns here. Clusters split k, and k is split only if there is a single phase.
+  // A block returns here if its phase has fewer tiles than the largest phase of the launch. A block of a cluster never
+  // returns here, because clusters split k, and k is split only if there is a single phase.
   if (tile >= phase.tiles) return;
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
@@ -172,8 +173,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // One warp computes the table of k for the slices slice + 6 and slice + 7. Slice number slice + 6 is fetched two
-    // iterations later.
+    // One warp computes the offsets and masks of k for the slices with the indices slice + 6 and slice + 7. The slice
+    // with the index slice + 6 is fetched two iterations later.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll

@@ -41,9 +41,9 @@ template <int kTileM, int kTileN> struct SimtTile {
 };
 
 constexpr int kSimtTapBits = 30;
-constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
-                   // Bits of the masks of rows and k; kSimtNothing has bits in common with each mask.
-    kSimtNothing = ~0u;
+// Each existing row has the bit kSimtRow in its mask, and each existing k has the bit kSimtK. kSimtNothing is the mask
+// of a row or a k that does not exist. It has bits in common with every other mask.
+constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31, kSimtNothing = ~0u;
 
 // What a row or a k contributes to an element. The address of an element is the sum of the offset of its row and the
 // offset of its k. The element exists if the mask of its row and the mask of its k have no bit in common. In each
@@ -93,8 +93,9 @@ constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof
 
 // The window through which operand a is read. A dimension has taps = 0 if no element can be outside the tensor in it.
 // If taps_in_k, index k counts taps and the row index counts positions. If not, the row index counts taps and index k
-// counts positions. The number of a tap is the sum of digit * tap_of over the digits (dimensions) of its index. The
-// coordinate of a position is the sum of digit * position_of.
+// counts positions. In each dimension of the window, the index of a tap is the sum of digit * tap_of over the digits of
+// the index (k or row) that counts taps. The coordinate of a position is the sum of digit * position_of over the digits
+// of the index that counts positions.
 struct SimtWindow {
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{}, size[3]{};

@@ -67,8 +67,9 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
   // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us longer than its estimate. The difference
-  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until it is
-  // measured again, pyminidnn.find() may try clusters, but they are never the first choice.
+  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until
+  // the product is measured again, 14 us are added. Clusters are then never the first choice, but pyminidnn.find() may
+  // try them.
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
     // A second kernel reads the sums of the splits. They are written once and read once, mostly in the L2.

@@ -37,10 +37,11 @@ struct Sm90Instance {
   }
 };
 
-// Returns the L2 eviction policy of an operand. With evict_first, lines of the operand leave the L2 before lines that
-// are needed again. A line that several blocks read may then be loaded from memory twice. evict_first is therefore used
-// only if all data fits in the L2, or if each line is read once and as a whole. `tiles` is the number of tiles along n
-// for operand a, and along m for operand b. For each of these tiles, the whole operand is read (docs/notes/memory.md).
+// Returns the L2 eviction policy of an operand. With evict_first, the L2 evicts lines of this operand before lines of
+// other data, which may be needed again. But if several blocks read a line of the operand, it may then be loaded from
+// memory twice. evict_first is therefore used only if all data fits in the L2, or if each line is read once and as a
+// whole. `tiles` is the number of tiles along n for operand a, and along m for operand b. For each of these tiles, the
+// whole operand is read (docs/notes/memory.md).
 CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
   int64_t again = 0;  // how often each element of the operand is read for one of the `tiles` tiles
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
@@ -108,7 +109,8 @@ struct Plan90 final : GemmPlan {
   TmaOperand a, b;
   std::vector<Sm90Problem> problems;  // the kernel parameters of each launch; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  // Used if k is split and the sums of the splits pass through the workspace.
+  // The second launch, which adds up the sums of the splits of k in the workspace. It is empty if k is not split, or if
+  // the blocks of a cluster add up the sums.
   std::optional<SplitKReduce> split_k_reduce;
   cuda::LaunchConfig config;
 

@@ -25,8 +25,9 @@ __device__ __forceinline__ void sm90_transpose(char* chunk) {
 
 // Returns the first row of operand a that this lane reads, if a is read into registers. The row is relative to the
 // first row of the lane's warpgroup. A lane reads 2 * kBlocks neighbouring rows of a: two rows for each of kBlocks
-// wgmma blocks of 64 rows. The lanes that one shared-memory transaction serves read four k. They read two groups of
-// four rows, or four groups of two rows. Neither order has bank conflicts.
+// wgmma blocks of 64 rows. One shared-memory transaction serves lanes that read eight rows for each of four k. The
+// eight rows are two groups of four neighbouring rows (kBlocks = 2), or four groups of two neighbouring rows (kBlocks =
+// 1). Neither order has bank conflicts.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row() {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;

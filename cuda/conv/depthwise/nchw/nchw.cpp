@@ -8,7 +8,8 @@ namespace {
 
 std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   if (narrow)
-    // The operands are float16 or bfloat16, so few windows have a specialised kernel.
+    // The operands are float16 or bfloat16. For them, only the kernel with filters = 1 has a specialised window: three
+    // columns wide, with neighbouring windows one column apart.
     return filters == 1 ? std::vector<CompiledWindow>{{3, 1}} : std::vector<CompiledWindow>{};
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (filters == 3)
@@ -22,8 +23,8 @@ struct NchwTiler {
   NchwTiling& l;
   const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
-  // A unit is of_unit filters of one group. `lanes` is the number of neighbouring units that the same block must
-  // compute.
+  // A unit is of_unit filters of one group. One block computes `lanes` neighbouring units together, because they
+  // interleave their filters.
   const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
@@ -99,12 +100,13 @@ struct NchwTiler {
   }
 
   // Returns the distance of neighbouring rows of `in` in shared memory, in floats. Threads that are neighbours along
-  // the height start several rows apart. To avoid bank conflicts, the function looks for a distance with which they
-  // start as many banks apart as the tile has columns.
+  // the height read rows that are several rows apart. To avoid bank conflicts, the function looks for a distance at
+  // which the starts of these rows are N banks apart, where N is the number of columns of the tile (modulo 32).
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
-    // Here the eight threads that read at the same time read from the same row, so they read from different banks.
+    // If the number of columns is a multiple of 32, the eight threads that read at the same time read from one row, so
+    // they read from different banks at any distance.
     if (l.p.width.tile % 32 == 0) return least;
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;

@@ -20,8 +20,8 @@ namespace minidnn {
 // The sums of a thread, stored as [filter][row][column].
 template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>][4];
 
-// Describes the outputs that a thread computes. In each tile they have the same offset from the tile's first output. A
-// unit is kFilters filters of one group.
+// Describes the outputs that a thread computes. Their offset from the first output of the tile is the same in all
+// tiles. A unit is kFilters filters of one group.
 template <int kFilters> struct NchwThread {
   // The offset of the thread's first output from the first output of the tile.
   int32_t column, row;
@@ -180,8 +180,8 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
 }
 
 // Computes y or dx. `vectors` says whether four neighbouring columns, or four neighbouring filters, can be stored as
-// one vector. The products are not in a function, and the parameter `a` is no __grid_constant__: with 8 filters, either
-// would make the kernel spill more registers.
+// one vector. If a function computed the products, or if the parameter `a` were a __grid_constant__, the kernel with 8
+// filters would spill more registers.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_nchw(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -225,7 +225,9 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
     const float* x = buffers + buffer * b.buffer + (int32_t(thread.group) - first_group) * b.chunk * b.plane +
                      thread.row * down +
-                     // If kHop = 2, shared memory stores the even columns of a row next to each other.
+                     // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2,
+                     // shared memory stores the even columns of a row next to each other, so neighbouring windows start
+                     // one float apart.
                      thread.column * (kHop ? 1 : p.width.hop);
     const float* taps =
         weights + ((thread.unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;

@@ -75,8 +75,8 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
 #pragma unroll
       for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
   };
-  // If the elements of dy are fewer than those of x, all of dy is kept in registers, and a loop reads x channel by
-  // channel. If not, all of x is kept in registers, and a loop reads dy filter by filter.
+  // If a thread multiplies fewer elements of dy than of x, it keeps all elements of dy in registers, and a loop reads x
+  // channel by channel. If not, it keeps all elements of x in registers, and a loop reads dy filter by filter.
   if constexpr (kChannels * kReach > kFilters * 4) {
     float g[kFilters][4];
 #pragma unroll
@@ -178,7 +178,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // Within the channel tile, the thread's filters have the numbers plane, plane + kLanes, plane + 2 kLanes ...
+  // Within the channel tile, the thread's filters have the indices plane, plane + kLanes, plane + 2 kLanes ...
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -222,8 +222,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    // If kHop = 2, shared memory stores the even columns of a row next to each other. So neighbouring windows start one
-    // float apart.
+    // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2, shared memory stores
+    // the even columns of a row next to each other, so neighbouring windows start one float apart.
     const int32_t hop = kHop ? 1 : p.width.hop;
 #pragma unroll 1
     for (uint32_t i = position_split; i < b.positions.divisor; i += b.position_splits.divisor) {

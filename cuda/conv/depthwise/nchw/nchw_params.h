@@ -16,7 +16,8 @@ enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };
 // image of a first layer), it keeps sums for as many filters as registers allow.
 MINIDNN_HD constexpr int filters_of_dw(int channels, int columns) { return channels != 3 ? 1 : columns >= 7 ? 4 : 8; }
 // Returns the largest number of threads of a block of nchw_filter.cu. If a thread has several filters, one block uses
-// all registers of an SM. It has 12 warps (three on each quarter of the SM) or 14.
+// all registers of an SM. The block then has 12 warps (8 filters per thread; three warps on each quarter of the SM) or
+// 14 warps (4 filters per thread).
 MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 : filters == 8 ? 384 : 448; }
 // In nchw_filter.cu, this number of neighbouring threads take neighbouring filters. They read the same elements of x.
 constexpr int kFilterLanes = 4;

@@ -21,7 +21,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-// the number of channels in 64 bytes, which a block computes
+// The number of channels that a block computes: as many as 64 bytes of a pixel contain.
 template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // The distance, in floats, between the weights of a channel for one tap and for the next tap. Its padding of 4 floats
@@ -101,7 +101,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    // Here in_channels serves as the divisor instead of out_channels, because both are equal.
+    // Divides the index of an output channel by the number of output channels in a group, which equals in_channels.
     const int32_t o = b.in_channels.divmod(group);
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
@@ -111,9 +111,10 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
   }
 }
 
-// Adds products to the sums of one thread. sums[u] gets the products of n columns, in one row of the window, by the
-// pixels from line[u * hop] on. `weights` has n columns x kIn input channels x 4 floats. Columns are column_pitch
-// floats apart, and input channels kWeightPitch floats. kHop = 0 means that `hop` may have any value; then n must be 1.
+// Adds the products of n columns of a row of the window to the sums of one thread. sums[u] gets the products of the n
+// columns and the n neighbouring pixels from pixel u * hop of `line` on. `weights` has n columns x kIn input channels x
+// 4 floats. Columns are column_pitch floats apart, and input channels kWeightPitch floats. kHop is `hop` as a
+// compile-time constant. kHop = 0 means that `hop` may have any value; then n must be 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
@@ -152,8 +153,8 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
   }
 }
 
-// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. In each tile,
-// they have the same offset from the tile's first output.
+// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. Their offset
+// from the first output of the tile is the same in all tiles.
 struct NhwcThread {
   // The first channel that the block computes, and the number of its channels.
   int32_t first_channel, channels;

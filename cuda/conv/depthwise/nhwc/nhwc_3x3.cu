@@ -43,8 +43,8 @@ __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows +
   constexpr int kIn = kGrouped ? 4 : 1;
 #pragma unroll
   for (int s = 0; s < 3; ++s) {
-    // This barrier makes the compiler read the weights from shared memory again for each row. Without it, the compiler
-    // would keep the weights in 144 registers.
+    // This asm is a memory barrier for the compiler only. It makes the compiler read the weights from shared memory
+    // again for each row of the input. Without it, the compiler would keep the weights in 144 registers.
     if constexpr (kGrouped) asm volatile("" ::: "memory");
 #pragma unroll
     for (int c = 0; c < kIn; ++c) {

@@ -89,13 +89,15 @@ double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
-// Computes the tiling and the estimated time of a candidate. If the candidate does not fit the device, `us` stays 0.
+// Computes the tiling and the estimated time of `w`, a way to divide the batch norm. If it does not fit the device, its
+// time `us` stays 0.
 void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
   ChannelTiling& c = w.tiling.channels;
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  if (ceil_div(h.items, chunk) != w.blocks) return;  // With this number of blocks, the last one would have no elements.
+  // If a cluster had w.blocks blocks, its last block would have no elements.
+  if (ceil_div(h.items, chunk) != w.blocks) return;
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
     rows = w.threads / w.width;

@@ -65,7 +65,8 @@ template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_sta
 }
 
 // At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory. `have` is their number. If
-// `others` is not null, it is a third tensor in global memory, and `other` receives its vectors at the same offsets.
+// `others` is not null, it is the address of a third tensor in global memory, and `other` receives the vectors of this
+// tensor at the offsets of the vectors of x.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -125,7 +126,8 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   if (r.within_warps) {
     total.join_lanes(s.width);
     rows = warps;
-    row = lane < s.width ? warp : warps;  // The first lanes of each warp have the sums of the warp after join_lanes().
+    // After join_lanes(), lanes 0 to s.width - 1 of each warp have the sums of the warp.
+    row = lane < s.width ? warp : warps;
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);

@@ -16,7 +16,8 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
   const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
   int64_t from[kGatherAhead];
 #pragma unroll
-  // The address of a word depends on an index. So all indices are loaded before the first word is loaded.
+  // The address of a word depends on an index. So all indices are loaded before the first word. The loads of the
+  // indices are then in flight at the same time, and so are the loads of the words.
   for (int k = 0; k < kGatherAhead; ++k) {
     const int64_t at = first + k * kGatherThreads;
     from[k] = -1;

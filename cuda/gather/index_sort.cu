@@ -5,8 +5,8 @@
 // indices of all earlier rows; the block's output starts at that number. The second loop copies those indices of a tile
 // that belong to the block's rows to shared memory, in order. Then one warp appends each of these indices to the output
 // of its row.
-// Shared memory (static), 20 KB: the counts, one number per warp, and the indices of a tile that belong to the block's
-// rows.
+// Shared memory (static), 20 KB: the number of indices of each row, a number of indices for each warp, and the indices
+// of a tile that belong to the block's rows.
 #include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 
@@ -17,7 +17,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   constexpr int kWarps = kSortThreads / 32, kEach = kSortTile / kSortThreads;
   static_assert(kWarps == 32 && kSortRows <= 1 << 16 && kSortTile <= 1 << 16);
   __shared__ int32_t counts[kSortRows], of_warp[kWarps];
-  // bits 16 to 31: the row within the block; bits 0 to 15: the index within the tile
+  // bits 16 to 31: the row, counted from the first row of the block; bits 0 to 15: the position of the index in the
+  // tile
   __shared__ uint32_t own[kSortTile];
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));

@@ -15,15 +15,15 @@ namespace minidnn {
 // The number of blocks of 512 threads for which the registers of an SM suffice.
 template <int kVec, int kVectors> constexpr int kBlocksOfSm = kVec * kVectors <= kTwoBlocksPerSm ? 2 : 1;
 
-// Waits until a commit group of cp.async is complete: number w of the latest kVectors groups, counted from the oldest.
+// Waits until commit group w of cp.async is complete, where group 0 is the oldest of the latest kVectors commit groups.
 template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == kGroup) cp_async_wait_group<kVectors - 1 - kGroup>();
   else if constexpr (kGroup + 1 < kVectors) wait_group<kVectors, kGroup + 1>(w);
 }
 
-// A ring buffer of r.stages stages in shared memory. A stage is a buffer for the rows of x and dy of one iteration. Its
-// copies are complete or in flight. A thread reads only vectors that it has copied itself, so the copies need no
-// barrier. Vectors beyond the end of the row or of the tensor are zeros.
+// A ring buffer of r.stages stages in shared memory. A stage is a buffer for the rows of x and dy of one iteration: of
+// the current one, or of a later one whose copies are in flight. A thread reads only vectors that it has copied itself,
+// so the copies need no barrier. Vectors beyond the end of the row or of the tensor are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
   Vec<T, kVec>* slots;  // The layout of the ring buffer is [stages][kVectors][x, dy][threads].
 

@@ -26,7 +26,8 @@ struct RowTiling {
   uint32_t threads = 0;
   uint32_t rows_at_once = 0;  // the number of rows that a block processes at the same time
   uint32_t blocks = 1;        // the number of blocks (a cluster) that share a row
-  uint32_t stages = 1;        // for persistent blocks: how many iterations have their rows in shared memory (at most 4)
+  // for persistent blocks: the number of iterations (at most 4) whose rows are in shared memory at the same time
+  uint32_t stages = 1;
   int64_t centered = 1;
   // In group norm, row r has the channels of group r % groups. A group has `of_group` channels. `span` divides by the
   // number of vectors in a channel. A channel has one scale and one bias. In layer and RMS norm, `groups` is 0, and

@@ -64,10 +64,10 @@ bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   return r.stages > 0;
 }
 
-// Chooses the tiling of the backward kernel. In short rows, a thread has two vectors. In longer rows, it has as many
-// vectors as its registers have sums and scale for. For even longer rows, a cluster of blocks shares a row. In the
-// longest rows, scale is in shared memory. The ring buffer of rows has at most 4 stages, as many as fit shared memory.
-// If two blocks share an SM, the stages must fit half of the shared memory.
+// Chooses the tiling of the backward kernel. In short rows, a thread has two vectors. In longer rows, it has the
+// largest number of vectors for which its registers hold both the sums and scale. For even longer rows, a cluster of
+// blocks shares a row. In the longest rows, scale is in shared memory. The ring buffer of rows has at most 4 stages, as
+// many as fit shared memory. If two blocks share an SM, the stages must fit half of the shared memory.
 bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNormProblem& p) {
   RowTiling& r = t.rows;
   const int64_t most = cuda::usual_cluster(d), full = kMaxRowThreads,

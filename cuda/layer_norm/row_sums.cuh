@@ -71,7 +71,7 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 
 // JoinSums and JoinMoments join the partial results of the warps of a row, and then those of the blocks of a row. Each
 // lane passes one partial result. All lanes obtain the same bits.
-struct JoinSums {  // This struct adds up two independent sums, x and y, over the lanes of a warp.
+struct JoinSums {  // Adds up two independent sums, x and y, over the lanes of a warp.
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }
@@ -125,7 +125,8 @@ __device__ __forceinline__ float4 join_row(const RowTiling& r, RowSums<1>& share
   return sums[0];
 }
 
-// The vectors of a row that a thread has. `row_in_block` numbers the rows that a block processes at the same time.
+// The vectors of a row that a thread has. `row_in_block` is the index of the row among the rows that the block
+// processes at the same time.
 struct RowSlice {
   uint32_t row_in_block, first, step;  // The thread has the vectors first, first + step, first + 2 * step, and so on.
   __device__ explicit RowSlice(const RowTiling& r) {

@@ -3,18 +3,18 @@
 // sample). Each iteration processes one row.
 // - Load: cp.async copies each row once, kRowsAhead iterations before the row is used, to a line of shared memory. A
 //   line is the buffer of one row.
-// - Sum: a thread has one vector of a row. For each element of the vector, it sums the elements of the row that are in
-//   the element's window. It adds this term to the sums of all windows that contain the row. These sums are in
-//   registers. Each window is summed separately; there are no sliding sums.
+// - Sum: a thread has one vector of each row. For each element of the vector, it sums the elements of the row that are
+//   in the element's window. It adds this row sum to the sums of all windows that contain the row. The window sums are
+//   in registers. Each window is summed separately; there are no sliding sums.
 // - Backward: threads exchange the factors g (lrn_math.h) through lines of their own. Windows of g are summed like
 //   windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
 //
 // Numerics of local contrast norm: all windows that contain a row share the sums over this row, although the means m of
-// their centres differ. The sums are taken about c, the value of x in that row and in the column of the thread. With
-// d_j = x_j - c and e = c - m,
+// their centres differ. The sums are over the n elements x_j of the row that are in a window. They are taken about c,
+// the value of x in that row and in the column of the thread. With d_j = x_j - c and e = c - m,
 //   sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e).
 // No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The formula for gradients is
-// similar:
+// similar, where m_c is the mean in the row of g and in the column of the thread:
 //   sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j).
 #pragma once
 #include "cuda/lrn/power.cuh"
@@ -31,23 +31,27 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       Rows::thread, Rows::top;
   using typename Rows::Bases, typename Rows::Ends, typename Rows::Taps, typename Rows::Vector, typename Rows::Weights;
 
-  // Whether the sums over a row add elements in pairs, because neighbouring windows have most pairs in common.
+  // Whether the sum over a row is a sum of pairs of elements. Neighbouring windows have most pairs in common, so a pair
+  // is added only once for several windows.
   static constexpr bool kPairs = kAxis == Axis::contiguous && kSize != 0;
   using Sums = float[kMost - 1][kVec];
   // The values that a thread keeps from one row to the next.
   struct State {
-    // In backward with means, `deviations` has the window sums of 2 (x_j - m).
+    // In backward with means, `deviations` has the window sums of 2 (x_j - m), where m is the mean of the window's
+    // centre.
     Sums squares{}, deviations{}, gradients{};
-    float own_before[kVec]{};  // in backward: dy s^-beta of the preceding row, which is read only if kSize is 0
+    // In backward: dy s^-beta of the preceding row (lrn_math.h). Only kernels for any window size (kSize = 0) read it.
+    float own_before[kVec]{};
     float counts[kCounts];
     int parity = 0;  // the number (0 or 1) of the buffer to which the current iteration writes its row of g
-    // the byte offset in the array `own` of shared memory at which the current iteration stores the first term of dx
+    // the byte offset in the array `own` of shared memory at which the current iteration stores dy s^-beta, the first
+    // term of dx
     uint32_t own_offset;
   };
   // The results of one iteration, for row t - ahead, where t is the row of x that the iteration adds. `total` is the
-  // sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j - m). `mine` is x. `of_g` is the factor
-  // g, which is multiplied by the slope if means are subtracted (kCentered). `result` is y in forward, and dy s^-beta
-  // in backward.
+  // sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j - m), where m is the mean of the
+  // window's centre. `mine` is x. `of_g` is the factor g (lrn_math.h); if means are subtracted (kCentered), it is
+  // multiplied by LrnFactors::slope. `result` is y in forward, and dy s^-beta in backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -144,7 +148,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
   }
   // Adds a row of x to the sums of all windows that contain the row. It is for norms that subtract means (kCentered).
-  // `once` is 2 sum d_j, and `twice` is sum d_j^2.
+  // `once` is 2 sum d_j, and `twice` is sum d_j^2, where d_j is x_j minus the value of x in this row and in the
+  // thread's column.
   __device__ __forceinline__ void add_centered(const float (&mine)[kVec], const float (&once)[kVec],
                                                const float (&twice)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -167,7 +172,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       }
   }
   // Finishes a vector whose window sums are complete. In forward, it computes y. In backward, it computes dy s^-beta
-  // and the factor g.
+  // and the factor g (see lrn_math.h for s and g).
   __device__ __forceinline__ void finish_vector(const LrnFactors& f, const float (&dy)[kVec], Results& v,
                                                 Sums& gradients) const {
 #pragma unroll
@@ -178,12 +183,14 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const bool inside = kWhole || kAxis == Axis::none || e < own.count;
       if (kBackward) v.of_g[e] = inside ? v.result[e] * (v.mine[e] * fast::reciprocal_ftz(s)) : 0.f;
       if (kBackward && kCentered) v.of_g[e] *= f.slope;
-      // The sums of dx for row o have this index until row o - 1 of g is summed, later in the same iteration.
+      // Index behind() + 1 has the sums of dx for row o, until this iteration adds row o - 1 of g and moves all sums to
+      // the preceding index.
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // Sums a row of g over the window of each element, and sums g times the differences of the means. It is for norms
-  // that subtract means (kCentered).
+  // Sums a row of g over the window of each element (`sum`). Also sums g_j (m_c - m_j) over the window (`rest`), where
+  // m_j is the mean at element j, and m_c is the mean in the thread's column of this row. It is for norms that subtract
+  // means (kCentered).
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -221,7 +228,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Computes dx from its first term and its complete window sum. It is for norms that do not subtract means.
+  // Computes dx from its first term, dy s^-beta (`first`), and the complete window sum of g (`total`). It is for norms
+  // that do not subtract means.
   static __device__ __forceinline__ void finish_gradients(const LrnFactors& f, const float (&first)[kVec],
                                                           const float (&x)[kVec], float (&total)[kVec]) {
 #pragma unroll
@@ -252,8 +260,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // An iteration stores its results after it has requested row t + kRowsAhead, which advances own.at by one row.
-  // Therefore, the row offsets of the results are smaller by kRowsAhead + 1.
+  // When iteration t stores its results, it has requested row t + kRowsAhead and advanced own.at to the row after that.
+  // The rows of results are given relative to own.at, so kRowsAhead + 1 is subtracted from them.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
@@ -349,7 +357,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kAxis != Axis::none || kCentered) {
       this->clear_smem();
       __syncthreads();
-      // Threads for which shared memory has no slot have no vector to process.
+      // Shared memory has slots (each for one vector) for smem.block threads. Further threads have no vector to
+      // process.
       if (kWhole && threadIdx.x >= smem.block) return;
     }
     const Bases at = bases_of(a);

@@ -19,15 +19,16 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ WindowRows(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Slots(r, smem, shared) {}
 
-  // Returns a base address in `tensor`. It belongs to the row that is `rows` rows after the row that is loaded next.
-  // The caller adds own.at. Without the asm barrier, the compiler would repeat the multiplication at each use.
+  // Returns the address in `tensor` to which the caller adds own.at to obtain its vector of a row. The row is `rows`
+  // rows after the row that is loaded next. Without the asm barrier, the compiler would repeat the multiplication at
+  // each use.
   __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
     T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
     asm volatile("" : "+l"(at));
     return at;
   }
-  // Loads the one or two aligned vectors that contain the `count` elements of an unaligned vector. The first aligned
-  // vector goes to offset `to` of shared memory. The second aligned vector goes to the slot n vectors after the first.
+  // Loads the one or two aligned vectors that contain the `count` elements of an unaligned vector. The lower aligned
+  // vector goes to byte offset `to` of shared memory. The upper one goes to a distance of n vectors after it.
   __device__ __forceinline__ void load_unaligned(uint32_t to, uint32_t n, const void* tensor, const T* rows_on,
                                                  int64_t index, int32_t count) const {
     const T* at = rows_on + index;
@@ -38,7 +39,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       if (left >= 2 * kVec) {
         cp_async<kBytes>(smem, at - shift, 1);
         cp_async<kBytes>(smem + n * kBytes, at - shift + kVec, 1, two);
-      } else {  // The second aligned vector may extend beyond the end of the tensor.
+      } else {  // The bytes of an aligned vector beyond the end of the tensor are not read, but set to 0.
         cp_async_zfill<kBytes>(smem, at - shift, uint32_t(min_of(left, int64_t(kVec))) * sizeof(T));
         if (two) cp_async_zfill<kBytes>(smem + n * kBytes, at - shift + kVec, uint32_t(left - kVec) * sizeof(T));
       }

@@ -114,7 +114,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
           coord_of(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : smem.gap + r.threads + i);
       in_gap.at -= own.at;
     }
-    // Without these asm barriers, the compiler would compute the values again at each use, including their divisions.
+    // Without these asm barriers, the compiler would compute the members of this class again at each use, including
+    // their divisions.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (kAxis != Axis::none) asm volatile("" : "+l"(in_gap.at), "+r"(in_gap.slot), "+r"(in_gap.count));
     here = own.slot * kBytes;
@@ -152,9 +153,10 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset of the slot to which vector i of n is loaded, for data that is needed `later` iterations
-  // from now. If rows are unaligned, a pair of aligned vectors replaces each vector. The offset is then that of the
-  // pair's first vector, and the second vector is n slots after the first.
+  // Each iteration loads n vectors. Returns the byte offset of the slot (the memory for one vector) to which vector i
+  // of them is loaded, for data that is needed `later` iterations from now. If rows are unaligned, two aligned vectors
+  // are loaded instead of each vector. The result is then the slot of the lower aligned vector, and the slot of the
+  // upper one is n slots after it.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(kChannelThreads)
     partials[int64_t(tile.chunk) * s.samples * s.channels + tile.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// Joins the partial results of each channel, one for each chunk of its elements. A block joins only kFinishChannels
-// channels, because NHWC tensors have about a thousand chunks per channel, and this one launch joins all of them. The
-// partial results of these channels are 128 contiguous bytes per chunk. Threads are arranged in kFinishRows rows of
+// Joins the partial results of each channel, one for each chunk of its elements. NHWC tensors have about a thousand
+// chunks per channel. A block joins only kFinishChannels channels, so that many blocks share this work. The partial
+// results of these channels are 128 contiguous bytes per chunk. Threads are arranged in kFinishRows rows of
 // kFinishChannels threads, and each row adds up every kFinishRows-th chunk.
 template <bool kBackward>
 __global__ void __launch_bounds__(kFinishThreads)
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   const int64_t first = group * of_group;
   if (first >= all) return;
   const double n = double(s.members);
-  // `first` is a channel number that counts the channels of all samples. The remainder is the channel number within its
-  // sample, because all samples share the parameters.
+  // `first` is the index of a channel among the channels of all samples. The samples share the parameters, so
+  // `parameter` is the index of the channel within its sample.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!kBackward) {
@@ -278,7 +278,8 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
 }
 
 // Computes y or dx for the vectors or rows of a thread, from number `first` on, in reverse order. A thread processes
-// kUnroll of them at a time. It begins with the remainder, which are fewer than kUnroll.
+// kUnroll of them at a time. If their count is no multiple of kUnroll, it begins with the last ones, fewer than
+// kUnroll.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {

@@ -64,8 +64,8 @@ template <class T, int kVec> struct PlaneTile {
   }
 };
 
-// Adds the first `have` of kUnroll vectors of one channel to `total`. In forward, `total` has the moments of x - first.
-// In backward, it has the sums of gradients.
+// Adds the first `have` of kUnroll vectors of one channel to `total`. In forward, `total` has the moments of the
+// differences between x and `first`, the first element of the channel. In backward, it has the sums of gradients.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_vectors(Moments<float>& total, const Vec<T, kVec> (&x)[kUnroll], uint32_t have,
                                             float first) {
@@ -106,7 +106,8 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Vec<T
 }
 
 // The elements that a block processes if a tensor is NHWC: `width` vectors of channels in each of the rows begin to end
-// - 1. A thread has one of these vectors.
+// - 1. The threads form s.rows rows of `width` threads. A thread has the same vector of channels in every s.rows-th
+// row.
 template <int kVec> struct ColumnTile {
   static constexpr bool kColumns = true;
   const ChannelTiling& s;
@@ -152,8 +153,8 @@ template <int kVec> struct ColumnMoments {
     }
     n += o.n;
   }
-  // Joins the moments of lanes of a warp. `first` is a power of two, and lanes are joined whose numbers are equal
-  // modulo `first`. The lowest of these lanes obtains the result.
+  // Joins the moments of those lanes of a warp whose numbers are equal modulo `first`, a power of two. The lowest of
+  // these lanes obtains the result.
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
@@ -286,8 +287,8 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
 }
 
 // Functions that add up the partial results of a channel or group, in float64. Moments are about `about`, the mean of
-// one partial result, which has m elements. Few digits are lost, because (about - mean)^2 <= var n / m. These additions
-// take no division. Chan's formula takes one per addition.
+// one partial result. If m of the n elements are in this partial result, (about - mean)^2 <= var n / m, so few digits
+// are lost. These additions take no division. Chan's formula takes one per addition.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;

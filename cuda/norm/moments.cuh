@@ -42,8 +42,7 @@ template <class F> struct Gradients {
     dy += o.dy;
     product += o.product;
   }
-  // Adds up the sums of lanes of a warp. kFirst is a power of two, and lanes are added whose numbers are equal modulo
-  // kFirst.
+  // Adds up the sums of those lanes of a warp whose numbers are equal modulo kFirst, a power of two.
   template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = kFirst; lane < 32; lane *= 2) {

@@ -77,7 +77,7 @@ inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
 
-// Calls f(dtype, is_max, step) for each combination for which kernels are compiled.
+// Calls f(dtype, is_max, step) for all arguments for which kernels are compiled. `step` is a window size and a stride.
 template <class F> void each_compiled(F&& f) {
   for (DType t : {DType::float32, DType::float16, DType::bfloat16})
     for (StaticStep step : kStaticSteps)

@@ -85,14 +85,16 @@ template <class T, class S, int kWindows> struct Strip {
   const Windows& h;
   int first;  // the number of columns of the strip's windows that are left of the plane
 
-  // `q` is the number of the strip's first window in a row. It may be negative.
+  // `q` is the index of the strip's first window in its row of windows. A negative index means that this window does
+  // not exist.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
 
-  // Loops over the rows of windows from p to p_end - 1, and calls visit(p, maxima) for each row. Before that, it does
-  // the following for each row, and also for the kEarlier rows of windows above the first row:
-  // - It calls step(p).
-  // - It calls read(line, j, column) for `stride` rows of x, which j numbers. These are the last rows of the windows.
-  //   Windows of earlier rows do not contain them.
+  // Loops over the kEarlier rows of windows above row p, and then over the rows of windows from p to p_end - 1. For
+  // each row of windows, it makes these calls:
+  // - step(row), where `row` is the index of the row of windows;
+  // - read(line, j, column) for the last `stride` rows of x in the windows, with j from 0 to stride - 1. Windows of
+  //   earlier rows do not contain these rows of x;
+  // - visit(row, maxima), but not for the kEarlier rows.
   // The index of an element is of_line(line) plus its column, counted from the first column of the strip. For an
   // element outside the plane, read() must return the nearest element inside. Elements above or left of the plane get
   // the index of this nearest element.

@@ -6,7 +6,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// A key is the number of a maximum in a block. This key stands for a maximum whose dx belongs to another block.
+// A key is the index of a window's maximum among the elements of dx that a block computes. This key stands for a
+// maximum whose dx belongs to another block.
 constexpr uint32_t kNowhere = 0xffff;
 // The upper limit for each size, stride, padding and dilated window. Under this limit, the sum of two of them fits 32
 // bits, and so does the product of one of them with a small number.
@@ -40,7 +41,7 @@ struct Windows {
     int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);
     return max_of(end(at, high) - begin(at, low), 0);
   }
-  // The windows that contain index `at` of x have the numbers from over_begin(at) to over_end(at) - 1.
+  // Index `at` of x is in the windows over_begin(at) to over_end(at) - 1.
   MINIDNN_HD int over_begin(int at) const {
     int beyond = at + before - (window - 1) * dilation;
     return beyond > 0 ? int(by_stride.quotient(uint32_t(beyond + stride - 1))) : 0;

@@ -18,8 +18,9 @@ class HalfScale {
   MINIDNN_HD explicit HalfScale(float of_x)
       : scale_(::fmaxf(2 * maths::abs(of_x), 0x1p-149f)), in_exp2_(2 * maths::abs(of_x) * fast::kLog2E) {}
 
-  // Returns the scale for Exponentials whose `largest` is half of the largest x. It is at least 2^-149, even if the
-  // scale of x is 0. With no numbers, `largest` is -inf, and the product of -inf and 0 would be NaN.
+  // Returns the scale for Exponentials whose `largest` is half of the largest x. The result is at least 2^-149, even if
+  // the scale of x is 0. With a scale of 0, an empty set would give NaN: its `largest` is -inf, and the product of -inf
+  // and 0 is NaN.
   MINIDNN_HD float of_half() const { return scale_; }
   // Returns exp(z - largest z), which is one term of the sum of a row.
   MINIDNN_HD float term(float x, float half_of_largest) const {

@@ -67,7 +67,7 @@ template <class T> __device__ __forceinline__ rows::Exponentials load_partial(co
 }
 
 // The forward softmax for 16-bit numbers without a mask. A thread keeps the packed numbers in registers. It does not
-// keep their exponentials, but computes each exponential twice, which takes four instructions.
+// keep their exponentials, but computes each exponential twice, with about four instructions each time.
 template <class T, int kVectors>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* partials,
                                                const rows::RowReduce& team, const RowVectors<T>& line, int32_t begin,

@@ -12,7 +12,7 @@
 // Units are stored with a swizzle:
 //   tile[column][u ^ (column / kVector)] = unit u of the column
 // Eight threads store the eight vectors of a line at the same time, and read eight units of a column at the same time.
-// With the swizzle, both access different units.
+// With the swizzle, the eight stores go to different banks of shared memory, and so do the eight reads.
 #include "cuda/transform/tiled_params.h"
 
 namespace minidnn {
@@ -160,7 +160,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   const int vector = threadIdx.x % 8, row = threadIdx.x / 8;
   const bool whole = lines == Shape::kLines && columns == Shape::kColumns;
   Vector in[kLoads][kJoined];
-  // For complete tiles there is a separate loop, whose code is short and whose loads are adjacent.
+  // Complete tiles have a separate loop without conditions. Its code is short, and its loads follow one another.
   if (whole && c.x_bytes == 16) {
 #pragma unroll
     for (int k = 0; k < kLoads; ++k)

@@ -24,9 +24,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
 
   static constexpr int kLoads = 4;  // the number of indices that a thread loads at the same time
 
-  // Two views of one array in shared memory, with a value per window. In max pooling, the value is a key: it numbers
-  // the elements of dx in the block, and tells which of them receives the window's dy. In average pooling, the value is
-  // the window's dy divided by its divisor, which each dx in the window receives.
+  // Two views of one array in shared memory, with a value per window. In max pooling, the value is a key: the index,
+  // among the elements of dx in the block, of the element that receives the window's dy. In average pooling, the value
+  // is the window's dy divided by its divisor, which each dx in the window receives.
   MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(smem + s.keys_at); }
   MINIDNN_HD float* scaled_dy() const { return reinterpret_cast<float*>(smem + s.keys_at); }
   MINIDNN_HD const T* x_source() const {
@@ -50,16 +50,17 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
     copy_in(t, from, windows(), at_same_alignment<I>(from, smem));
   }
-  // Returns whether an index is inside window (p, q). gather_down() looks only at the key of a window and does not
-  // check that the key is inside the window. Therefore, an index outside its window must get no key.
+  // Returns whether an index is inside window (p, q). A key is the index of the maximum among the elements of dx in the
+  // block. gather_down() does not check that the key of a window is inside the window. Therefore, if a given index is
+  // outside its window, the window must get no key.
   MINIDNN_HD bool has(int p, int q, int index) const {
     if (index < 0) return false;
     uint32_t rest = uint32_t(index);
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // Computes a value for each window. In max pooling, it is the key of the dx that receives the window's dy. In average
-  // pooling, it is the scaled dy (dy / divisor).
+  // Computes a value for each window. In max pooling, it is the key: the index, in the block, of the dx that receives
+  // the window's dy. In average pooling, it is the scaled dy (dy / divisor).
   MINIDNN_HD void find() {
     if constexpr (!kIsMax) scale_dy();
     else if (s.index_bytes) keys_of_indices();
@@ -73,8 +74,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       scaled_dy()[i] = float(dy()[i]) * mean_factor_of<S>(s, p, q);
     }
   }
-  // Returns the key of an element: its number among the elements of dx in the block. `plane` is the number of a plane
-  // in the block, and `index` is the index in this plane. The key is kNowhere if the element's dx is not in the block.
+  // Returns the key of an element: its index among the elements of dx in the block. `plane` is the index of a plane in
+  // the block, and `index` is the index of the element in this plane. The key is kNowhere if the element's dx is not in
+  // the block.
   MINIDNN_HD uint16_t key_of(int index, int plane) const {
     const int begin = b.begin * s.w.size, end = b.end * s.w.size;
     const bool here = begin <= index && index < end;
@@ -153,9 +155,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
   // Each window of compile-time size finds its maximum, or reads its given index. It adds its dy to the dx of this
   // element. A strip is some columns of windows. Each lane of a warp has its own strip, and all lanes advance from
   // window to window together. The windows that two lanes process at the same time never overlap. Warps synchronise
-  // before the rows that overlap the strips below, and at the end of a strip. If there are more columns than 32 lanes
-  // process, an iteration processes every other group of columns. So neighbouring groups are not processed by two warps
-  // at the same time.
+  // before the rows that overlap the strips below, and at the end of a strip. If there are more columns than the 32
+  // lanes of a warp process, the columns are divided into groups of 32 strips. An iteration processes every other
+  // group, so neighbouring groups are not processed by two warps at the same time.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
@@ -231,8 +233,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       sync_threads();
     }
   }
-  // Returns what a window contributes to a dx. `window` numbers the windows of the block, and `number` numbers the
-  // elements of dx in the block.
+  // Returns what a window contributes to a dx. `window` is the index of the window among the windows of the block, and
+  // `number` is the index of the dx among the elements of dx in the block.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (kIsMax) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return scaled_dy()[window];

@@ -5,8 +5,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// Splits the number of an element into its indices in a grid [planes][rows][columns]. If there is only one plane, the
-// division by the number of rows is not needed, and the divisor is 1 << 30.
+// Splits a linear index into three indices of a grid [planes][rows][columns]. If there is only one plane, the division
+// by the number of rows is not needed, and the divisor is 1 << 30.
 struct Grid {
   FastDivmod by_columns, by_lines;
   Grid() = default;
@@ -31,20 +31,23 @@ struct NchwParams {
   int32_t several_windows;
   int32_t one_window;  // 1 if a whole plane is one window, so that its elements need no coordinates, else 0
   // Byte offsets in shared memory. x (or dx) is at offset 0. dy (or y) is at offset dy_at. At offset keys_at, there is
-  // one value per window: its key (the number of its maximum) or its scaled dy (dy / divisor).
+  // one value per window: its key (the index of its maximum among the elements of dx in the block) or its scaled dy (dy
+  // / divisor).
   int32_t dy_at, keys_at;
   FastDivmod by_chunks;
-  // Grids that split a number in a block into indices. `windows` is the grid of the block's windows. `searches` is the
-  // grid of the groups of windows whose maxima a thread finds together. `results` is the grid of what a thread
-  // computes: elements, tiles or strips of y or dx.
+  // Grids that split a linear index in a block into plane, row and column. `windows` is the grid of the block's
+  // windows. `searches` is the grid of the groups of windows whose maxima a thread finds together. `results` is the
+  // grid of what a thread computes: elements, tiles or strips of y or dx.
   Grid windows, searches, results;
   FastDivmod by_x_columns;
   // The following members are for nchw_max_backward, in which windows add to dx. A strip is some columns of windows,
   // which a lane processes row by row. The lanes of a warp have neighbouring strips.
-  int32_t strip_lines;   // the number of rows of windows in a strip
-  int32_t strip_rounds;  // how many strips (or pairs of strips) a lane processes, one after the other
-  int32_t sums_at;       // the byte offset of the sums of dx in shared memory
-  FastDivmod by_lanes;   // divides by the number of lanes of a warp whose strips are side by side
+  int32_t strip_lines;  // the number of rows of windows in a strip
+  // How many strips a lane processes, one after the other. If 32 strips do not cover a row, it is the number of pairs
+  // of strips, because the columns are then processed in two halves.
+  int32_t strip_rounds;
+  int32_t sums_at;      // the byte offset of the sums of dx in shared memory
+  FastDivmod by_lanes;  // divides by the number of lanes of a warp whose strips are side by side
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(block_planes)) * chunks; }

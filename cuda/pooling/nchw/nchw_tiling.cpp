@@ -56,8 +56,7 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = f.lines;
   if (plane <= most) {
     b.planes = std::clamp<int64_t>(most / plane, 1, f.planes);
-    // If there are few planes, a block gets fewer planes, so that each SM has a block. The elements of a block are
-    // numbered with 16 bits.
+    // If there are few planes, a block gets fewer planes, so that each SM has a block.
     while (b.planes > 1 && ceil_div(f.planes, b.planes) < kFewestBlocks) b.planes /= 2;
     return;
   }
@@ -73,7 +72,8 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = lines;
 }
 
-// Computes upper limits for the windows, the rows of x and the numbered elements of any block.
+// Computes upper limits for three counts in any block: the windows, the rows of x, and the elements that the kernel
+// numbers with 16 bits.
 void limit_block(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   NchwTiling::Block& b = t.block;
@@ -113,8 +113,8 @@ void divide_windows(const Facts& f, NchwTiling& t) {
   const int64_t taps = int64_t(f.h.window) * f.w.window, windows = t.block.windows * f.w.count * t.block.planes;
   t.one_window = t.method == NchwTiling::Method::any_windows && covers(f.h) && covers(f.w);
   // Several lanes share a window if the window has many elements and the block has fewer than 512 windows. With more
-  // windows, it is faster if a thread computes four windows, one below the other. This takes about 200 instructions.
-  // With two lanes per window, the same windows would take four iterations of 70 instructions. `fewest_taps` is the
+  // windows, it is faster if a thread computes four windows, one below the other. The four windows take about 200
+  // instructions. With two lanes per window, they would take four iterations of 70 instructions. `fewest_taps` is the
   // minimum number of elements of a window that a lane processes.
   const int64_t fewest_taps = t.one_window ? 16 : 8;
   while (t.lane_bits < 5 && (taps >> t.lane_bits) >= fewest_taps && (windows << t.lane_bits) < 512) ++t.lane_bits;

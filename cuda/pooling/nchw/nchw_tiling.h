@@ -35,8 +35,8 @@ struct NchwTiling {
   bool several_windows;  // whether a thread computes several windows (or elements of dx), one below the other
   int64_t lane_bits;     // log2 of the number of threads that share a window
   struct Strips {
-    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips (or pairs of strips) a lane
-    // processes, one after the other.
+    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips a lane processes, one after the
+    // other. If 32 strips do not cover a row, it is the number of pairs of strips.
     int64_t lines, rounds;
     // `lanes` is the number of lanes of a warp whose strips are side by side. Their columns form a group, and
     // neighbouring groups form a pair. `column_pairs` is the number of these pairs. In an iteration, warps process only

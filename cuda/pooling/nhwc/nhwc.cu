@@ -47,8 +47,8 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
 // The backward kernel, which computes dx in one of three ways.
 // - Averages at a compile-time stride of 1: a thread computes a tile of dx, without shared memory.
 // - If s.scatter is set: a block computes a tile of dx, and windows add their dy to sums in shared memory.
-// - All other problems: a block computes a tile of dx. Each dx reads the keys (numbers of the maxima) or the scaled dy
-//   (dy / divisor) of the windows that contain it.
+// - All other problems: a block computes a tile of dx. Each dx reads the keys (indices of the maxima in the tile) or
+//   the scaled dy (dy / divisor) of the windows that contain it.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -85,7 +85,7 @@ template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  // the number of the strip of dx that this warp computes
+  // the index of the strip of dx that this warp computes
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;

@@ -39,9 +39,9 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   // The tile of dx that the block computes, and the windows over this tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // The layout of shared memory. If windows add to dx, it has the sums of dx [rows][columns][channels], then dy and
-  // the keys (numbers of the maxima) [window rows][window columns][channels]. If dx reads from windows, it has only
-  // the keys (for maxima) or the scaled dy (for averages).
+  // The layout of shared memory. If windows add to dx, it has the sums of dx [rows][columns][channels], then dy and the
+  // keys [window rows][window columns][channels]. A key is the index of a window's maximum among the elements of the
+  // tile. If dx reads from windows, it has only the keys (for maxima) or the scaled dy (for averages).
   struct Keys {
     uint16_t of[kWidth];
   };

@@ -71,7 +71,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
   const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  // the number of the windows and channels that this thread computes, alone or together with threads of other teams
+  // the index of the work item (some windows and channels) that this thread computes, alone or together with threads of
+  // other teams
   int item;
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }

@@ -22,17 +22,17 @@ struct NhwcParams {
   // a strip of dx, which a warp computes. `teams` is the number of teams of threads in a block. The teams share each
   // window.
   int32_t items, teams;
-  // These divisors split the number of a work item into the coordinates of its windows.
+  // These divisors split the index of a work item into the coordinates of its windows.
   FastDivmod by_vectors, by_words, by_channels, by_columns;
-  // For backward: the size of the tile of dx that a block computes, and of the windows over this tile. In
-  // nhwc_max_backward, tile_lines is the number of rows of a strip.
+  // For backward: the size of the tile of dx that a block computes, and the maximum number of rows and columns of
+  // windows over this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
   // 1 if windows add their dy to dx. 0 if each dx reads the windows that contain it.
   int32_t scatter;
   // The smallest distances, in windows, at which two windows do not overlap: down and across.
   int32_t phases_down, phases_across;
-  int32_t dy_at, keys_at;  // the byte offsets of dy and of the keys in shared memory
-  // These divisors split the number of a block into the coordinates of its tile.
+  int32_t dy_at, keys_at;  // the byte offsets in shared memory of dy and of the keys (indices of maxima in the tile)
+  // These divisors split the index of a block into the coordinates of its tile.
   FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
   FastDivmod by_x_columns;  // splits the given index of a maximum into row and column
@@ -56,7 +56,7 @@ MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 constexpr int kStripThreads = 128;  // the number of threads in a block of nhwc_max_backward
-// The width of a strip of dx, in columns divided by the stride.
+// Returns the width of a strip of dx, divided by the stride. The width is in columns.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
 // The maximum number of rows in a strip, because elements of a strip are numbered with 16 bits.
 constexpr int kMostStripLines = 1024;

@@ -17,7 +17,7 @@ constexpr int64_t kMostSmemOfSums = 72 << 10;
 // The number of rows and columns in a tile of dx: for small windows and for large ones. A window that extends over two
 // tiles is processed by both tiles, so large windows need larger tiles.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
-// the number of vectors of channels (64 bytes) in a block in which windows add to dx
+// the usual number of 16-byte vectors of channels in a block in which windows add to dx
 constexpr int64_t kSumVectors = 4;
 
 // The properties of a pooling problem from which the tiling is computed.
@@ -103,8 +103,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
   const Windows &h = f.h, &w = f.w;
   NhwcTiling::BlockTile& tile = t.tile;
   tile.scatter = f.is_max && !f.dilated() && f.terms() <= kMostTerms;
-  // Returns a size of at most `most`, rounded up to a multiple of the stride, so that all tiles have nearly equal
-  // sizes.
+  // Returns the size of a tile along a dimension: at most `most`, then rounded up to a multiple of the stride. It is
+  // chosen so that all tiles have nearly equal sizes.
   auto even = [](int64_t size, int64_t most, int64_t stride) {
     if (stride > most) stride = 1;
     return ceil_div(ceil_div(size, ceil_div(size, most)), stride) * stride;
@@ -222,8 +222,8 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // Divides by the number of groups of `stride` columns over a tile. The tile may begin inside a group, so there is one
-  // more group than whole groups.
+  // Divides by the maximum number of groups of `stride` columns that a tile overlaps. If a tile begins inside a group,
+  // it overlaps one group more than tile.columns / stride.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

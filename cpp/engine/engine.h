@@ -377,7 +377,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
 // Finds a plan, and runs it with workspace from the allocator. Every public function that computes does so by this
 // call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // find() measures under this limit, too
+  const cpu::ThreadLimit limit(h.options().threads);  // find() measures with this number of threads, too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);

@@ -30,9 +30,8 @@ struct BatchNormFusion {
   bool relu = false;
   std::optional<Tensor> residual{};
 };
-// Options of a backward call. If relu is set, `y` is the result of the forward call, and dy counts as 0 where y <= 0.
-// If dresidual is set, the call also returns the gradient of the residual, which is dy after the relu is taken into
-// account.
+// Options of a backward call. If relu is set, `y` must be the result of the forward call. If dresidual is set, the call
+// also returns the gradient of the residual. It is dy, except that with relu it is 0 where y <= 0.
 struct BatchNormBackwardFusion {
   bool relu = false;
   std::optional<Tensor> y{};

@@ -118,9 +118,8 @@ inline constexpr bool kIsAlone<SingleThread> = true;
 // The number of partial sums per thread and result. With several partial sums, an addition need not wait for the
 // previous addition, and compilers use SIMD.
 constexpr int kLanes = 8;
-// A partial sum has at most kChunk terms. Then it is added to a compensated total. If the innermost loop is short,
-// partial sums have few terms, and the total has many additions. The compensation corrects the rounding errors of these
-// additions.
+// A partial sum has at most kChunk terms. It is then added to a total. A total may have many additions, so their
+// rounding errors are compensated.
 constexpr int64_t kChunk = 1024;
 
 template <class Acc, class F>
@@ -133,9 +132,9 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Computes, in one thread, the sums of several functions f over the same elements. Nested loops compute offsets without
-// a division per element. All functions read kChunk elements before any function reads the next kChunk elements. So
-// only the first function reads the elements from memory, and the others read them from the cache.
+// Computes, in one thread, the sums of several functions f over the same elements. All functions read kChunk elements
+// before any function reads the next kChunk elements. So only the first function reads the elements from memory; the
+// others read them from the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];

@@ -34,9 +34,8 @@ Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<St
 }
 
 // Computes the strides of a view with another shape. From the innermost dimension outwards, the old and the new
-// dimensions are divided into groups: each group of old dimensions has as many elements as the group of new dimensions
-// at the same place. The view exists if the old dimensions of each group can be merged into one, that is, if they have
-// no gaps between them.
+// dimensions are divided into groups. Each group of old dimensions has as many elements as the corresponding group of
+// new dimensions. The view exists if the old dimensions within each group have no gaps between them.
 bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char* what, TensorDesc* result) {
   TensorDesc r = dense(d.dtype, shape, Layout::channels_first, what);
   if (r.numel() != d.numel()) return false;

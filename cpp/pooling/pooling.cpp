@@ -193,9 +193,8 @@ double pooling_bytes(const PoolingProblem& p) {
 double pooling_flop(const PoolingProblem& p) {
   bool backward = p.direction == PoolingDirection::backward;
   double taps = double(p.window[0]) * double(p.window[1]) * double(p.window[2]);
-  // Each tap (element of a window) costs a few index operations. In the gradient of max pooling without indices, each
-  // element of a window is tested for being the maximum. Only for the maximum does the test read all taps. For any
-  // other element, it soon finds a larger tap and stops.
+  // The estimate is 10 operations per tap (element of a window). It is 40 for gradients without indices: max pooling
+  // then searches the maxima again.
   return double((backward ? p.dy : p.out).numel()) * taps * (backward && p.indices.rank == 0 ? 40 : 10);
 }
 

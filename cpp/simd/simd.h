@@ -56,7 +56,7 @@ template <class V> inline __attribute__((always_inline)) V keep_in_register(V v)
 #endif
   return v;
 }
-// dispatch_count() calls f(Count<n>{}), in which n is a compile-time constant; it must be in [1, most].
+// dispatch_count() calls f(Count<n>{}), in which n is a compile-time constant. n must be in [1, most].
 // for_balanced_chunks() divides n elements into as few chunks as possible. A chunk has at most `most` elements, and all
 // chunks have nearly equal sizes. The function calls f(first, Count<size>{}) for each chunk, where `first` is the index
 // of its first element.

@@ -120,8 +120,8 @@ void check_conv() {
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;
   for (TensorDesc* d : {&p.x, &p.w, &p.y})
-    // In backward_data, p.x describes the result dx. For one of five problems, it keeps the layout that random_conv()
-    // chose, which may be NCHW. All other tensors become NHWC.
+    // In backward_data, p.x describes the result dx. In about one of five problems of this direction, p.x keeps the
+    // layout that random_conv() chose, which may be NCHW. All other tensors become NHWC.
     if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))
       *d = described(DType::float32, Shape(d->shape, d->shape + d->rank), true);
   const ConvNumbers<float> n(p, 4);

@@ -261,8 +261,8 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // True if dy is copied before the loop that sums reads it. The copy has zeros where a fused relu made y zero. It is
-  // the gradient of the residual. If the call does not return that gradient, the copy is stored in dx, and overwritten
+  // True if an extra loop first copies dy, and writes zeros instead where a fused relu made y zero. The copy is the
+  // gradient of the residual. If the call does not return that gradient, the copy is stored in dx, and overwritten
   // later.
   bool gates = false;
   bool non_temporal = false;

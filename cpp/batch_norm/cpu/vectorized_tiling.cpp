@@ -62,8 +62,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // Merges several short rows into one. A merged row has at least kRow elements, and a multiple of kLanes elements.
-    // It has at most kNormColumns elements, so that its sums fit a first-level cache.
+    // Merges several short rows into one. A merged row has at least 256 elements, and a multiple of 16. It has at most
+    // kNormColumns elements, so that its sums fit a first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;

@@ -174,8 +174,8 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
   store(p.out.stride[4], p.indices.stride[4]);
 }
 
-// Checks indices of maxima, which come from the user and may have any value: does an index belong to an element of the
-// window? An object of this class does so for all windows of a line of y (all positions along the last dimension).
+// For each window of a line of y (all positions along the last dimension), checks whether an index belongs to an
+// element of the window. The indices of maxima come from the user, so they may have any value.
 class WindowIndices {
  public:
   WindowIndices(const Tiling& tiling, int64_t i, int64_t j) : c(tiling), s(tiling.p.spatial) {

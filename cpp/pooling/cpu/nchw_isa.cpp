@@ -32,8 +32,8 @@ MINIDNN_HD Ints lanes() {
   return v;
 }
 
-// load_halved() loads a row of elements for two vectors. It returns the even elements as one vector, and the odd
-// elements as a second vector. store_joined() interleaves two such vectors and stores them.
+// load_halved() loads consecutive elements that fill two vectors. It returns the even elements as one vector, and the
+// odd elements as a second vector. store_joined() interleaves two such vectors and stores them.
 template <class T> MINIDNN_HD Pair load_halved(const T* from) {
   if constexpr (kIsInterleaved<T>) return load_pair(from);
   const Floats a = load_floats(from), b = load_floats(from + kFloats);
@@ -133,8 +133,8 @@ template <class T, int window, int step> class Slice {
   }
 
  private:
-  // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. The last
-  // vector may have elements of the next row. They are replaced by -inf.
+  // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. At the end of
+  // the row, a vector may also load elements of the next row; these are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
     Floats special = special_lanes;  // A local copy of special_lanes, which the compiler can keep in a register.
@@ -230,8 +230,9 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes n elements of a row of dx, from column w on. `at` is the offset of the row's windows in the layout of the
-  // slice. Memory after the n elements and before `end` may be overwritten.
+  // Writes n elements of a row of dx, from column w on. `at` is the offset at which the windows of this row begin in
+  // those planes of SliceLayout that have one element per window. Memory after the n elements and before `end` may be
+  // overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;

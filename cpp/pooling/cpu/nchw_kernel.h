@@ -27,10 +27,10 @@ namespace cpu::pooling {
 constexpr int64_t kMostWindow = 16, kMostStride = 8;
 
 // The memory layout of a slice. Elements of the padded x are stored in several planes: one for each pair of the row
-// modulo the vertical stride and the column modulo the horizontal stride. In these planes, a tap (element of a window)
-// has the same offset from its window in all windows. Two more planes have one element per window. One holds the index
-// of the window's first maximum, counted within the window. The other holds the window's dy. In these two planes, the
-// windows are preceded by rows and columns of padding, whose dy is zero.
+// modulo the vertical stride and the column modulo the horizontal stride. In these planes, the offset of a tap (element
+// of a window) relative to its window is the same for all windows. Two more planes have one element per window. One
+// holds the index of the window's first maximum, counted within the window. The other holds the window's dy. In these
+// two planes, rows and columns of padding, whose dy is zero, precede the windows.
 struct SliceLayout {
   int64_t pitch;            // the number of elements from one row to the next, in all planes of the layout
   int64_t above, left;      // the number of rows and of columns of padding that precede the windows

@@ -51,8 +51,8 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     // A NaN counts as a maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // If a window has many taps (elements), most taps are the maximum of no lane. Then dy is added only at the maxima:
-    // for one lane after the other.
+    // If a window has many taps (elements), most taps are the maximum of no lane. Then dy is added only at the maximum
+    // of each lane, one lane after the other.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};

@@ -133,8 +133,8 @@ template <class V> MINIDNN_HD V log(V x) {
 
 template <class V> MINIDNN_HD V log1p(V x) {
   Unsigned<V> exponent = (unsigned_bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
-  // m is 2^-n (1 + x) - 1, rounded once. The code multiplies by 4 * 2^-n instead of 2^-n, because 4 * 2^-n is a normal
-  // float even for n = 128.
+  // 1 + x is 2^n (1 + m), and m is rounded only once. 2^-n is computed as 0.25 * 2^(2 - n), because it is not a normal
+  // float for n = 128.
   V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
         (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
   V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient of max pooling for contiguous rows, computed for one slice of rows at a time. First, the first maximum
-// of each window is found. Then each element of dx is computed as the sum of dy over those windows whose maximum it is.
-// So each element is written once. All loops use the memory layout that SliceLayout describes.
+// of each window is found. Then each element of dx is computed: the sum of dy over all windows that have their first
+// maximum at this element. So each element is written once. All loops use the memory layout that SliceLayout describes.
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/simd/simd.h"
 

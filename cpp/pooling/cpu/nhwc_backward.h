@@ -79,7 +79,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
   if (taps.n == 0) return;
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
-  // Lanes after the last channel add zeros. The memory of the sums is padded for them.
+  // Lanes after the last channel add zeros to the padding of the sums.
   if (const int64_t n = channels - c; n > 0)
     window(c, [=](const T* from) {
       return Pair{load_first(from, min_of<int64_t>(n, kFloats)),

@@ -148,7 +148,8 @@ void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, in
   out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
   const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
   // The offsets of the taps (elements of a window that are inside x) from the first element of the window, which may be
-  // outside x. Most windows have the same offsets as the previous window, so they are kept.
+  // outside x. Most windows have the same offsets as the previous window, so the offsets are computed again only if
+  // they change.
   int64_t taps[kFewTaps], n = 0;
   float divide_by = 1;
   Range last{-1, -1};

@@ -64,8 +64,8 @@ struct Algo : std::string {};
 bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
 // These functions read a stride, padding or dilation: one int for all spatial dimensions, or one int for each
-// dimension. Padding may also be a pair (before, after) for each dimension. Any other value is a ShapeError, whose text
-// says that the argument must be one int, or what the parameter `several` says.
+// dimension. Padding may also be a pair (before, after) for each dimension. For any other value they throw ShapeError.
+// `several` is the part of the error's text that describes the accepted sequences.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,

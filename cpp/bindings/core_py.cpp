@@ -18,8 +18,8 @@ DType dtype_from_python(py::handle value, const char* name) {
     if (PyUnicode_Check(value.ptr())) {
       dtype = find_dtype(value.cast<std::string>());
     } else {
-      // torch.float32 prints as "torch.float32". The types and dtypes of NumPy and ml_dtypes have the attribute `name`
-      // or `__name__`.
+      // The name of a dtype is its attribute `name` or `__name__` in NumPy and ml_dtypes, and str(dtype) in torch:
+      // "torch.float32".
       py::object named =
           py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
       const auto text = py::str(named).cast<std::string>();

@@ -245,8 +245,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
-  // The returned dict names the stream of the current handle, for which the consumer waits. This stream is made to wait
-  // for all other streams that used the tensor.
+  // The consumer waits for the stream that the returned dict names, which is the stream of the current handle.
+  // settle_before() makes this stream wait for all other streams that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;

@@ -62,10 +62,11 @@ Dims by_stride(const TensorDesc& d) {
   return dims;
 }
 
-// `a` and `b` are tensors with equal strides. Returns whether the distance `rest` can be the sum of d_k * stride_k over
-// the dimensions k = dims[from], dims[from + 1] and so on. Each d_k is a difference of indices: an integer between 1 -
-// b.shape[k] and a.shape[k] - 1. The dimensions are sorted by stride: each stride is larger than the sum that all later
-// dimensions can reach. Therefore, at most three values of d_k have to be tried.
+// `a` and `b` are tensors with equal strides, and the first element of `b` is `rest` elements after the first element
+// of `a`. Returns whether the tensors share an element. Only the dimensions dims[from], dims[from + 1] and so on are
+// considered: the indices in all other dimensions are 0. The dimensions are sorted from the largest stride to the
+// smallest, and each stride is larger than any offset within the dimensions after it. So only a few differences of the
+// indices in a dimension have to be tried.
 bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
                 int from) {
   if (from == dims.count) return rest == 0;
@@ -189,12 +190,12 @@ bool is_dense(const TensorDesc& d) {
   return is_dense_in(d, by_stride(d));
 }
 
-// The result is exact for views of dense arrays. For other strides it may be true although no elements overlap. It is
-// false if each stride exceeds the largest offset that the dimensions inside it reach. The loop checks this from the
-// innermost dimension outwards.
+// Returns whether two elements of a tensor may share memory. The result is exact for views of dense arrays. For other
+// strides it may be true although no elements share memory. It is false if each stride is larger than the largest
+// offset within all dimensions of smaller strides. The loop checks this from the smallest stride on.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
-  // The largest offset, in elements, that the inner dimensions reach.
+  // The largest offset, in elements, within the dimensions that the loop has already checked.
   int64_t reach = 0;
   Dims dims = by_stride(d);
   for (int i = dims.count; i-- > 0;) {

@@ -32,8 +32,7 @@ Tensor view_as(const Tensor&, std::span<const int64_t> shape, const char* what);
 bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* what, TensorDesc* result);
 
 // Whether the two tensors may share an element. The answer is exact for views of one array that have the strides of
-// this array, such as two slices of channels. If the strides differ, the answer is true as soon as the byte ranges
-// overlap.
+// this array, such as two slices of channels. If the strides differ, the answer is true if the byte ranges overlap.
 bool share_memory(const Tensor&, const Tensor&);
 
 }  // namespace minidnn

@@ -333,8 +333,9 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// Returns the plan for a problem: from the plan cache, else by the tuning file, else of the engine with the lowest
-// estimate. During find(), the plan has the engine and the config with the lowest measured time.
+// Returns the plan for a problem from the plan cache. If it is not there, the plan is built for the engine that a
+// tuning record names, else for the engine with the lowest estimate. During find(), all engines are timed, and the plan
+// is built for the fastest one.
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
@@ -377,7 +378,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
 // Finds a plan, and runs it with workspace from the allocator. Every public function that computes does so by this
 // call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // find() measures under this limit, too
+  const cpu::ThreadLimit limit(h.options().threads);  // find() measures with this number of threads, too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);

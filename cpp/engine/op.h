@@ -55,8 +55,9 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// Returns the strides of an output for a problem text, such as " out=4x5:s1,4". The text is empty if the output has the
-// strides of `like`, which describes the output that the library would make.
+// Returns the shape and the strides of an output as a part of a problem text, such as " out=4x5:s1,4". The part is
+// empty if `out` has the same strides as `like`, which describes the tensor that the library makes if the caller passes
+// none.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
 // Returns the first words of a problem text, such as "softmax forward f32".

@@ -33,7 +33,7 @@ SpatialAttributes spatial_attributes(const char* call, int64_t rank, const std::
                                      const std::vector<Sides>& padding, const std::vector<int64_t>& dilation);
 
 // Returns the size of the output in each spatial dimension, which is the number of window positions. `sizes` are the
-// spatial sizes of x.
+// spatial sizes of x. In this formula, `before` and `after` are the padding:
 //   floor((before + size + after - dilation * (window - 1) - 1) / stride) + 1
 // If ceil_mode is true, the quotient is rounded up. A last window that would start in the padding behind x is then
 // dropped. Throws ShapeError if no window fits.

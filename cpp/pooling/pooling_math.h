@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows with one to three spatial dimensions, for CPU and CUDA. The functions compute one element of y,
-// or one element of dx. The element is a sum or a maximum of elements that are only read, so two threads never add to
-// the same element.
+// Pooling over windows with one to three spatial dimensions, for CPU and CUDA. Each function computes a whole element
+// of y or of dx, so two threads never add to the same element.
 #pragma once
 #include "cpp/core/host_device/half.h"
 #include "cpp/core/host_device/team.h"
@@ -107,8 +106,8 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
 }
 
 // Calls visit(offset, number, index) for each element of a window that is inside x, in row-major order, until visit()
-// returns false. `offset` is relative to the first element of the channel. `number` counts the elements of the window,
-// including those outside x. `index` counts the elements of the plane (all spatial positions of the channel).
+// returns false. `offset` is relative to the first element of the channel. `number` is the index of the element within
+// the window. `index` is the index of the element within its plane (all spatial positions of the channel).
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);

@@ -82,9 +82,9 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // The remaining elements do not fill a vector. They are loaded into its last lanes, and only these lanes are added.
-    // The vector is loaded from the end of the span. If the span is shorter than a vector, the elements are loaded from
-    // a copy that is padded with zeros.
+    // Fewer elements remain than a vector has lanes. The last vector of the span is loaded, and its lanes before
+    // `first`, which were added already, are skipped. If the span is shorter than a vector, a copy of it is loaded,
+    // with zeros before the first element.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -195,9 +195,9 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
 }
 
 // Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
-// true mean than a standard deviation, for example if values drift. The center of such a column is replaced by the
-// mean, and all columns are summed again. At the end, a subtraction corrects the sum of squares from the center to the
-// mean. The subtraction takes away at most half of the sum, so it loses at most one bit.
+// true mean than a standard deviation, for example if values drift. In such a column, the mean becomes the center, and
+// all columns are summed again. At the end, the sum of squares around the center is converted to the sum around the
+// mean by a subtraction. It loses at most one bit, because the center is near the mean.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };

@@ -82,8 +82,8 @@ template <class T> struct GemmRow {
   // The micro-kernel for a matrix b with contiguous rows. Its tile has one row, whose sums take 3/4 of the vector
   // registers.
   GemmKernel<T> wide;
-  // The kernel for a matrix b with contiguous columns. It computes to[j] = sum over k < length of a[k] * b[j * column +
-  // k] for all j < columns.
+  // The kernel for a matrix b with contiguous columns, which are `column` elements apart. It computes to[j] = sum over
+  // k < length of a[k] * b[j * column + k] for all j < columns.
   void (*dots)(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to);
 };
 

@@ -141,8 +141,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // `tie` is the midpoint of two adjacent bfloat16 values: an odd integer of 9 bits times a power of two. The loop
-    // also checks the integers next to the midpoint.
+    // `tie` is the midpoint of two adjacent bfloat16 values. A bfloat16 has 8 significant bits, so `tie` is an odd
+    // integer of 9 bits times a power of two. The loop also checks the integers next to the midpoint.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) {
       wide(v);
@@ -522,7 +522,7 @@ static void test_captured_graphs() {
   for (int i = 0; i < 4; ++i) others.push_back(allocate(1));
   CHECK(!handed_out(output), "a tensor of the graph, freed after the capture");
 
-  // Two streams that wait for each other are captured into a second graph.
+  // Streams 1 and 2 are captured into one graph. The tensor `shared` is allocated on stream 1 and used on stream 2.
   auto both = allocate(1);
   memory.captures[stream(1)] = memory.captures[stream(2)] = 8;
   auto shared = allocate(1);
@@ -771,9 +771,9 @@ static void test_parallel_limit() {
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
 
-// With one thread more than cores, the scheduler suspends threads between any two instructions: for example, after a
-// thread has claimed a chunk and before it computes the chunk. An earlier thread pool closed the job at that point, and
-// lost one chunk in four million jobs.
+// Another thread keeps a core busy, so the scheduler suspends threads of the pool between any two instructions. An
+// earlier thread pool lost one chunk in four million jobs: it closed the job while a suspended thread had claimed a
+// chunk, but not computed it yet.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {

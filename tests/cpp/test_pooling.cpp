@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the results of cuda.pooling.nchw, and the gradients that cuda.pooling.nhwc computes by strips (neighbouring
-// columns), with the definition of pooling. The host executes the kernels' code thread by thread, and step by step
-// between barriers. Problems have random sizes, values with many ties, and addresses that are not multiples of 16
+// columns), with the definition of pooling. The host executes the kernels' code. Between two barriers, it executes one
+// thread after the other. Problems have random sizes, values with many ties, and addresses that are not multiples of 16
 // bytes. Threads that run at the same time are tested on a GPU only.
 #include <cmath>
 #include <cstring>

@@ -2,8 +2,8 @@
 // Tests the code of cuda/runtime that needs no GPU: hashes, the headers that a kernel includes, cache keys of kernels,
 // kernel caches, NVRTC, rules of tensor maps.
 //   test_runtime --source-root <repository> [--search-path <site-packages>]
-// NVRTC is found in site-packages, or is named by $PYMINIDNN_NVRTC. It compiles kernels for sm_80, sm_90a and sm_120.
-// Without NVRTC, the tests that need it print that they are skipped. The library reads environment variables once, so
+// NVRTC is found in site-packages, or is named by $PYMINIDNN_NVRTC. Without NVRTC, the tests that need it print that
+// they are skipped. Kernels are compiled for sm_80, sm_90a and sm_120. The library reads environment variables once, so
 // tests that set them start this program again as a child process: `test_runtime child <package folder> <arch>` prints
 // the result of cubin().
 #include <fcntl.h>

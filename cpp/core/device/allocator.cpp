@@ -219,8 +219,8 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
-  // A block of a stream that is being captured leaks if the host has no memory to record it, because the captured graph
-  // may still use the block.
+  // The host has no memory to record this block, so the block leaks. It cannot be freed, because the captured graph may
+  // still use it.
   if (captured) return;
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {

@@ -13,7 +13,7 @@ namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one thread processes
-// If dx has more bytes than this, it is written with non-temporal stores, as in batch norm.
+// If dx has more bytes than this, it is written with non-temporal stores.
 constexpr int64_t kStreamBytes = 12 << 20;
 
 // The number of floats of scratch memory for a slice. They fit a first-level cache.

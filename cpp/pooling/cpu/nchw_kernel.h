@@ -26,12 +26,11 @@ namespace cpu::pooling {
 // The largest window and the largest stride along a dimension that the engine supports.
 constexpr int64_t kMostWindow = 16, kMostStride = 8;
 
-// The memory layout of a slice. The rows of the padded x are grouped by their remainders modulo the vertical stride of
-// the windows, and its columns by their remainders modulo the horizontal stride. Each pair of remainders (of a row and
-// of a column) has its own plane. In such a plane, the offset of a tap (element of a window) is the same for all
-// windows. Two more planes have one element per window. One holds the index of the window's first maximum, counted
-// within the window. The other holds the window's dy. In these two planes, rows and columns of padding precede the
-// windows. The padding adds nothing to dx, because its dy is zero.
+// The memory layout of a slice. Elements of the padded x are stored in several planes: one for each pair of the row
+// modulo the vertical stride and the column modulo the horizontal stride. In these planes, the offset of a tap (element
+// of a window) relative to its window is the same for all windows. Two more planes have one element per window. One
+// holds the index of the window's first maximum, counted within the window. The other holds the window's dy. In these
+// two planes, rows and columns of padding, whose dy is zero, precede the windows.
 struct SliceLayout {
   int64_t pitch;            // the number of elements from one row to the next, in all planes of the layout
   int64_t above, left;      // the number of rows and of columns of padding that precede the windows

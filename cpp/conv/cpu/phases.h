@@ -14,7 +14,8 @@ inline int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * siz
 struct ConvTap {
   // The offset in w of the weight of this tap (window element).
   int64_t w;
-  // For pixel number t of a phase, this tap reads the input at index t * in_step + shift.
+  // A tap (window element) reads the input pixel t * in_step + shift, where t is the index of the result pixel in its
+  // phase, and in_step is the distance of the input pixels that two neighbouring result pixels read.
   int64_t shift[kMaxSpatial];
 };
 // A phase is a set of result pixels that use the same taps (window elements): the pixels first + t * step for t <

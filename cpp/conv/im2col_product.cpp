@@ -205,8 +205,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     m.y = matrices(to, *y, g.groups, batch, rows, k);
     if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
     m.activation = p.activation;
-    // All matrices of a batched product share one bias. But with several groups, each group has its own bias. The bias
-    // is then passed as operand c of the product, with stride 0 along the rows.
+    // All matrices of a batched product share one bias. But with several groups, each group has its own bias. In this
+    // case, the bias is passed as operand c of the product, with stride 0 along the rows.
     if (p.has_bias && g.groups > 1)
       m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
     else if (p.has_bias) {

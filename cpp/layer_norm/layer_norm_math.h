@@ -2,8 +2,8 @@
 // The formulas of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one mean and one variance per
 // row. In group norm, a row is one group of channels of one sample. Scale and bias vary along the row. A team of
 // threads normalizes a row, or computes the gradient of one parameter. A team is one thread on a CPU, or a block on a
-// GPU. As in batch_norm_math.h, the variance is the mean of (x - mean)^2, and the mean is the first element plus the
-// mean of the differences from the first element.
+// GPU. The mean is computed as first + mean(x - first), where `first` is the first element of the row. The variance is
+// the mean of (x - mean)^2. batch_norm_math.h uses the same formulas.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 

@@ -19,8 +19,9 @@ struct ConvTap {
   int64_t shift[kMaxSpatial];
 };
 // A phase is a set of result pixels that use the same taps (window elements): the pixels first + t * step for t <
-// count. `step` is the stride in backward_data, and 1 in a forward convolution. The input pixels that these pixels read
-// are `in_step` pixels from each other. `in_step` is 1 in backward_data, and the stride in a forward convolution.
+// count. `step` is the stride in backward_data, and 1 in a forward convolution. Two neighbouring pixels of a phase read
+// input pixels that are `in_step` pixels apart. `in_step` is 1 in backward_data, and the stride in a forward
+// convolution.
 struct ConvPhase {
   int64_t first[kMaxSpatial], count[kMaxSpatial];
   std::vector<ConvTap> taps;

@@ -33,7 +33,7 @@ int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
 // lanes of vectors would be unused.
 constexpr int64_t kLeastPlane = 16;
 // The length in bytes of the shortest row that is written with non-temporal stores. Such stores are slow for a cache
-// line that two rows share, and short rows share a larger fraction of their lines.
+// line that two rows share. The shorter the rows, the larger is the fraction of cache lines that two rows share.
 constexpr int64_t kLongRow = 4096;
 
 std::string why_no_groups(const LayerNormProblem& p) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its input in place. No im2col matrix
-// is written. The rows of a tile are pixels of the result, and its columns are output channels. A tap is a window
-// element. A segment of the inner dimension k is the input channels at one tap. If the tap falls on padding for some
+// is written. The rows of a tile are pixels of the result, and its columns are output channels. The inner dimension k
+// consists of segments. A segment is the input channels at one tap (window element). If the tap falls on padding for a
 // pixel, the row of this pixel reads zeros. Only the weights are packed, once per call. A strided backward_data is
 // divided into phases. A phase is a set of result pixels that use the same taps, and is computed like a separate
 // convolution. If the kernel cannot read the layout of the input, the input is copied first (to_nhwc.h).

@@ -42,7 +42,7 @@ struct Weights {
   // `lowest` is the smallest offset of a tap (an element of the 3 x 3 window).
   int64_t in, out, lowest, taps[9];
   // True if the nine taps (window elements) are contiguous in memory, and the windows of neighbouring input or output
-  // channels follow each other.
+  // channels are adjacent in memory.
   bool dense;
   // The index of each tap (window element) in the copy that transform_windows() makes of a window.
   int64_t slots[9];

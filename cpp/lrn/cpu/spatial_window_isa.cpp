@@ -51,9 +51,9 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
 // Returns true if adjacent positions are contiguous in memory and a window extends at most kMargin positions to each
-// side. Each row of the windows is then copied to a buffer, with zeros around it, and sums stay in registers while the
-// neighbours of a vector are added. The alternative, each_tap(), loads and stores the sums for each position in the
-// window. Such a load partly overlaps the two stores before it, and waits for both.
+// side. If so, each row of the windows is copied to a buffer, with zeros around it, and sums stay in registers while
+// all elements of this row are added. each_tap(), the alternative, loads and stores the sums once for each position in
+// the window. A load of sums then partly overlaps two earlier stores, and waits for both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

@@ -73,7 +73,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // Takes the maximum, but ignores a NaN. After the loop, the bits in `sizes` show a NaN.
+      } else {  // Takes the maximum, but ignores a NaN. `sizes` shows after the loop whether there was a NaN.
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;

@@ -71,7 +71,7 @@ template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
   // `kept` is true if `scratch` can hold the whole row as floats. `copied` is true if `scratch` holds the row when the
-  // exponentials are computed. A row of float32 elements is not copied.
+  // exponentials are computed. A float32 row without a mask is not copied.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
   // A row is padded with `fill` to whole vectors. Usually fill * scale is -inf, so the exponential of a padding element

@@ -73,11 +73,9 @@ struct ConvGeometry {
   // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. A tap is a window element. `tap_period` is the distance in the window between two neighbouring
-  // taps that use the same element of x:
-  //   tap_period = stride / gcd(stride, dilation)
-  // `y_period` is the distance between the elements of y that these two taps use:
-  //   y_period = dilation / gcd(stride, dilation)
+  // For backward_data. Several taps (window elements) use the same element of x, each for another element of y.
+  // `tap_period` is the distance in the window between two neighbouring taps of this kind: stride / gcd(stride,
+  // dilation). `y_period` is the distance between their elements of y: dilation / gcd(stride, dilation).
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -221,9 +219,8 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// A linear index split into image, channel and spatial position. If `channels_last` is true, the channel is the fastest
-// dimension. If not, the last spatial dimension is the fastest. Consecutive linear indices are then neighbours in a
-// dense tensor of the channels-last or channels-first layout.
+// A linear index split into image, channel and spatial position. The index counts the elements of a dense tensor in the
+// order of memory. The tensor is channels-last if `channels_last` is true, and channels-first if it is false.
 struct ConvPoint {
   NdIterator<5> count;
   int first_space;
@@ -268,10 +265,10 @@ MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
   return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
 }
 
-// Computes one element of y (forward) or of dx (backward_data). The element is a sum over the channels of its group in
-// the tensor that is read, which is x or dy. It is also a sum over the taps (window elements) that fall on data. The
-// weights of dx are those of y with the indices k and c exchanged. Before the call, the caller moves `window` to
-// `point`. T is the type of the operands. Y is the type of the output and the residual.
+// Computes one element of y (forward) or of dx (backward_data). An element of y is a sum over the input channels of its
+// group and over the taps (window elements) that fall on data. For dx, the filters of the group take the place of the
+// input channels. Before the call, the caller moves `window` to `point`. T is the type of the operands. Y is the type
+// of the output and the residual.
 template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;

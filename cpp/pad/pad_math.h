@@ -75,8 +75,8 @@ struct PadLines {
   PadMode mode{};
 
   // These functions compute the offset in x at which a line begins. add_row() adds the offset of the index `row`, and
-  // add_plane() adds the offset of the index `plane` (see `outers`). Both functions return false if all elements of the
-  // line have the constant value. `how` equals `mode`, but may be a compile-time constant.
+  // add_plane() adds the offset of the index `plane`. Both return false if all elements of the line have the constant
+  // value. `how` must equal `mode`. It is an argument, because it may then be a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

@@ -187,7 +187,7 @@ MINIDNN_HD float rest(float a, float b) { return ::fmodf(a, b); }
 MINIDNN_HD double rest(double a, double b) { return ::fmod(a, b); }
 
 // remainder() returns a - b floor(a / b), which has the sign of b, as in Python. For integers with b = 0, it returns 0.
-// of_sign() changes the remainder of a truncated division to that result.
+// of_sign() computes this remainder from r, the remainder of the truncated division a / b.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
@@ -221,7 +221,8 @@ template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
 // Computes log(e^a + e^b). Neither e^a nor e^b is computed, so neither can overflow.
 template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   const A largest = larger(a, b);
-  // Here, the larger operand is infinite, or one of the operands is NaN.
+  // If the larger operand is infinite, or one of the operands is NaN, `largest` is the result. The formula below would
+  // give NaN for two equal infinities.
   if (largest - largest != A(0)) return largest;
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }

@@ -99,8 +99,8 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // rounded_product() rounds the product before the addition. With a plain product, some compilers would fuse
-    // multiplication and addition.
+    // rounded_product() rounds the product before the addition. Some compilers would fuse a plain product with the
+    // addition, and round only once. The result would then depend on the compiler.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }

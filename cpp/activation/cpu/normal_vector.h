@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the cdf and the density of the standard normal distribution for a vector of sixteen floats. This header is
-// only for files that are compiled once per instruction set (X_isa.cpp). The function reads its coefficients from a
-// table and does not divide, unlike elementary::normal (cpp/core/host_device/elementary.h). It takes two thirds of the time of
-// elementary::normal. For float results, a fused multiply-add avoids the rounding error of x^2.
+// only for files that are compiled once per instruction set (X_isa.cpp). Unlike elementary::normal
+// (cpp/core/host_device/elementary.h), normal_of_vector() reads the coefficients of its polynomials from a table, and
+// does not divide. It takes two thirds of the time of elementary::normal.
 #pragma once
 #ifdef __AVX512F__
 #include <type_traits>
@@ -13,12 +13,11 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. The range of a + 1 is [1, 16). Each
-// octave of a + 1 is divided into eight intervals. The rows of both arrays have one number per interval: first the
-// intervals in [2, 16), then those in [1, 2). kMiddles holds the value of a in the centre of each interval.
-// kCoefficients holds the coefficients of the polynomial around the centre, the highest degree first. The error is
-// within 2^-23.8 for float, and within 2^-13.9 for results that are rounded to bfloat16. The polynomials are minimax
-// fits that were made for this library, as in elementary.h.
+// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. There are 32 intervals: eight for
+// each octave of a + 1, whose range is [1, 16). kMiddles has the value of a in the centre of each interval: first the
+// 24 intervals with a + 1 >= 2, then the eight with a + 1 < 2. kCoefficients has one row per power of the distance from
+// the centre, the highest power first. The error is within 2^-23.8 for float, and within 2^-13.9 for results that are
+// rounded to bfloat16. The polynomials are minimax fits that were made for this library.
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,

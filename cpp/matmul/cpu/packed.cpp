@@ -31,7 +31,8 @@ template <class Acc> const GemmKernel<Acc>& kernel_of(PackedTiling::Row row) {
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const PackedTiling& tiling;
-  // The arguments of the product. If tiling.transposed is true, the operands a and b have been exchanged.
+  // The arguments of the product. If tiling.transposed is true, they describe y^T = b^T a^T, so args.a is the data of
+  // b, and args.b is the data of a.
   const MatmulArgs& args;
   const MatmulProblem& p = tiling.p;
   const GemmKernel<Acc>& kernel = kernel_of<Acc>(tiling.row);
@@ -112,9 +113,9 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Calls f(first k, count) for chunks of the inner dimension k. If k is contiguous in memory, there is one chunk. If
-  // it is not, a chunk is 16 steps of k. f packs one chunk of all tiles (or panels) before it gets the next chunk. So
-  // neighbouring tiles copy from the same cache lines soon after each other.
+  // Calls f(first, count) for chunks of the inner dimension k, where f packs the chunk for all tiles or panels. If k is
+  // contiguous in memory, there is one chunk. If it is not, a chunk is 16 steps of k. Neighbouring tiles share cache
+  // lines, and small chunks let them read a line soon after each other.
   template <class F> static void in_strips(int64_t length, bool k_is_contiguous, F&& f) {
     const int64_t some = k_is_contiguous ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));

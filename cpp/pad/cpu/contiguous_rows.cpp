@@ -68,7 +68,8 @@ struct ContiguousRows final : Engine<PadProblem> {
     return pad_lines(p, 1, l, word);
   }
   double estimate_us(const PadProblem& p, const Device& d) const override {
-    // The estimate assumes 2 times the rate of copies that Device states, as cpu.transform.tiled does.
+    // The estimate assumes twice the rate of copies of the device (copy_gb_s), as the estimate of cpu.transform.tiled
+    // does.
     return roofline_us(0, pad_bytes(p), d, 2);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {

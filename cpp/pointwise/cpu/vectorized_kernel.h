@@ -27,7 +27,7 @@ struct PointwiseTypeKernels {
 };
 struct PointwiseKernels {
   PointwiseTypeKernels of[9];  // the loops, indexed by DType
-  // finish() orders non-temporal stores before all later stores. It must be called after them.
+  // Orders the non-temporal stores that were made before this call before all stores after it.
   void (*finish)();
 };
 

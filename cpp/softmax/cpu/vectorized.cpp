@@ -74,8 +74,9 @@ struct Vectorized final : Engine<SoftmaxProblem> {
       return cat("supports masks of at most ", kRowFloats, " elements along axis; got ", p.cols());
     return "";
   }
-  // The estimate assumes 2 times the rates that Device states. cpu.softmax.reference assumes 0.2 times these rates.
-  // This engine is faster, because it computes 8 or 16 exponentials at a time (measured on 2 Zen 3 cores, 2026-11).
+  // The estimate assumes twice the rates of the device (copy_gb_s and fp32_gflop_s). The estimate of
+  // cpu.softmax.reference assumes 0.2 times these rates. This engine is faster, because it computes 8 or 16
+  // exponentials at a time (measured on 2 Zen 3 cores, 2026-11).
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double threads_at_work = std::min(1.0, double(tiling_of(p).items) / std::max(d.sm_count, 1));
     return roofline_us(softmax_flop(p), softmax_bytes(p), d, 2 * threads_at_work);

@@ -16,8 +16,8 @@ struct SoftmaxTiling {
   // What an item of the call is.
   // rows: an item is one contiguous row (`inner` is 1).
   // strips: an item is `width` adjacent columns.
-  // blocks: an item is several outer indices, which are transposed to a strip and back. Blocks are used if rows are too
-  // short for vectors, or if too few columns are adjacent.
+  // blocks: an item is several rows. Blocks are used if rows are too short for vectors, or if too few columns are
+  // adjacent.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
   int64_t width;           // the number of columns of a strip, or of the strip to which a block is transposed

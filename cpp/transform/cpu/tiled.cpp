@@ -108,8 +108,8 @@ struct Tiled final : Engine<TransformProblem> {
     Loops loops;
     return parse(p, loops);
   }
-  // The estimate assumes 2 times the rate of copies that Device states. A dense copy is 2.5 times as fast as with the
-  // reference engine, which reaches 20 GB/s (measured on 2 Zen 3 cores, 2026-11).
+  // The estimate assumes twice the rate of copies of the device (copy_gb_s). A dense copy is 2.5 times as fast as with
+  // the reference engine, which reaches 20 GB/s (measured on 2 Zen 3 cores, 2026-11).
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     return roofline_us(0, transform_bytes(p), d, 2);
   }

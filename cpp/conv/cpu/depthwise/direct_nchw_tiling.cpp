@@ -19,8 +19,9 @@ constexpr int64_t kBandBytes = 64 << 10;
 // The limit in bytes for the lines (image rows) of dy in a band (neighbouring lines). They fit a first-level cache,
 // because every window element reads them again.
 constexpr int64_t kGradientBytes = 32 << 10;
-// For dw. The bands (groups of neighbouring image rows) of all images are divided into chunks. The number of chunks
-// gives about kItems work items. It is smaller if a work item would have less than kChunkWork products (multiply-adds).
+// For dw. The bands (groups of neighbouring image rows) of all images are divided into chunks, so that there are about
+// kItems (16) work items. There are fewer chunks if a work item would have less than kChunkWork products
+// (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }

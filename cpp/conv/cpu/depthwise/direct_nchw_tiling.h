@@ -57,9 +57,9 @@ struct DirectNchwTiling {
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Band> phases;
-  // For dw. A unit is one band (neighbouring image rows of dy), or one chunk of the rows of a band if the rows are
-  // long. `units` is the number of units of all images. `chunks` is the number of groups that the units are divided
-  // into. `bands_of_chunk` is the number of units in such a group.
+  // For dw. A unit is one band (neighbouring image rows of dy), or a range of pixels of a band if its rows are long. A
+  // work item processes a group of units. `units` is the number of units of all images, `bands_of_chunk` is the number
+  // of units in a group, and `chunks` is the number of groups.
   int64_t units = 0, bands_of_chunk = 0, chunks = 1;
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
   // `band_floats` is the number of floats of the input lines (image rows) that are copied for a band of result lines.

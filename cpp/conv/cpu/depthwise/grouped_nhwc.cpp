@@ -31,10 +31,10 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     };
     std::vector<Span> spans;
   };
-  // Fills `used` with the taps (window elements) of one result line (image row). For each tap, the function also stores
-  // the offset of the element of x that the first pixel of the zone reads. If `tops` is true, the kernel computes
-  // several lines together, and `used` gets only the first tap of each window column. The line of x that such a tap
-  // reads may be outside the image.
+  // Fills `used` with the taps (window elements) of one result line (image row). A zone is a range of pixels that use
+  // the same taps. For each tap, the function also stores the offset of the element of x that the tap reads for the
+  // first pixel of the zone. If `tops` is true, the kernel computes several lines together, and the function stores
+  // only the topmost tap of each window column. The line of x that this tap reads may be outside the image.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();

@@ -72,7 +72,7 @@ struct ImplicitGemmTiling {
 
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
   // Byte offsets in the scratch memory of a thread. The scratch memory begins with the GEMM segments, which hold the
-  // offsets at which tiles read.
+  // offsets of the inputs that the tiles read.
   size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);

@@ -43,7 +43,7 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
   using SmallChannelFilterTiling::SmallChannelFilterTiling;
 
   // A work item: some tiles of weights of one group. A slice is some image rows of dy. `segments` has one element for
-  // each tile of the work item and each image row of a slice.
+  // each pair of a tile of the work item and an image row of the current slice.
   struct Item {
     int64_t group, tile, tiles;
     GemmSegment* segments;
@@ -76,8 +76,9 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Each tile of the work item has `count` segments. This function writes segment number `index` of each tile: the
-  // image row of dy with the index [image, depth, row] = `at`, beginning with pixel `pixel`.
+  // Each tile of the work item has an array of `count` segments, one per image row of the slice. This function writes
+  // element `index` of each array. Its image row of dy has the index [image, depth, row] = `at`, and is read from pixel
+  // `pixel` on.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -89,7 +90,7 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
     GemmSegment* to = item.segments + index;
     for (int64_t t = item.tile; t < item.tile + item.tiles; ++t, to += count) {
-      // Rows of the tile that have no weight read the element of the first weight again.
+      // Rows of the tile that have no weight read the same element of x as the first weight.
       for (int64_t row = 0; row < kernel.rows; ++row) {
         const int64_t weight = t * kernel.rows + row;
         to->a[row] = (x_offset + filter_weights[size_t(weight < weights ? weight : 0)].x) * bytes_of_float;

@@ -42,8 +42,8 @@ WinogradTiling::WinogradTiling(const ConvProblem& problem, const Device& d)
 int64_t WinogradTiling::least_products() const {
   int64_t products = channels;
   for (int j = 0; j < 2; ++j) {
-    // Finds the result whose window has the fewest elements on data and not on padding, in this dimension. It is always
-    // the first or the last result.
+    // Finds the smallest number of elements that a window has on data, and not on padding, along this dimension. Either
+    // the first or the last window has it.
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
     for (int64_t at : {int64_t(0), out.size[1 + j] - 1})

@@ -96,7 +96,7 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  // The last block of a cluster would have no elements.
+  // With this number of blocks per cluster, the last block would have no elements.
   if (ceil_div(h.items, chunk) != w.blocks) return;
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {

@@ -64,9 +64,9 @@ template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_sta
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory. `have` is the number of
-// vectors of each. `others` is null or a third tensor in global memory; `other` receives its vectors at the offsets of
-// the vectors of x.
+// At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory; `have` is the number of
+// vectors of each tensor. If `others` is not null, it is a third tensor in global memory, and `other` receives its
+// vectors at the same offsets.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];

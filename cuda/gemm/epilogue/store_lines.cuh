@@ -88,7 +88,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
-      // Stores c to the bytes of shared memory that this lane itself has read last, so no barrier is needed before.
+      // Stores c to the bytes of shared memory that this lane itself has read last. No barrier is therefore needed
+      // before this store.
 #pragma unroll
       for (int i = 0; i < 4; ++i) line(i) = c_line[i];
       __syncwarp();

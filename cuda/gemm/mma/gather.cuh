@@ -60,7 +60,8 @@ template <class T, int kRows, bool kAlongK> struct Slice {
 // `at` are the coordinates of this k: the values of the digits (dimensions) of index k.
 struct SliceIterator {
   int64_t a, b;
-  // The bit mask that all k of the slice have in operand a, and the one in operand b; they tell whether elements exist.
+  // The bit masks of the slice in operands a and b; all k of a slice have the same mask. They tell whether elements
+  // exist.
   uint32_t mask_a, mask_b;
   uint32_t left;  // the number of values of k from the slice's first k to the end of index k
   GemmCoordinates32 at;

@@ -34,9 +34,8 @@ enum { kA, kB };
 enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };
 
 int64_t size_of(const Axis&);
-// A score of how well eight threads read a tensor along an axis, if neighbouring threads read elements at the smallest
-// stride of the axis. The score is the number of threads that can read at this stride (at most 8), divided by the
-// stride in elements.
+// Tells how well neighbouring threads read a tensor along an axis. The score is the number of consecutive elements (at
+// most 8) at the smallest stride of the axis, divided by this stride in elements.
 double neighbourhood(Axis, int tensor);
 // Whether a tensor can be accessed by vectors of four elements (16 aligned bytes) along the last digit (dimension) of
 // an index. `others` are all other indices of the tensor.

@@ -56,12 +56,12 @@ MINIDNN_HD float reciprocal_ftz(float x) {
 }
 
 // exp(x) for x <= 0, for a result that is rounded to T. If T has 16 bits, the function takes a few instructions, and
-// its relative error is at most 2^-15.
+// its relative error is at most 2^-15. If T is float32, it calls maths::exp_of_negative().
 template <class T> MINIDNN_HD float exp_of_negative(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_in<T>(x * kLog2E);
 }
-// exp(x) for x <= 0, as a term of a sum that is at least 1. If T has 16 bits, terms below 2^-126 become 0.
+// exp(x) for x <= 0, as a term of a sum that is at least 1. For 16-bit types T, terms below 2^-126 become 0.
 template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_ftz(x * kLog2E);
@@ -81,7 +81,8 @@ MINIDNN_HD float sech2(float x) {
   return 4 * e * (r * r);
 }
 // The cumulative distribution and the density of the normal distribution at x. This function is shorter and less exact
-// than elementary::normal() (cpp/core/host_device/elementary.h): it omits the steps that correct the last bits of the result.
+// than elementary::normal() (cpp/core/host_device/elementary.h): it omits the steps that correct the last bits of the
+// result.
 MINIDNN_HD maths::Normal<float> normal(float x) {
   const float e = exp2(-0.5f * kLog2E * x * x), a = ::fabsf(x);
   const float u = reciprocal_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;

@@ -108,8 +108,8 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     struct stat info;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
-    // The recursion inserts more files into `headers`. The text of this file stays at its address, because a std::map
-    // does not move its elements.
+    // The recursion inserts more files into `headers`. The reference entry->second stays valid, because a std::map does
+    // not move its elements.
     follow(entry->second, name, root, headers);
   }
 }

@@ -96,7 +96,7 @@ class GpuMemory final : public Memory {
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
-      // cuMemFree can also free memory of a pool, and does not synchronise then.
+      // cuMemFree can free memory of a pool, too. For memory of a pool, it does not synchronise.
       driver().cuMemFree(address(p));
     } catch (const Error&) {}
   }

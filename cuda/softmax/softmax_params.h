@@ -19,8 +19,8 @@ MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask)
 constexpr int64_t kSoftmaxShortRow = 256;
 constexpr int kSoftmaxBackwardVectors = 4;
 
-// Computes the offset of a row of the mask. The row number is split into one index per dimension, beginning with the
-// innermost dimension.
+// Computes the offset of a row of the mask. The index of the row is split into one index per dimension, beginning with
+// the innermost dimension.
 struct MaskRows {
   int64_t stride[kMaxRank]{};
   FastDivmod size[kMaxRank]{};

@@ -42,7 +42,7 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
 // With 128 sums instead of 64, a warp waits less often. The formula was fitted by eye on an H100: of the nine products
 // in the benchmark, eight are within 7 % of the estimate. The ninth product is bound by memory and takes 9 % more.
 double busy(double warps, double sums) {
-  // `each` is a measure of the work that each of the SM's four schedulers has.
+  // `each` is the number of warps per scheduler (an SM has four), weighted by the sums per thread.
   const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
 }

@@ -71,7 +71,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      // A tensor map has no negative strides, so the order of taps is reversed.
+      // A tensor map cannot have negative strides. If the stride of the taps is negative, their order is reversed.
       if (tap_count[i] > 1 && tap_stride[i] < 0) {
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
@@ -207,7 +207,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
         any = true;
       }
       low.positions[j] = int32_t(positions.digit[1 + j]);
-      // `window` is at least 1, even if the first phase has no tap.
+      // If the first phase has no tap in this dimension, the window still counts as one tap.
       low.window[j] = int32_t(max_of(v.taps.count[j], int64_t(1)));
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;

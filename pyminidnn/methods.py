@@ -8,21 +8,24 @@ matrix_multiply() for all others.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, DTypeError, ShapeError
+from ._C import DeviceTensor, DTypeError, Handle, NotSupported, ShapeError
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
 from .ops.transform import concat, transform
+from .refusals import short
 from .tensor import asarray
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
 _FLOATING = ("float32", "float64", "float16", "bfloat16")
+_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
 def binary(op: str, a: Any, b: Any) -> Any:
@@ -116,7 +119,11 @@ def _result_dtype(a: Any, b: Any, compares: bool) -> str:
     if isinstance(a, DeviceTensor) and isinstance(b, DeviceTensor):
         return _C.promoted(a.dtype, b.dtype)
     tensor, number = (a, b) if isinstance(a, DeviceTensor) else (b, a)
-    dtype: str = tensor.dtype
+    return dtype_with_number(tensor.dtype, number, compares)
+
+
+def dtype_with_number(dtype: str, number: Any, compares: bool) -> str:
+    """The dtype of a result of a tensor and a Python number: that of the tensor if the kind of the number allows."""
     if isinstance(number, bool) or dtype in _FLOATING:
         return dtype
     if isinstance(number, float):
@@ -204,6 +211,23 @@ class Methods(_Base):
         bits = {"bfloat16": "float16"}.get(host.dtype, host.dtype)
         return _restored, (_C.reinterpret(host, bits).numpy(), str(self.dtype), self.device)
 
+    def __complex__(self) -> complex:
+        return complex(float(self))
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+        """The functions of the Python array API standard, as a module (pyminidnn.array_api).
+
+        api_version  None or a version of the standard; NotSupported for versions later than 2024.12
+        """
+        from . import array_api
+
+        if api_version not in (None, *_API_VERSIONS):
+            raise NotSupported(
+                f"__array_namespace__: api_version must be None or one of {', '.join(_API_VERSIONS)}; "
+                f"got {short(api_version)}"
+            )
+        return array_api
+
     @property
     def T(self) -> DeviceTensor:
         """A view with the dimensions in reverse order."""
@@ -256,6 +280,16 @@ class Methods(_Base):
     def cuda(self, index: int = 0) -> DeviceTensor:
         """The tensor on GPU `index`; itself if it is there already."""
         return self.to(device=f"cuda:{_C.integer(index)}")
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> DeviceTensor:
+        """The tensor on `device`; itself if it is there already.
+
+        stream  CUDA only: the stream of `device` that copies, as in Handle(); None: that of the current handle
+        """
+        if stream is None:
+            return self.to(device=device)
+        with Handle(device, stream=stream):
+            return self.to(device=device)
 
     def contiguous(self) -> DeviceTensor:
         """The tensor in row-major order; itself if it is stored so."""

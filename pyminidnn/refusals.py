@@ -108,8 +108,8 @@ def _public_call() -> tuple[str, Mapping[str, Any]]:
     public function, or of a method that is written in Python. explain() and find() do not count: they call a function
     for the user.
     """
-    functional = sys.modules.get(f"{__package__}.functional")
-    scopes = [vars(sys.modules[__package__]), vars(DeviceTensor), vars(functional) if functional else {}]
+    modules = [sys.modules.get(f"{__package__}.{name}") for name in ("functional", "array_api")]
+    scopes = [vars(sys.modules[__package__]), vars(DeviceTensor), *(vars(m) for m in modules if m)]
     name, arguments = "", {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and f"{frame.f_globals.get('__package__')}.".startswith(f"{__package__}."):

@@ -7,6 +7,7 @@ matrix_multiply() for all others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsIndex
@@ -73,15 +74,58 @@ def matrix_multiply(a: Any, b: Any) -> Any:
     row, column = x.ndim == 1, y.ndim == 1
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(f"matmul: operands must have a dimension; got {list(x.shape)} and {list(y.shape)}")
-    if x.dtype not in _FLOATING:
-        raise DTypeError(f"matmul: a and b are {x.dtype}; supported are {', '.join(_FLOATING)}")
-    result = matmul(x.reshape((1, *x.shape)) if row else x, y.reshape((*y.shape, 1)) if column else y)
+    if x.dtype == "bool":
+        raise DTypeError(f"matmul: a and b are bool; supported are integers, {', '.join(_FLOATING)}")
+    result = _batches(x.reshape((1, *x.shape)) if row else x, y.reshape((*y.shape, 1)) if column else y)
     shape = list(result.shape)
     if row:
         del shape[-1 if column else -2]
     if column:
         del shape[-1]
     return result.reshape(shape)
+
+
+def _batches(a: DeviceTensor, b: DeviceTensor) -> DeviceTensor:
+    """a @ b for two dimensions or more. matmul() takes five at most; beyond it, all batches become one dimension."""
+    product = matmul if a.dtype in _FLOATING else _integer_product
+    if max(a.ndim, b.ndim) <= 5:
+        return product(a, b)
+    from .array_api import broadcast_to
+
+    try:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ShapeError(f"matmul: batches must broadcast; got {list(a.shape[:-2])} and {list(b.shape[:-2])}") from None
+    count = math.prod(lead)
+    x, y = (broadcast_to(t, (*lead, *t.shape[-2:])).reshape((count, *t.shape[-2:])) for t in (a, b))
+    result = product(x, y)
+    return result.reshape((*lead, *result.shape[-2:]))
+
+
+def _integer_product(a: DeviceTensor, b: DeviceTensor) -> DeviceTensor:
+    """The product of integer matrices, which wraps around. There is no engine for integers.
+
+    The operands are divided into digits of 16 bits. Products of digits are below 2^32, so float64 holds the sum of 2^20
+    of them exactly, and matmul() computes it. The sums are put together in int64.
+    """
+    most = 2**20
+    if a.shape[-1] > most:
+        return _integer_product(a[..., :most], b[..., :most, :]) + _integer_product(a[..., most:], b[..., most:, :])
+    count = (a.dtype.itemsize + 1) // 2
+    first, second = _digits(a, count), _digits(b, count)
+    total: Any = None
+    for i in range(count):
+        for j in range(count - i):
+            part = matmul(first[i], second[j]).to(dtype="int64") << 16 * (i + j)
+            total = part if total is None else total + part
+    result: DeviceTensor = total.to(dtype=a.dtype)
+    return result
+
+
+def _digits(t: DeviceTensor, count: int) -> list[DeviceTensor]:
+    """The digits of 16 bits of integers, the least significant first, as float64. The last one is signed."""
+    digits = [*((t >> 16 * i) & 0xFFFF for i in range(count - 1)), t >> 16 * (count - 1)]
+    return [d.to(dtype="float64") for d in digits]
 
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:

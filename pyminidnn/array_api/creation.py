@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from builtins import bool as _bool
 from collections.abc import Callable
 from typing import Any, Literal
@@ -112,7 +113,13 @@ def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
 ) -> DeviceTensor:
     """A matrix with ones on diagonal k (above the main one if positive), else zeros. Computed on the host."""
+    k = _diagonal(k, n_rows, n_rows if n_cols is None else n_cols)
     return dnn.eye(n_rows, n_cols, k=k, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+
+
+def _diagonal(k: int, rows: int, columns: int) -> int:
+    """The diagonal k, or the nearest one outside a matrix, since k may be any int."""
+    return max(-rows, min(operator.index(k), columns))
 
 
 def meshgrid(*arrays: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> list[DeviceTensor]:
@@ -140,17 +147,18 @@ def meshgrid(*arrays: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> lis
 
 def tril(x: DeviceTensor, /, *, k: int = 0) -> DeviceTensor:
     """The matrices of x with zeros above diagonal k. Errors: ShapeError if x has less than two dimensions."""
-    return _triangle("tril", x, lambda rows, columns: columns <= rows + k)
+    return _triangle("tril", x, k, operator.le)
 
 
 def triu(x: DeviceTensor, /, *, k: int = 0) -> DeviceTensor:
     """The matrices of x with zeros below diagonal k. Errors: ShapeError if x has less than two dimensions."""
-    return _triangle("triu", x, lambda rows, columns: columns >= rows + k)
+    return _triangle("triu", x, k, operator.ge)
 
 
-def _triangle(name: str, x: DeviceTensor, kept: Callable[[DeviceTensor, DeviceTensor], DeviceTensor]) -> DeviceTensor:
+def _triangle(name: str, x: DeviceTensor, k: int, kept: Callable[[Any, Any], Any]) -> DeviceTensor:
     t = dnn.asarray(x)
     if t.ndim < 2:
         raise ShapeError(f"{name}: x must have two dimensions or more; it has {t.ndim}")
     rows, columns = (dnn.arange(n, device=t.device) for n in t.shape[-2:])
-    return where(kept(rows[:, None], columns), t, dnn.zeros((), dtype=t.dtype, device=t.device))
+    chosen = kept(columns, rows[:, None] + _diagonal(k, *t.shape[-2:]))
+    return where(chosen, t, dnn.zeros((), dtype=t.dtype, device=t.device))

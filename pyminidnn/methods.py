@@ -272,6 +272,12 @@ class Methods(_Base):
             )
         return array_api
 
+    def __jax_array__(self) -> Any:
+        """The tensor as an array of JAX, for jax.numpy.asarray(t). It may share the memory of the tensor."""
+        from jax import numpy as jnp
+
+        return jnp.from_dlpack(self.contiguous())
+
     @property
     def T(self) -> DeviceTensor:
         """A view with the dimensions in reverse order."""

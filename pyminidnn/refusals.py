@@ -75,6 +75,9 @@ def explained(
     head, colon, rest = text.partition(": ")
     if head in heads:
         call, text = head, rest
+        word = rest.partition(" ")[0]
+        if word in bound and word not in arguments:  # the public function has another name for this argument
+            text = (_name_of([bound[word]], arguments) or word) + rest[len(word) :]
     elif colon and head.isidentifier() and head not in arguments:  # `head` is the name of an internal function
         text = _renamed(rest, bound, arguments)
     if isinstance(error, NotSupported):

@@ -11,7 +11,7 @@ from .. import _C
 from .._C import DeviceTensor, DTypeError
 from ..dtypes import DTYPES, DType, bfloat16, bool, float16, float32, float64, int8, int32, int64, uint8
 from ..methods import dtype_with_number
-from ..refusals import short
+from ..refusals import refusal, short
 from ..tensor import asarray, current_device
 
 DEFAULT_FLOAT, DEFAULT_INTEGER = float32, int64
@@ -63,7 +63,7 @@ def dtype_of(x: Any) -> DType:
     for dtype in DTYPES:
         if dtype == found:
             return dtype
-    raise DTypeError(f"dtype must be one of {', '.join(DTYPES)}; got {short(x)}")
+    raise refusal(DTypeError, x, f"must be one of {', '.join(DTYPES)}; got {short(x)}")
 
 
 def astype(x: DeviceTensor, dtype: Any, /, *, copy: _bool = True, device: str | None = None) -> DeviceTensor:

@@ -73,7 +73,7 @@ def matrix_multiply(a: Any, b: Any) -> Any:
     _, x, y = _promoted("matmul", *operands)
     row, column = x.ndim == 1, y.ndim == 1
     if x.ndim == 0 or y.ndim == 0:
-        raise ShapeError(f"matmul: operands must have a dimension; got {list(x.shape)} and {list(y.shape)}")
+        raise ShapeError(f"matmul: a and b must have a dimension; got {list(x.shape)} and {list(y.shape)}")
     if x.dtype == "bool":
         raise DTypeError(f"matmul: a and b are bool; supported are integers, {', '.join(_FLOATING)}")
     result = _batches(x.reshape((1, *x.shape)) if row else x, y.reshape((*y.shape, 1)) if column else y)
@@ -95,7 +95,9 @@ def _batches(a: DeviceTensor, b: DeviceTensor) -> DeviceTensor:
     try:
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
-        raise ShapeError(f"matmul: batches must broadcast; got {list(a.shape[:-2])} and {list(b.shape[:-2])}") from None
+        raise ShapeError(
+            f"matmul: a and b must have batches that broadcast; got {list(a.shape[:-2])} and {list(b.shape[:-2])}"
+        ) from None
     count = math.prod(lead)
     x, y = (broadcast_to(t, (*lead, *t.shape[-2:])).reshape((count, *t.shape[-2:])) for t in (a, b))
     result = product(x, y)

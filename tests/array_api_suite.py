@@ -20,6 +20,7 @@ from pathlib import Path
 
 import pytest
 
+VERDICTS = ("fail", "rare", "skip")
 EXCEPTIONS = Path(__file__).parent / "array_api_exceptions.txt"
 ENVIRONMENT = {
     "ARRAY_API_TESTS_MODULE": "pyminidnn.array_api",
@@ -35,8 +36,8 @@ def exceptions() -> list[tuple[str, str, str]]:
     lines = [line.strip() for line in EXCEPTIONS.read_text().splitlines()]
     found = [tuple(re.split(r"\s{2,}", line, maxsplit=2)) for line in lines if line and not line.startswith("#")]
     for line in found:
-        if len(line) != 3 or line[0] not in ("fail", "skip"):
-            raise SystemExit(f"{EXCEPTIONS.name}: a line has 'fail' or 'skip', names and a reason; got {line}")
+        if len(line) != 3 or line[0] not in VERDICTS:
+            raise SystemExit(f"{EXCEPTIONS.name}: a line has one of {VERDICTS}, names and a reason; got {line}")
     return [(verdict, name, reason) for verdict, name, reason in found]
 
 
@@ -53,8 +54,8 @@ class Exceptions:
             if self.complete and not found:
                 raise pytest.UsageError(f"{EXCEPTIONS.name}: no test matches {name}")
             for item in found:
-                mark = pytest.mark.skip(reason=reason) if verdict == "skip" else pytest.mark.xfail(strict=True)
-                item.add_marker(mark)
+                fails = pytest.mark.xfail(reason=reason, strict=verdict == "fail")
+                item.add_marker(pytest.mark.skip(reason=reason) if verdict == "skip" else fails)
 
 
 def main() -> int:

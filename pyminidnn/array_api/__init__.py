@@ -8,9 +8,12 @@ device of their tensors, by the engines of this library, unless their docstring 
 what is missing: complex numbers, int16, uint16, uint32, uint64, and the functions for sorting, sets, linalg and fft.
 """
 
+from inspect import isfunction as _isfunction
+from inspect import signature as _signature
 from math import e, inf, nan, pi
 
 from ..dtypes import bfloat16, bool, float16, float32, float64, int8, int32, int64, uint8
+from ..refusals import reporting as _reporting
 from .creation import (
     arange,
     asarray,
@@ -138,6 +141,13 @@ from .reductions import (
     sum,
     var,
 )
+
+# Errors of inner functions get the name of the function that was called, and the names of its arguments.
+_NAMES = {"a": "x1", "b": "x2", "c": "max", "x": "x1", "index": "indices", "tensors": "arrays", "the tensor": "x"}
+for _name, _function in list(globals().items()):
+    if _isfunction(_function) and not _name.startswith("_"):
+        _inner = {**_NAMES, "a": "x", "b": "min"} if "x" in _signature(_function).parameters else _NAMES
+        globals()[_name] = _reporting(_function, _inner)
 
 __array_api_version__ = "2024.12"
 newaxis = None

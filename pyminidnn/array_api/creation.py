@@ -10,7 +10,8 @@ from typing import Any, Literal
 
 import pyminidnn as dnn
 
-from .._C import DeviceTensor, ShapeError
+from .. import _C
+from .._C import DeviceTensor, DTypeError, ShapeError
 from ..refusals import short
 from ..tensor import Size, current_device
 from .data_types import DEFAULT_FLOAT, DEFAULT_INTEGER
@@ -113,12 +114,17 @@ def eye(
     n_rows: int, n_cols: int | None = None, /, *, k: int = 0, dtype: Any = None, device: str | None = None
 ) -> DeviceTensor:
     """A matrix with ones on diagonal k (above the main one if positive), else zeros. Computed on the host."""
-    k = _diagonal(k, n_rows, n_rows if n_cols is None else n_cols)
-    return dnn.eye(n_rows, n_cols, k=k, dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device)
+    rows = _C.integer(n_rows)
+    columns = rows if n_cols is None else _C.integer(n_cols)
+    return dnn.eye(
+        rows, columns, k=_diagonal(k, rows, columns), dtype=DEFAULT_FLOAT if dtype is None else dtype, device=device
+    )
 
 
 def _diagonal(k: int, rows: int, columns: int) -> int:
     """The diagonal k, or the nearest one outside a matrix, since k may be any int."""
+    if not hasattr(type(k), "__index__"):
+        raise DTypeError(f"k must be an int; got {short(k)}")
     return max(-rows, min(operator.index(k), columns))
 
 

@@ -78,7 +78,7 @@ def operands(x1: Any, x2: Any) -> tuple[Any, Any]:
     tensors = [x if type(x) in (bool, int, float, DeviceTensor) else asarray(x) for x in (x1, x2)]
     if not any(type(x) is DeviceTensor for x in tensors):
         tensors[0] = asarray(tensors[0])
-    device = next((x for x in (x1, x2) if type(x) is DeviceTensor), tensors[0]).device
+    device = next(x for x in (x1, x2, *tensors) if type(x) is DeviceTensor).device
     a, b = (x if given is x or type(x) is not DeviceTensor else x.to(device=device)
             for x, given in zip(tensors, (x1, x2), strict=True))  # fmt: skip
     return a, b

@@ -32,6 +32,11 @@ def axes_of(call: str, axis: Any, rank: int) -> tuple[int, ...]:
     return found
 
 
+def axis_of(call: str, axis: int, rank: int) -> int:
+    """The dimension that `axis` names, from 0. Raises IndexingError."""
+    return axes_of(call, _C.integer(axis), rank)[0]
+
+
 def along(axis: int, part: int | slice) -> tuple[int | slice, ...]:
     """The key that indexes dimension `axis`, which counts from 0."""
     return (slice(None),) * axis + (part,)
@@ -73,14 +78,14 @@ def stack(arrays: Sequence[DeviceTensor], /, *, axis: int = 0) -> DeviceTensor:
 def unstack(x: DeviceTensor, /, *, axis: int = 0) -> tuple[DeviceTensor, ...]:
     """Views of the slices of x along `axis`."""
     t = asarray(x)
-    (at,) = axes_of("unstack", axis, t.ndim)
+    at = axis_of("unstack", axis, t.ndim)
     return tuple(t[along(at, i)] for i in range(t.shape[at]))
 
 
 def expand_dims(x: DeviceTensor, /, axis: int = 0) -> DeviceTensor:
     """A view of x with a dimension of one element at `axis`, from -rank - 1 to rank."""
     t = asarray(x)
-    (at,) = axes_of("expand_dims", axis, t.ndim + 1)
+    at = axis_of("expand_dims", axis, t.ndim + 1)
     return t.unsqueeze(at)
 
 
@@ -91,7 +96,7 @@ def squeeze(x: DeviceTensor, /, axis: int | Sequence[int]) -> DeviceTensor:
 
 def permute_dims(x: DeviceTensor, /, axes: Sequence[int]) -> DeviceTensor:
     """A view of x whose dimension i is dimension axes[i] of x."""
-    return asarray(x).permute(tuple(axes))
+    return asarray(x).permute(axes)
 
 
 def moveaxis(x: DeviceTensor, source: int | Sequence[int], destination: int | Sequence[int], /) -> DeviceTensor:
@@ -119,7 +124,7 @@ def reshape(x: DeviceTensor, /, shape: Sequence[int], *, copy: _bool | None = No
     copy  None: a view if strides allow; True: a copy; False: a view, ShapeError (a ValueError) if strides forbid it
     """
     t = asarray(x)
-    result = t.reshape(tuple(shape))
+    result = t.reshape(_C.integers(shape))
     if result.size == 0 or result.data_ptr == t.data_ptr:
         return result.to(copy=True) if copy else result
     if copy is False:
@@ -142,7 +147,7 @@ def roll(x: DeviceTensor, /, shift: int | Sequence[int], *, axis: int | Sequence
         raise ShapeError(f"roll: shift and axis must be equally many; got {len(shifts)} and {len(axes)}")
     result = t
     for number, one in zip(shifts, axes, strict=True):
-        (at,) = axes_of("roll", one, t.ndim)
+        at = axis_of("roll", one, t.ndim)
         size = t.shape[at]
         if size and number % size:
             first = size - number % size
@@ -158,21 +163,17 @@ def repeat(x: DeviceTensor, repeats: int | DeviceTensor, /, *, axis: int | None 
     t = asarray(x)
     if axis is None:
         t, axis = t.ravel(), 0
-    (at,) = axes_of("repeat", axis, t.ndim)
-    counts = np.asarray(repeats.numpy() if isinstance(repeats, DeviceTensor) else repeats)
-    if counts.dtype.kind not in "iu" or counts.ndim > 1 or (counts < 0).any():
-        raise ShapeError(f"repeat: repeats must be one or several ints from 0; got {short(repeats)}")
-    if counts.size == 1:
-        number = int(counts.reshape(()))
-        shape = [*t.shape[: at + 1], number, *t.shape[at + 1 :]]
-        if len(shape) <= 8:
-            flat = [*t.shape[:at], t.shape[at] * number, *t.shape[at + 1 :]]
-            return broadcast_to(t.unsqueeze(at + 1), shape).to(copy=True).reshape(flat)
-    if counts.size not in (1, t.shape[at]):
+    at = axis_of("repeat", axis, t.ndim)
+    counts = _C.integers(repeats.tolist() if isinstance(repeats, DeviceTensor) else repeats)
+    if len(counts) not in (1, t.shape[at]) or any(n < 0 for n in counts):
         raise ShapeError(
-            f"repeat: repeats must have {t.shape[at]} elements, as x along axis {at}; it has {counts.size}"
+            f"repeat: repeats must be 1 or {t.shape[at]} ints from 0, as x has along axis; got {short(repeats)}"
         )
-    return gather(t, np.repeat(np.arange(t.shape[at]), counts), axis=at)
+    if len(counts) == 1:
+        shape = [*t.shape[:at], t.shape[at] * counts[0], *t.shape[at + 1 :]]
+        return _repeated(t, math.prod(t.shape[: at + 1]), counts[0]).reshape(shape)
+    index = made_on_host("repeat: repeats", sum(counts), lambda: np.repeat(np.arange(t.shape[at]), counts))
+    return gather(t, index, axis=at)
 
 
 def tile(x: DeviceTensor, repetitions: Sequence[int], /) -> DeviceTensor:
@@ -180,16 +181,22 @@ def tile(x: DeviceTensor, repetitions: Sequence[int], /) -> DeviceTensor:
     t = asarray(x)
     times = tuple(_C.integers(repetitions))
     if any(n < 0 for n in times):
-        raise ShapeError(f"tile: repetitions must be 0 or more; got {list(times)}")
+        raise ShapeError(f"tile: repetitions must be 0 or more; got {short(list(times))}")
     rank = max(t.ndim, len(times))
     times = (1,) * (rank - len(times)) + times
-    t = t.reshape((1,) * (rank - t.ndim) + tuple(t.shape))
+    shape = [1] * (rank - t.ndim) + list(t.shape)
+    result = t
     for at, number in enumerate(times):
-        if number == 0:
-            t = t[along(at, slice(0))]
-        elif number > 1:
-            t = dnn.concat([t] * number, at)
-    return t.to(copy=True) if t.data_ptr == asarray(x).data_ptr else t
+        if number != 1:
+            result = _repeated(result, math.prod(shape[:at]), number)
+            shape[at] *= number
+    return result.to(copy=result is t).reshape(shape)
+
+
+def _repeated(t: DeviceTensor, outer: int, times: int) -> DeviceTensor:
+    """A copy of t, seen as `outer` rows, in which each row is repeated."""
+    inner = t.size // outer if outer else 0
+    return broadcast_to(t.reshape((outer, 1, inner)), (outer, times, inner)).to(copy=True)
 
 
 def take(x: DeviceTensor, indices: DeviceTensor, /, *, axis: int | None = None) -> DeviceTensor:
@@ -211,7 +218,7 @@ def take_along_axis(x: DeviceTensor, indices: DeviceTensor, /, *, axis: int = -1
     A bad index raises IndexingError on the CPU, and gives zeros on a GPU, as in gather().
     """
     t, index = asarray(x), _indices("take_along_axis", indices).to(dtype="int64")
-    (at,) = axes_of("take_along_axis", axis, t.ndim)
+    at = axis_of("take_along_axis", axis, t.ndim)
     if index.ndim != t.ndim:
         raise ShapeError(f"take_along_axis: indices must have {t.ndim} dimensions, as x; it has {index.ndim}")
     t, index = moveaxis(t, at, -1), moveaxis(index, at, -1)

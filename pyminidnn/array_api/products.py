@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 
 from .. import _C
-from .._C import DeviceTensor, ShapeError
+from .._C import DeviceTensor, DTypeError, ShapeError
 from ..refusals import short
 from ..tensor import asarray
 from .data_types import FLOATING, result_type
@@ -37,8 +37,10 @@ def tensordot(
         if not 0 <= axes <= min(a.ndim, b.ndim):
             raise ShapeError(f"tensordot: axes must be from 0 to {min(a.ndim, b.ndim)}; got {short(axes)}")
         first, second = tuple(range(a.ndim - axes, a.ndim)), tuple(range(axes))
-    else:
+    elif isinstance(axes, (tuple, list)) and len(axes) == 2:
         first, second = axes_of("tensordot", axes[0], a.ndim), axes_of("tensordot", axes[1], b.ndim)
+    else:
+        raise DTypeError(f"tensordot: axes must be an int or a pair of sequences of ints; got {short(axes)}")
     if [a.shape[i] for i in first] != [b.shape[i] for i in second]:
         raise ShapeError(
             f"tensordot: axes must name dimensions of equal sizes; got {short(axes)} of x1 {list(a.shape)} and x2 "

@@ -21,7 +21,7 @@ from ..refusals import short
 from ..tensor import asarray
 from .data_types import FLOATING, INTEGRAL, dtype_of, result_type
 from .elementwise import where
-from .manipulation import along, axes_of
+from .manipulation import along, axes_of, axis_of
 
 _Axis: TypeAlias = "int | Sequence[int] | None"
 
@@ -147,7 +147,7 @@ def _scan(call: str, op: str, x: DeviceTensor, axis: int | None, dtype: Any, inc
     t = asarray(x)
     if t.ndim == 0 or (axis is None and t.ndim != 1):
         raise ShapeError(f"{call}: x must have one dimension, or axis must be given; x has {t.ndim}")
-    (at,) = axes_of(call, 0 if axis is None else axis, t.ndim)
+    at = axis_of(call, 0 if axis is None else axis, t.ndim)
     dtype = dtype_of(dtype) if dtype is not None else t.dtype if t.dtype in FLOATING else "int64"
     narrow = dtype in FLOATING and dtype_of(dtype).itemsize == 2
     t = t.to(dtype="float32" if narrow else "int64" if dtype in INTEGRAL and t.dtype not in FLOATING else dtype)
@@ -179,7 +179,7 @@ def diff(
 ) -> DeviceTensor:
     """The differences of neighbours along `axis`, n times. `prepend` and `append` are put before and behind x first."""
     t = asarray(x)
-    (at,) = axes_of("diff", axis, t.ndim)
+    at = axis_of("diff", axis, t.ndim)
     if _C.integer(n) < 0:
         raise ShapeError(f"diff: n must be 0 or more; got {n}")
     parts = [asarray(p) for p in (prepend, t, append) if p is not None]

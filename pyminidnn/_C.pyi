@@ -127,7 +127,7 @@ class DeviceTensor:
         """
     def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.Any:
         ...
-    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+    def __array_namespace__(self, *, api_version: str | None = None) -> typing.Any:
         """
         The functions of the Python array API standard, as a module (pyminidnn.array_api).
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
@@ -260,7 +259,7 @@ class Methods(_Base):
     def __complex__(self) -> complex:
         return complex(float(self))
 
-    def __array_namespace__(self, *, api_version: str | None = None) -> ModuleType:
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
         """The functions of the Python array API standard, as a module (pyminidnn.array_api).
 
         api_version  None or a version of the standard; NotSupported for versions later than 2024.12

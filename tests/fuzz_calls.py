@@ -190,7 +190,8 @@ class Arguments:
     """The context of the arguments of one call: a dtype, shapes that fit each other, and the share of nonsense."""
 
     def __init__(self, rng: random.Random, function: str, nonsense: int | None = None):
-        self.rng, self.function, self.family = rng, function, function.split("_")[0]
+        self.rng, self.function = rng, function.removeprefix("array_api.")
+        self.family = self.function.split("_")[0]
         self.family = {"adaptive": "pool", "global": "pool"}.get(self.family, self.family)
         # How many of 20 arguments are nonsense.
         self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense
@@ -227,6 +228,8 @@ class Arguments:
         if self.family in ("group", "instance"):
             groups = (n, 1 if self.family == "group" else c)
             return {"mean": groups, "inv_std": groups, "scale": (c,), "bias": (c,)}
+        if self.function in ("meshgrid", "searchsorted"):
+            return {"arrays": (3,), "x1": (5,), "sorter": (5,)}
         if self.family == "gather":
             return {"index": (2,), "dy": (2, *image[1:]), "out": image if "backward" in self.function else (2, *image[1:])}  # fmt: skip
         return dict.fromkeys(channels, (c,)) if self.family == "batch" else {}
@@ -325,6 +328,8 @@ class Arguments:
             if odd or (name in ("sizes", "widths") and r.random() < 0.5):
                 return self.integers(10) if r.random() < 0.5 else self.integer()
             rank = len(self.image)
+            if self.function == "tensordot":
+                return rank
             usual = {"axes": tuple(range(rank)), "start": (0,) * rank, "step": (1,) * rank, "sizes": (0, self.image[0]),
                      "widths": ((1, 0),) * rank}.get(name, self.shapes.get(name, self.image))  # fmt: skip
             return r.choice([tuple, list, np.array])(usual)
@@ -338,7 +343,7 @@ class Arguments:
             return r.choice(WORDS) if odd else r.choice(usual[name])
         if name in ("from_", "to", "type", "arrays_and_dtypes"):
             return r.choice([array_api.float32, "int8", np.dtype("int64"), self.array("x")])
-        if name == "tensors" or (name == "arrays" and self.function in ("array_api.concat", "array_api.stack")):
+        if name == "tensors" or (name == "arrays" and self.function in ("concat", "stack")):
             return [self.array("x") for _ in range(r.randint(0, 3))]
         if name in FLAGS:
             return r.choice([np.True_, 2, None]) if odd else r.random() < 0.5

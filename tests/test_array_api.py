@@ -566,6 +566,7 @@ def test_methods(device: str) -> None:
         (lambda t: xp.meshgrid(t), ValueError, "meshgrid: arrays must have one dimension"),
         (lambda t: xp.tril(t[0]), ValueError, "tril: x must have two dimensions"),
         (lambda t: xp.searchsorted(t, t), ValueError, "searchsorted: x1 must have one dimension"),
+        (lambda t: xp.searchsorted(t[0], t, sorter=t[:, 0]), ValueError, "searchsorted: sorter must have the shape"),
         (lambda t: xp.diff(t, n=-1), ValueError, "diff: n must be 0 or more"),
         (lambda t: xp.add(t, "a"), TypeError, "add: x2 must be"),
         (lambda t: xp.exp(xp.ones(2, dtype=xp.int8)), TypeError, "exp: x is int8"),

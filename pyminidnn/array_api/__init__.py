@@ -143,7 +143,8 @@ from .reductions import (
 )
 
 # Errors of inner functions get the name of the function that was called, and the names of its arguments.
-_NAMES = {"a": "x1", "b": "x2", "c": "max", "x": "x1", "index": "indices", "tensors": "arrays", "the tensor": "x"}
+_NAMES = {"a": "x1", "b": "x2", "c": "max", "x": "x1", "index": "indices", "tensors": "arrays", "value": "fill_value",
+          "the tensor": "x"}  # fmt: skip
 for _name, _function in list(globals().items()):
     if _isfunction(_function) and not _name.startswith("_"):
         _inner = {**_NAMES, "a": "x", "b": "min"} if "x" in _signature(_function).parameters else _NAMES

@@ -123,9 +123,10 @@ def eye(
 
 def _diagonal(k: int, rows: int, columns: int) -> int:
     """The diagonal k, or the nearest one outside a matrix, since k may be any int."""
-    if not hasattr(type(k), "__index__"):
-        raise DTypeError(f"k must be an int; got {short(k)}")
-    return max(-rows, min(operator.index(k), columns))
+    try:
+        return max(-rows, min(operator.index(k), columns))
+    except TypeError:
+        raise DTypeError(f"k must be an int; got {short(k)}") from None
 
 
 def meshgrid(*arrays: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> list[DeviceTensor]:

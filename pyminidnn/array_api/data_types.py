@@ -7,6 +7,8 @@ from builtins import bool as _bool
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from .. import _C
 from .._C import DeviceTensor, DTypeError
 from ..dtypes import DTYPES, DType, bfloat16, bool, float16, float32, float64, int8, int32, int64, uint8
@@ -64,6 +66,13 @@ def dtype_of(x: Any) -> DType:
         if dtype == found:
             return dtype
     raise refusal(DTypeError, x, f"must be one of {', '.join(DTYPES)}; got {short(x)}")
+
+
+def flag(name: str, value: Any) -> _bool:
+    """The value of a parameter that is True or False. Raises DTypeError for another one."""
+    if not isinstance(value, (_bool, np.bool_)):
+        raise DTypeError(f"{name} must be True or False; got {short(value)}")
+    return _bool(value)
 
 
 def astype(x: DeviceTensor, dtype: Any, /, *, copy: _bool = True, device: str | None = None) -> DeviceTensor:

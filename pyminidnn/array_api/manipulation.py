@@ -14,10 +14,11 @@ import pyminidnn as dnn
 
 from .. import _C
 from .._C import DeviceTensor, IndexingError, ShapeError
+from ..creation import made_on_host
 from ..ops.gather import gather
 from ..refusals import short
 from ..tensor import asarray, elements
-from .data_types import result_type
+from .data_types import flag, result_type
 from .elementwise import where
 
 
@@ -124,10 +125,11 @@ def reshape(x: DeviceTensor, /, shape: Sequence[int], *, copy: _bool | None = No
     copy  None: a view if strides allow; True: a copy; False: a view, ShapeError (a ValueError) if strides forbid it
     """
     t = asarray(x)
+    wanted = None if copy is None else flag("copy", copy)
     result = t.reshape(_C.integers(shape))
     if result.size == 0 or result.data_ptr == t.data_ptr:
-        return result.to(copy=True) if copy else result
-    if copy is False:
+        return result.to(copy=True) if wanted else result
+    if wanted is False:
         raise ShapeError(f"reshape: x {list(t.shape)} with strides {list(t.strides)} needs a copy, which copy forbids")
     return result
 

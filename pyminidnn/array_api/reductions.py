@@ -19,7 +19,7 @@ from ..ops.reduce import reduce
 from ..ops.transform import concat, transform
 from ..refusals import short
 from ..tensor import asarray
-from .data_types import FLOATING, INTEGRAL, dtype_of, result_type
+from .data_types import FLOATING, INTEGRAL, dtype_of, flag, result_type
 from .elementwise import where
 from .manipulation import along, axes_of, axis_of
 
@@ -160,7 +160,7 @@ def _scan(call: str, op: str, x: DeviceTensor, axis: int | None, dtype: Any, inc
         pointwise(op, late, early, out=longer[along(at, slice(shift, None))])
         t = longer
         shift *= 2
-    if include_initial:
+    if flag("include_initial", include_initial):
         initial = _C.full(
             (*t.shape[:at], 1, *t.shape[at + 1 :]), 0 if op == "add" else 1, dtype=t.dtype, device=t.device
         )
@@ -215,7 +215,12 @@ def searchsorted(
     if dtype == "bool":
         raise DTypeError("searchsorted: x1 and x2 must have a numeric dtype; got bool")
     if sorter is not None:
-        ordered = gather(ordered, sorter)
+        order = asarray(sorter)
+        if order.shape != ordered.shape:
+            raise ShapeError(
+                f"searchsorted: sorter must have the shape of x1, {list(ordered.shape)}; got {list(order.shape)}"
+            )
+        ordered = gather(ordered, order)
     ordered, values = ordered.to(dtype=dtype), values.to(dtype=dtype)
     size = ordered.shape[0]
     found = _C.full(values.shape, 0, dtype="int64", device=values.device)

@@ -3,9 +3,9 @@
 
     python tests/array_api_suite.py CHECKOUT [options of pytest]
 
-CHECKOUT is a clone of https://github.com/data-apis/array-api-tests at tag 2026.02.26, with its submodule array-api. The
-suite is not on PyPI. It needs hypothesis, ndindex and pytest-json-report. Later commits of the suite fail at import
-without complex dtypes.
+CHECKOUT is a clone of https://github.com/data-apis/array-api-tests at tag 2026.02.26 (commit 41379d15), with its
+submodule array-api; PyPI does not have the suite. Install its requirements.txt. Since 2026-03-21 the suite fails at
+import for a library without complex dtypes.
 
 tests/array_api_exceptions.txt lists the tests that are skipped or must fail. The exit code is 1 if another test fails,
 if a listed test passes, or if a line of the list matches no test.

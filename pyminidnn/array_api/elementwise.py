@@ -63,11 +63,14 @@ def _binary(
     name: str, value: str, *, op: str | None = None, symbol: Any = None, dtypes: str = "Numeric dtypes"
 ) -> _Binary:
     """A function of two operands. `symbol` is the operator that computes it, which is faster than pointwise()."""
-    compute: Callable[[Any, Any], DeviceTensor] = symbol or partial(methods.binary, op or name)
+    op = op or name
+    compute: Callable[[Any, Any], DeviceTensor] = symbol or partial(methods.binary, op)
 
     def function(x1: Any, x2: Any, /) -> DeviceTensor:
         if type(x1) is not DeviceTensor or type(x2) is not DeviceTensor:
             x1, x2 = operands(x1, x2)
+        elif symbol is None and x1.dtype is x2.dtype and x1.dtype in FLOATING:
+            return pointwise(op, x1, x2)
         return compute(x1, x2)
 
     return cast(_Binary, _named(name, value, f"{dtypes}, or a Python number for one operand", function))

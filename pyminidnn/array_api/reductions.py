@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from builtins import bool as _bool
 from builtins import max as _max
+from builtins import min as _min
 from collections.abc import Sequence
 from typing import Any, Literal, TypeAlias
 
@@ -186,7 +187,7 @@ def diff(
     if len(parts) > 1:
         dtype = result_type(*parts)
         t = concat([p.to(dtype=dtype) for p in parts], at)
-    for _ in range(n):
+    for _ in range(_min(n, t.shape[at])):  # more differences of nothing are nothing
         t = t[along(at, slice(1, None))] - t[along(at, slice(-1))]
     return +t if n == 0 else t
 

@@ -134,7 +134,7 @@ def meshgrid(*arrays: DeviceTensor, indexing: Literal["xy", "ij"] = "xy") -> lis
 
     indexing  "ij": dimension i of the grid belongs to tensor i; "xy": the first two are swapped
     """
-    if indexing not in ("xy", "ij"):
+    if not isinstance(indexing, str) or indexing not in ("xy", "ij"):
         raise ShapeError(f"meshgrid: indexing must be 'xy' or 'ij'; got {short(indexing)}")
     tensors = [dnn.asarray(a) for a in arrays]
     if any(t.ndim != 1 for t in tensors):

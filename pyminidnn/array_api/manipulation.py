@@ -83,7 +83,7 @@ def unstack(x: DeviceTensor, /, *, axis: int = 0) -> tuple[DeviceTensor, ...]:
     return tuple(t[along(at, i)] for i in range(t.shape[at]))
 
 
-def expand_dims(x: DeviceTensor, /, axis: int = 0) -> DeviceTensor:
+def expand_dims(x: DeviceTensor, /, axis: int) -> DeviceTensor:
     """A view of x with a dimension of one element at `axis`, from -rank - 1 to rank."""
     t = asarray(x)
     at = axis_of("expand_dims", axis, t.ndim + 1)

@@ -207,7 +207,7 @@ def searchsorted(
 
     There is no kernel for it: a binary search by gather() and comparisons computes it on any device.
     """
-    if side not in ("left", "right"):
+    if not isinstance(side, str) or side not in ("left", "right"):
         raise ShapeError(f"searchsorted: side must be 'left' or 'right'; got {short(side)}")
     ordered, values = asarray(x1), asarray(x2)
     if ordered.ndim != 1:

@@ -25,7 +25,7 @@ constexpr int kRealOperands = 1, kIntegerOperands = 2, kNumberOperands = 3, kBit
 #define MINIDNN_POINTWISE(F)                                              \
   F(neg, unary, kNumberOperands, negative(a))                             \
   F(abs, unary, kNumberOperands, absolute(a))                             \
-  F(sign, unary, kNumberOperands, a > A(0) ? A(1) : a < A(0) ? A(-1) : a) \
+  F(sign, unary, kNumberOperands, a != a ? a : A(a > A(0)) - A(a < A(0))) \
   F(bitwise_not, unary, kIntegerOperands, ~a)                             \
   F(square, unary, kNumberOperands, times(a, a))                          \
   F(reciprocal, unary, kRealOperands, A(1) / a)                           \

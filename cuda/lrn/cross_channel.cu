@@ -15,7 +15,7 @@
 namespace minidnn {
 
 // The kernel of local response norm for NCHW tensors. kSize is the window size, or 0 if the kernel supports any size.
-// kWhole tells whether the address of each plane is a multiple of the size of a vector.
+// kWhole requires that each plane begins at a multiple of 16 bytes.
 template <class T, int kVec, bool kWhole, int kSize, bool kBackward>
 __global__ void __launch_bounds__(kWindowThreads, window_threads_per_sm(false) / kWindowThreads)
     lrn_cross_channel_planes(const __grid_constant__ SlidingWindowParams r, const __grid_constant__ SmemLayout smem,

@@ -42,8 +42,8 @@ struct NhwcParams {
 
 constexpr int kNhwcThreads = 256;  // the number of threads in a block
 
-// The number of windows, or of elements of dx, that a thread computes one below the other. The registers suffice for
-// this number of maxima and their indices. `lanes` is the number of elements in 16 bytes.
+// The number of windows, or of elements of dx, that a thread computes one below the other. The thread keeps their
+// maxima and indices in registers. `lanes` is the number of elements in 16 bytes.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
 // The number of windows of compile-time size that a thread computes one below the other.
 constexpr int kStaticDown = 4;
@@ -56,14 +56,15 @@ MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 constexpr int kStripThreads = 128;  // the number of threads in a block of nhwc_max_backward
-// Returns the width of a strip of dx, divided by the stride. The width is in columns.
+// Returns the number of columns in a strip of dx, divided by the stride.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
 // The maximum number of rows in a strip, because elements of a strip are numbered with 16 bits.
 constexpr int kMostStripLines = 1024;
 // The number of rows of dx whose sums are in shared memory at the same time. It is a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
-// strip_blocks() is the number of blocks on an SM, as far as registers allow. strip_stages() is the number of rows of
-// windows whose data is in shared memory or in flight. `given` tells whether the indices of the maxima are given.
+// strip_blocks() returns the number of blocks for which the registers of an SM suffice. strip_stages() returns the
+// number of stages of a warp. A stage is the buffer for one row of windows. `given` tells whether the indices of the
+// maxima are given.
 MINIDNN_HD constexpr int strip_blocks(int window, int stride, int item_bytes, bool given) {
   return given || stride > 1 ? 4 : (window > 4 ? 3 : 4) - (item_bytes > 2 ? 1 : 0);
 }

@@ -15,8 +15,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   constexpr int kWarps = kSortThreads / 32, kEach = kSortTile / kSortThreads;
   static_assert(kWarps == 32 && kSortRows <= 1 << 16 && kSortTile <= 1 << 16);
   __shared__ int32_t counts[kSortRows], of_warp[kWarps];
-  // bits 16 to 31: the row, counted from the first row of the block; bits 0 to 15: the position of the index in the
-  // tile
+  // Each element of `own` is an index that selects one of the block's rows. Bits 16 to 31 are the row, counted from the
+  // first row of the block. Bits 0 to 15 are the position of the index in the tile.
   __shared__ uint32_t own[kSortTile];
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));

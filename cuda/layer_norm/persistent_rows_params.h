@@ -26,7 +26,7 @@ struct RowTiling {
   uint32_t threads = 0;
   uint32_t rows_at_once = 0;  // the number of rows that a block processes at the same time
   uint32_t blocks = 1;        // the number of blocks (a cluster) that share a row
-  // ^ for persistent blocks: the number of stages in shared memory, at most 4. A stage contains the rows of one
+  // For persistent blocks: the number of stages in shared memory, at most 4. A stage contains the rows of one
   // iteration.
   uint32_t stages = 1;
   int64_t centered = 1;

@@ -41,8 +41,8 @@ struct HaloRing {
 };
 
 // Returns the wgmma descriptor of a matrix in a swizzled tile. The matrix may start at any row of the tile; a row has
-// 128 bytes (64 columns). If the matrix has more than 64 columns, each block of 64 columns starts `columns` bytes after
-// the block before.
+// 128 bytes (64 columns). If the matrix has more than 64 columns, each further group of 64 columns starts `columns`
+// bytes after the group before.
 __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }

@@ -120,8 +120,8 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
 // Shared memory: the weights of the tile (8 KB per tap, loaded once), then a ring of lines of the input.
 // wgmma: M = 64 filters, N = kPositions positions of a line. It reads 96 bytes of shared memory per clock with N = 128,
 // and 128 bytes with N = 64, which is all that shared memory can deliver.
-// kAlongM: whether each row of the weights in shared memory is an index of the sum, as for dx. kSteps: the number of
-// wgmma instructions for each tap, with 16 channels each.
+// kAlongM: whether the weights in shared memory have one row for each index of the summed dimension, as for dx. kSteps:
+// the number of wgmma instructions for each tap, with 16 channels each.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)

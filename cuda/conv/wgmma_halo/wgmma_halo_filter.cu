@@ -10,8 +10,8 @@ namespace minidnn {
 // Adds the sums of the two blocks of a cluster. Block 0 keeps the first half of the results, and block 1 keeps the
 // second half. Each block sends its sums for the other half to the other block, through shared memory. After the call,
 // the first half of `sums` contains the results that the block keeps. `to` is the generic address of the thread's first
-// four floats in the buffer that sends sums; `start + offset` is the shared-memory address of the same floats. The
-// thread's next four floats are `pitch` bytes further.
+// four floats in the buffer for the sums that it sends; `start + offset` is the shared-memory address of the same
+// floats. The thread's next four floats are `pitch` bytes further.
 template <int n>
 __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32_t offset, uint32_t pitch,
                                                 uint32_t rank, float (&sums)[n]) {

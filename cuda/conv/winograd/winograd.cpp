@@ -30,9 +30,9 @@ namespace cuda::conv {
 namespace {
 
 // The engine requires at least kLeastChannels channels, kLeastProducts products per result of y or dx, and
-// kLeastPositions positions per result of dw. A result has rounding errors of all inputs of its tile, but the tests'
-// tolerance grows with the number of products of the result itself. With these limits, the error was at most 0.8 of the
-// tolerance in a simulation with normal data.
+// kLeastPositions positions per result of dw. The rounding errors of a result come from all inputs of its tile, but the
+// tests' tolerance grows with the number of products of the result itself. With these limits, the error was at most 0.8
+// of the tolerance in a simulation with normal data.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 

@@ -151,12 +151,12 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Each window of compile-time size finds its maximum, or reads its given index. It adds its dy to the dx of this
-  // element. A strip is some columns of windows, and each lane of a warp has a strip of its own. Two lanes must not add
-  // to the same dx at the same time. So all lanes of a warp advance from window to window together, and warps
-  // synchronise before the rows that overlap the strips below. If a row has more than 32 strips, its strips are divided
-  // into groups of 32. An iteration processes every other group, so neighbouring groups are not processed by two warps
-  // at the same time.
+  // Each window of compile-time size finds its maximum, or reads its given index. The dy of the window is added to the
+  // dx of this element. A strip is some columns of windows, and each lane of a warp has a strip of its own. Two lanes
+  // must not add to the same dx at the same time. So all lanes of a warp advance from window to window together, and
+  // warps synchronise before the rows that overlap the strips below. If a row has more than 32 strips, its strips are
+  // divided into groups of 32. An iteration processes every other group, so neighbouring groups are not processed by
+  // two warps at the same time.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;

@@ -43,7 +43,7 @@ struct NchwParams {
   // The following members are for nchw_max_backward. A strip is some columns of windows, which a lane processes row by
   // row. The lanes of a warp have neighbouring strips.
   int32_t strip_lines;  // the number of rows of windows in a strip
-  // How many strips a lane processes, one after the other. If a row has more than 32 strips, it is half of this number.
+  // How many strips a lane processes, one after the other, or half as many if a row has more than 32 strips.
   int32_t strip_rounds;
   int32_t sums_at;      // the byte offset of the sums of dx in shared memory
   FastDivmod by_lanes;  // divides by the number of neighbouring lanes that process the strips of a row

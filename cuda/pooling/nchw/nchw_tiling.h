@@ -36,7 +36,7 @@ struct NchwTiling {
   int64_t lane_bits;     // log2 of the number of threads that share a window
   struct Strips {
     // `lines` is the number of rows of windows in a strip. `rounds` is how many strips a lane processes, one after the
-    // other. If a row has more than 32 strips, it is half of this number.
+    // other, or half as many if a row has more than 32 strips.
     int64_t lines, rounds;
     // `lanes` is the number of neighbouring lanes of a warp that process the strips of a row. These strips form a
     // group, and neighbouring groups form a pair. `column_pairs` is the number of these pairs in a row. In an

@@ -25,7 +25,7 @@ struct NhwcParams {
   // These divisors split the index of a work item into the coordinates of its windows.
   FastDivmod by_vectors, by_words, by_channels, by_columns;
   // For backward: the size of the tile of dx that a block computes, and the maximum number of rows and columns of
-  // windows over this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.
+  // windows that overlap this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
   // 1 if windows add their dy to dx. 0 if each dx reads the windows that contain it.
   int32_t scatter;

@@ -32,7 +32,8 @@ struct NhwcTiling {
   struct BlockTile {
     bool scatter;                     // whether windows add their dy to dx, in phases of windows that do not overlap
     int64_t vectors, lines, columns;  // the size of the tile of dx, where a vector is 16 bytes of channels
-    int64_t window_lines, window_columns;  // the maximum number of rows and columns of windows over the tile
+    // the maximum number of rows and columns of windows that overlap the tile
+    int64_t window_lines, window_columns;
     // The byte offsets in shared memory of dy and of the keys (indices of maxima in the tile), if windows add to dx.
     int64_t dy_at, keys_at;
   } tile;

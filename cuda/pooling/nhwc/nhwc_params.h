@@ -73,8 +73,8 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
 }
 
 // The layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage
-// is the buffer for one row of windows. It has 32 channels of rows of x (only if the kernel finds the maxima), of dy,
-// and of given indices.
+// is the buffer for one row of windows, with 32 channels. It contains x (only if the kernel finds the maxima), then dy,
+// then the given indices.
 struct StripLayout {
   int dy_at = 0, indices_at = 0;  // the byte offsets of dy and of the given indices in a stage
   int stage_bytes = 0, sums_bytes = 0, smem_bytes = 0;

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather of row-major tensors, forward and backward.
-// Forward: a thread copies four words of up to 16 bytes. It loads all four before it stores the first. Threads of the
-// same row of y use the same index. Backward: index_sort.cu has sorted the indices by row. Each thread sums one 16-byte
-// vector of dx in the sorted order. dy is read once and dx is written once, without atomics on floats.
+// Forward: a thread copies four words of up to 16 bytes. It loads all four words before it stores the first one.
+// Threads of the same row of y use the same index. Backward: index_sort.cu has sorted the indices by row. Each thread
+// sums one 16-byte vector of dx. dy is read once and dx is written once, without atomics on floats.
 // Grid: enough blocks of 256 threads for all words of the result. No shared memory.
-// Numerics: forward is exact. Backward sums in float32 (float64 for float64 tensors), in the order of the indices.
+// Numerics: forward is exact. Backward sums in float32 (float64 for float64 tensors), in the order in which the indices
+// are given.
 #include "cuda/device/vec.cuh"
 #include "cuda/gather/gather_params.h"
 

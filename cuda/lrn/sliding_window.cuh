@@ -9,12 +9,13 @@
 // - Backward: threads exchange the factors g (lrn_math.h) through lines of their own. Windows of g are summed like
 //   windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
 //
-// Numerics of local contrast norm: all windows that contain a row share the sums over this row, although the means m of
-// their centres differ. The sums are over the n elements x_j of the row that are in a window. They are taken about c,
-// the value of x in that row and in the column of the thread. With d_j = x_j - c and e = c - m,
+// Numerics of local contrast norm: the sum over a window is sum (x_j - m)^2, where m is the mean at the window's
+// centre. A row is in several windows, which have different means m. But a thread computes the sums over the row only
+// once, relative to c, the value of x in that row and in the column of the thread. With d_j = x_j - c, e = c - m, and n
+// elements of the row in a window,
 //   sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e).
-// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The formula for gradients is
-// similar, where m_c is the mean in the row of g and in the column of the thread:
+// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The gradients use a similar
+// formula, where m_c is the mean in the row of g and in the column of the thread:
 //   sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j).
 #pragma once
 #include "cuda/lrn/power.cuh"
@@ -48,10 +49,11 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     // term of dx
     uint32_t own_offset;
   };
-  // The results of one iteration, for row t - ahead, where t is the row of x that the iteration adds. `total` is the
-  // sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j - m), where m is the mean of the
-  // window's centre. `mine` is x. `of_g` is the factor g (lrn_math.h); if means are subtracted (kCentered), it is
-  // multiplied by LrnFactors::slope. `result` is y in forward, and dy s^-beta in backward.
+  // The results of one iteration. It adds row t of x, which completes the windows of row t - ahead(). The results are
+  // those of row t - ahead(). `total` is the sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j
+  // - m), where m is the mean of the window's centre. `mine` is x. `of_g` is the factor g (lrn_math.h); if means are
+  // subtracted (kCentered), it is multiplied by LrnFactors::slope. `result` is y in forward, and dy s^-beta in
+  // backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -61,8 +63,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       : Rows(r, smem, shared) {}
 
   // Computes sum[e], the sum of f over those elements of a row that are in the window of element e. If kPairs is true,
-  // elements are added in pairs, and the windows of e and e + 1 share most of these pair sums. Each of the two windows
-  // has one more element of its own.
+  // the sums for elements e and e + 1 share all pairs of elements that are in both windows. Then each of the two sums
+  // adds one more element.
   template <class Line, class F>
   static __device__ __forceinline__ void sum_line(float (&sum)[kVec], Line& line, const F& f) {
     if constexpr (kPairs) {
@@ -95,8 +97,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return at >= 0 && at < int(r.width);
   }
 
-  // Returns the term of a row plus the sum of window k over the preceding rows. The last window begins with this row,
-  // so it has no sum yet. Without this special case, the compiler would add 0 to the term.
+  // Returns `term` plus the sum of window k over the preceding rows. The last window has no preceding rows, so the
+  // result is `term`. Without this special case, the compiler would add 0.
   static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
     return k < kMost - 1 ? sums[k][e] + term : term;
   }
@@ -125,8 +127,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
     }
   }
-  // Adds up, for each element, the differences d to its neighbours in the row. It is for norms that subtract means
-  // (kCentered). `once` receives 2 sum d, and `twice` receives sum d^2.
+  // Computes, for each element of the vector, the differences d between its neighbours in the row and the element
+  // itself. `once` receives 2 sum d, and `twice` receives sum d^2. It is for norms that subtract means (kCentered).
   __device__ __forceinline__ void sum_differences(Taps& taps, const float (&mine)[kVec], float (&once)[kVec],
                                                   float (&twice)[kVec]) const {
 #pragma unroll
@@ -135,15 +137,15 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         taps.to(o);
 #pragma unroll
         for (int e = 0; e < kVec; ++e) {
-          // The difference is always the later element of the row minus the earlier one. So the compiler computes each
+          // `difference` is always an element of the row minus an element before it. So the compiler computes each
           // difference once, and uses it for the windows of both elements.
           const float difference = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
           once[e] = o == -kSide ? -difference : o < 0 ? once[e] - difference : once[e] + difference;
           twice[e] += difference * difference;
         }
       }
-    // If a window contains an infinite element, its sum of squares must be infinite. The difference in `once` could
-    // make this sum NaN, so `once` is set to 0 if `twice` is not finite.
+    // If a window contains an infinite element, its sum of squares must be infinite. Later, `once` is added to this
+    // sum, and could make it NaN. So `once` is set to 0 if `twice` is not finite.
 #pragma unroll
     for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
   }
@@ -183,14 +185,14 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const bool inside = kWhole || kAxis == Axis::none || e < own.count;
       if (kBackward) v.of_g[e] = inside ? v.result[e] * (v.mine[e] * fast::reciprocal_ftz(s)) : 0.f;
       if (kBackward && kCentered) v.of_g[e] *= f.slope;
-      // Index behind() + 1 has the sums of dx for row o, until this iteration adds row o - 1 of g and moves all sums to
-      // the preceding index.
+      // Adds the first term of dx to the other sums of dx for the same row. These are at index behind() + 1, until
+      // add_gradients() moves all sums by one index.
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // Sums a row of g over the window of each element (`sum`). Also sums g_j (m_c - m_j) over the window (`rest`), where
-  // m_j is the mean at element j, and m_c is the mean in the thread's column of this row. It is for norms that subtract
-  // means (kCentered).
+  // Sums a row of g over the window of each element (`sum`). Also sums g_j (m_c - m_j) over the window (`rest`). m_j is
+  // the mean at element j of the row, and m_c (`center`) is the mean at the element of the thread. It is for norms that
+  // subtract means (kCentered).
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -239,8 +241,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   // The number of iterations between the computation of a row of g and its summation.
   static constexpr int kLater = kAxis == Axis::none ? 0 : 1;
 
-  // Calls step() until row number t is `end`. If kSize is not 0, the iterations from first_inner to last_inner - 1 need
-  // no checks for the ends of the image.
+  // Calls step(), which increments t, until t is `end`. If kSize is not 0, the iterations from first_inner to
+  // last_inner - 1 need no checks for the ends of the image.
   template <class Step>
   static __device__ __forceinline__ void run_steps(const Step& step, int& t, int end, int first_inner, int last_inner) {
 #pragma unroll 1
@@ -260,8 +262,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // When iteration t stores its results, it has requested row t + kRowsAhead and advanced own.at to the row after that.
-  // The rows of results are given relative to own.at, so kRowsAhead + 1 is subtracted from them.
+  // The addresses of results are relative to own.at. When iteration t stores its results, own.at belongs to row t +
+  // kRowsAhead + 1 already, so kRowsAhead + 1 is subtracted from the rows of results.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
@@ -357,8 +359,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kAxis != Axis::none || kCentered) {
       this->clear_smem();
       __syncthreads();
-      // Shared memory has slots (each for one vector) for smem.block threads. Further threads have no vector to
-      // process.
+      // Shared memory has slots (each for one vector) for the first smem.block threads only. Other threads have no
+      // vector.
       if (kWhole && threadIdx.x >= smem.block) return;
     }
     const Bases at = bases_of(a);
@@ -368,8 +370,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kCentered) count_members(s.counts);
     s.own_offset = thread * 16;
 
-    // `inner` tells whether every tensor has the row that this iteration needs. If it is true, the checks for the ends
-    // of the image are left out.
+    // `inner` tells whether all rows that this iteration needs are inside the image. If so, the iteration does not
+    // check this.
     auto step = [&](bool inner) {
       cp_async_wait_group<kRowsAhead - 1>();
       if constexpr (!kWhole) this->extract_rows(a, at, t, x, g);
@@ -385,7 +387,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const int o = t - ahead();
       if (inner || g.has(o)) finish_row(a, f, at, o, inner, s, v);
       if constexpr (kBackward) {
-        // `row` is the row of g that this iteration sums. `i` is the row of dx whose windows are then complete.
+        // `row` is the row of g that this iteration sums. This completes the sums of row i of dx.
         const int row = o - kLater, i = row - behind();
         if (inner || g.has(row)) add_row_of_g(inner, s, v);
         else skip(s.gradients, v.total);

@@ -24,8 +24,8 @@ template <class F> struct Moments {
       o.n = shuffle_xor(n, lane);
       o.mean = shuffle_xor(mean, lane);
       o.squares = shuffle_xor(squares, lane);
-      // Both lanes of a pair take the lower lane's moments first. If each lane took its own moments first, the bits of
-      // their results would differ.
+      // In each step, two lanes exchange their moments. Both lanes take the lower lane's moments first. If each lane
+      // took its own moments first, the bits of their results would differ.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
         *this = o;

@@ -88,9 +88,8 @@ template <class T> struct GroupConvOperands {
 struct GroupConvTiles {
   FastDivmod depth, height, width;
   uint32_t count = 0;
-  // The work is divided in two ways. A channel tile has some of the channels; for dw, it has some of the elements of w.
-  // A split has some of the `count` tiles: split i has the tiles i, i + splits, i + 2 splits ... A block of threads
-  // computes one channel tile for one split.
+  // A block of threads computes a channel tile in all tiles of a split. A channel tile is some of the channels or, for
+  // dw, some of the elements of w. Split i has the tiles i, i + splits, i + 2 splits ... of the `count` tiles.
   FastDivmod channel_tiles;
   uint32_t splits = 0;
 };

@@ -74,7 +74,7 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
   // kEfficiency: these kernels issue 0.45 to 0.75 (measured) of the instructions that the device could issue at its
-  // peak rate. kEnoughThreads: the number of threads that an SM needs to reach this rate. It is a guess.
+  // peak rate. kEnoughThreads: a guess how many threads an SM needs for this.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.channel_tiles);

@@ -3,16 +3,17 @@
 // suits NCHW.
 // Method: a block copies tiles of a few planes to shared memory, as float. Zeros stand for the padding, so the inner
 // loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while the current one is
-// computed. A thread computes 4 columns x 4 rows of one filter or of three, or 4 columns x 2 rows of 4 or 8 filters.
+// computed. A thread with 1 or 3 filters computes 4 columns x 4 rows of each filter. A thread with 4 or 8 filters
+// computes 4 columns x 2 rows of each filter.
 // Grid: channel tiles x splits of the tiles (GroupConvTiles). Block: up to 256 threads. Shared memory (dynamic): the
 // weights of the block, and two buffers of `buffer` floats.
 // Bytes: writes out once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
 // Numerics: sums in float32.
-//   Depthwise, kFilters = 1: bound by memory. For 3x3 in float32, issuing the instructions takes half of the time of
-//   memory.
-//   Few channels, kFilters = 8: bound by multiply-adds. 3 -> 64 channels, 3x3: 192 multiply-adds for 10 loads from
-//   shared memory.
-//   dx of an image, kFilters = 3, 3x3: each loaded row is used for three rows of out; 432 multiply-adds for 21 loads.
+// - kFilters = 1 (depthwise) is bound by memory.
+// - kFilters = 8 (few channels) is bound by multiply-adds. For each channel and each row of a 3x3 window, a thread
+//   executes 192 multiply-adds and 10 loads from shared memory.
+// - kFilters = 3 (dx of an image with three channels): for each channel of dy, a thread executes 432 multiply-adds and
+//   21 loads from shared memory.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
 
 namespace minidnn {

@@ -11,10 +11,10 @@
 
 namespace minidnn {
 
-// Copies a tile of `planes` planes of dy from the address `from` to shared memory. From that address on, each plane of
-// dy has `rows` rows and `columns` columns. Elements of the tile beyond them become zeros. kVectorsOfColumns: a thread
-// copies four columns of a row at a time. kVectorsOfFilters: a warp copies 8 filters x 4 columns, one element per
-// thread.
+// Copies a tile of `planes` planes of dy to shared memory. `from` is the address of the tile's first element. From
+// there on, dy has `rows` rows and `columns` columns; elements of the tile outside of these become zeros. With
+// kVectorsOfColumns, a thread copies four columns of a row at a time. With kVectorsOfFilters, a warp copies 8 filters x
+// 4 columns, one element per thread.
 __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
@@ -102,8 +102,9 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// Describes the elements of dw that a thread sums: the filters `filter`, filter + kLanes, filter + 2 kLanes ...;
-// `channels` channels from first_channel on; depth z and row r of the window, and the columns from s on.
+// Describes the elements of dw that a thread sums. Their filters are `filter`, filter + kLanes, filter + 2 kLanes ...
+// They have `channels` channels, beginning with first_channel. In the window, they are at depth z, in row r, and in
+// column s and the following columns.
 struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
   // lane: the index of the thread modulo kLanes. filters: the number of filters of w.
@@ -113,9 +114,10 @@ struct NchwFilterThread {
   bool active;             // false if the thread has no element of dw
 };
 
-// Adds the sums of all position splits, and stores a partial sum of dw. Position splits are threads that sum the same
-// elements of dw over different positions. Neighbouring position splits are kLanes threads apart, and their number is a
-// power of two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared memory.
+// Threads that sum the same elements of dw over different positions are called position splits. This function adds
+// their sums, and stores a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number
+// is a power of two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared
+// memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
   // Splits channel_tile into coordinates. From fastest to slowest, they are: filters, channels, depth of the window,
-  // jobs (rows of the window; if kS = 0, taps).
+  // jobs. A job is a row of the window or, if kS = 0, a tap.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;

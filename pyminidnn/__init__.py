@@ -37,7 +37,8 @@ _C.set_search_path([p for p in _sys.path if p])
 
 from . import functional
 from . import methods as _methods  # noqa: F401 installs methods on DeviceTensor
-from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
+from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level, synchronize
+from .conversion import asarray, empty, from_dlpack, full
 from .creation import (
     arange,
     array,
@@ -49,10 +50,14 @@ from .creation import (
     ones,
     ones_like,
     stack,
+    tensor,
+    zeros,
     zeros_like,
 )
 from .dtypes import DType, bfloat16, bool, float16, float32, float64, int8, int32, int64, uint8
 from .errors import DeviceError, DTypeError, Error, IndexingError, NotSupported, OutOfMemory, ShapeError
+from .files import load, save
+from .functional import relu, softmax
 from .ops.activation import activation_backward, activation_forward
 from .ops.batch_norm import (
     batch_norm_backward,
@@ -170,7 +175,6 @@ from .ops.random import dropout_backward, dropout_forward, random_normal, random
 from .ops.reduce import all, any, argmax, argmin, max, mean, min, prod, reduce, sum
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import concat, slice, split, transform
-from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find
 
 __version__ = "0.1.0"
@@ -278,6 +282,7 @@ __all__ = [
     "left_shift",
     "lerp",
     "linspace",
+    "load",
     "log",
     "log1p",
     "log2",
@@ -315,18 +320,21 @@ __all__ = [
     "random_uniform",
     "reciprocal",
     "reduce",
+    "relu",
     "reset_peak_memory",
     "right_shift",
     "rms_norm_backward",
     "rms_norm_forward",
     "round",
     "rsqrt",
+    "save",
     "set_log_level",
     "sign",
     "signbit",
     "sin",
     "sinh",
     "slice",
+    "softmax",
     "softmax_backward",
     "softmax_forward",
     "split",
@@ -335,8 +343,10 @@ __all__ = [
     "stack",
     "sub",
     "sum",
+    "synchronize",
     "tan",
     "tanh",
+    "tensor",
     "transform",
     "trunc",
     "uint8",

@@ -11,14 +11,23 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor
+from .conversion import ArrayLike, Size, asarray, current_device, elements, empty, full, joined
 from .ops.transform import concat
 from .refusals import short
-from .tensor import ArrayLike, Size, asarray, current_device, elements, empty, full
 
 
-def ones(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
-    """A tensor of ones. Arguments and errors as in empty()."""
-    return full(shape, 1.0, dtype=dtype, layout=layout, device=device)
+def zeros(
+    shape: Size, *sizes: int, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+) -> DeviceTensor:
+    """A tensor of zeros. Arguments and errors as in empty(): zeros(2, 3) is zeros((2, 3))."""
+    return full(joined(shape, sizes), 0.0, dtype=dtype, layout=layout, device=device)
+
+
+def ones(
+    shape: Size, *sizes: int, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+) -> DeviceTensor:
+    """A tensor of ones. Arguments and errors as in empty(): ones(2, 3) is ones((2, 3))."""
+    return full(joined(shape, sizes), 1.0, dtype=dtype, layout=layout, device=device)
 
 
 def empty_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
@@ -56,6 +65,11 @@ def ones_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) -> 
 def array(obj: ArrayLike, *, dtype: Any = None, layout: str | None = None, device: str | None = None) -> DeviceTensor:
     """A new tensor with the elements of `obj`: asarray() with copy=True."""
     return asarray(obj, dtype=dtype, layout=layout, device=device, copy=True)
+
+
+def tensor(data: ArrayLike, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
+    """array() by torch's name. Lists of floats are float64, as NumPy has them, where torch makes float32."""
+    return array(data, dtype=dtype, device=device)
 
 
 def arange(

@@ -13,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from . import _C
 from ._C import DeviceTensor, ShapeError
+from .conversion import ArrayLike, asarray
 from .ops.activation import Mode, activation_backward, activation_forward
 from .ops.batch_norm import batch_norm_backward as _batch_norm_backward
 from .ops.batch_norm import batch_norm_forward_inference, batch_norm_forward_training
@@ -29,7 +30,6 @@ from .ops.pooling import adaptive_pool_backward, adaptive_pool_forward, pool_bac
 from .ops.reduce import reduce
 from .ops.softmax import softmax_backward as _softmax_backward
 from .ops.softmax import softmax_forward
-from .tensor import ArrayLike, asarray
 
 PerDimension: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Literal['valid', 'same']"

@@ -14,11 +14,11 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, Error, IndexingError, ShapeError
+from .conversion import asarray
 from .ops.gather import gather
 from .ops.pointwise import pointwise
 from .ops.transform import transform
 from .refusals import refusal, short
-from .tensor import asarray
 
 _INTEGERS = ("int32", "int64")
 

@@ -14,11 +14,11 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, DTypeError, ShapeError
+from .conversion import asarray
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
 from .ops.transform import concat, transform
-from .tensor import asarray
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
@@ -136,11 +136,12 @@ def _like_numpy(dtype: str) -> str:
 def described(t: DeviceTensor) -> str:
     """The values as NumPy prints them, dtype, layout and device. Beyond 1,000 elements, only the edges are read."""
     shown = _edges(t)
+    whole = shown is t
     if shown.dtype == "bfloat16":
         shown = shown.to(dtype="float32")
-    threshold = np.get_printoptions()["threshold"] if shown is t else 0
+    threshold = np.get_printoptions()["threshold"] if whole else 0
     values = np.array2string(shown.numpy(), separator=", ", prefix="DeviceTensor(", threshold=threshold)
-    shape = f", shape={t.shape}" if t.size == 0 or shown is not t else ""
+    shape = f", shape={t.shape}" if t.size == 0 or not whole else ""
     return f"DeviceTensor({values}{shape}, dtype='{t.dtype}', layout='{t.layout}', device='{t.device}')"
 
 

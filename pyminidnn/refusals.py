@@ -124,10 +124,11 @@ def _public_call() -> tuple[str, Mapping[str, Any]]:
 
 
 def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:
-    """The name of the first argument that is one of these objects (by identity), or a list or tuple that holds one."""
+    """The name of the first argument that is one of these objects (by identity), or a list, tuple or dict with one."""
     for value in values:
         for name, given in arguments.items():
-            if given is value or (isinstance(given, (list, tuple)) and any(v is value for v in given)):
+            held = given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else ()
+            if given is value or any(v is value for v in held):
                 return "the tensor" if name == "self" else name
     return None
 

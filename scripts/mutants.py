@@ -292,7 +292,7 @@ AUDIT = [
         "numpy() of a read-only tensor is writable",
     ),
     Mutant(
-        "E09", "pyminidnn/tensor.py", "copy is False and result.data_ptr != tensor.data_ptr", "False",
+        "E09", "pyminidnn/conversion.py", "copy is False and result.data_ptr != tensor.data_ptr", "False",
         "asarray(copy=False) copies where it must",
     ),
     Mutant(

@@ -50,6 +50,8 @@ def test_without_a_gpu_every_use_of_one_says_why() -> None:
         lambda: dnn.memory_stats("cuda:0"),
         lambda: dnn.reset_peak_memory("cuda:0"),
         lambda: dnn.empty_cache("cuda:0"),
+        lambda: dnn.synchronize("cuda:0"),
+        lambda: dnn.tensor([1.0], device="cuda:0"),
         lambda: _C.device_info("cuda:0"),
     ):
         with pytest.raises(dnn.DeviceError) as caught:
@@ -111,11 +113,12 @@ def test_errors_name_the_invalid_argument(name: str) -> None:
         for wrong in (Useless(), "\ud800", "nonsense"):
             try:
                 if p.kind is p.VAR_POSITIONAL:
-                    call.f(*call.on, wrong)
+                    call.f(*call.on, *call.positional, wrong)
                 else:
                     call.f(*call.on, **given | {p.name: wrong})
             except (dnn.Error, BufferError) as error:
-                assert fault_of(call, error) is None and mentions(str(error), [p.name])
+                names = [p.name, PARAMETERS[name][0].name] if p.kind is p.VAR_POSITIONAL else [p.name]
+                assert fault_of(call, error) is None and mentions(str(error), names)
             else:
                 raise AssertionError(f"{name} takes {p.name}={wrong!r}")
 

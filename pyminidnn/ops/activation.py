@@ -7,7 +7,7 @@ from typing import Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 
 Mode = Literal[
     "identity", "relu", "clipped_relu", "leaky_relu", "tanh", "sigmoid", "elu", "gelu", "gelu_tanh", "softplus",

@@ -8,7 +8,7 @@ from typing import Literal, TypeAlias
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 from .activation import Mode as Activation
 
 Mode = Literal["cross_correlation", "convolution"]

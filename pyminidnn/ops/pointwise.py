@@ -9,8 +9,8 @@ import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, Handle
+from ..conversion import ArrayLike, entered, full, operands, output
 from ..refusals import refusal, short
-from ..tensor import ArrayLike, entered, full, operands, output
 
 _NUMBERS = {bool, int, float, *(np.dtype(c).type for c in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?")}
 _RANGES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1),

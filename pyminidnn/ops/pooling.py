@@ -8,7 +8,7 @@ from typing import Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 
 Mode = Literal["max", "avg", "avg_exclude_padding", "lp"]
 

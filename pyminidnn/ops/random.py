@@ -7,7 +7,7 @@ from typing import Any
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, Size, empty, entered, operands, output
+from ..conversion import ArrayLike, Size, empty, entered, operands, output
 
 
 def random_uniform(

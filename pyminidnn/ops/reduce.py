@@ -8,7 +8,7 @@ from typing import Protocol
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 
 
 class _Reduction(Protocol):

@@ -9,8 +9,8 @@ from typing import Any
 
 from .. import _C
 from .._C import DeviceTensor, Handle
+from ..conversion import ArrayLike, asarray, elements, operands, output
 from ..refusals import MOST_ELEMENTS, short
-from ..tensor import ArrayLike, asarray, elements, operands, output
 
 
 def transform(

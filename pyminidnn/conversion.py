@@ -23,17 +23,24 @@ Size: TypeAlias = "int | Sequence[int]"
 # NumPy's dtype codes that tensors support, without the byte order.
 _PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
+# Dtypes that NumPy lacks, with one of NumPy's that has as many bytes. NumPy passes on their elements under that dtype.
+STAND_INS = {"bfloat16": "float16"}
 
-def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
+
+def empty(
+    shape: Size, *sizes: int, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+) -> DeviceTensor:
     """An uninitialised tensor.
 
     shape   sizes of the dimensions N, C, spatial..., 8 dimensions at most; a number n means (n,)
+    sizes   further sizes if `shape` is a number: empty(2, 3) is empty((2, 3))
     dtype   a name or a NumPy dtype
     layout  "NCHW", "NHWC" (rank 4), "NCW", "NWC" (3), "NCDHW", "NDHWC" (5), "contiguous" (any); None: channels first
     device  "cpu" or "cuda:<index>"; None: the device of the current handle (the one entered last), else the CPU
 
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
+    shape = joined(shape, sizes)
     return DeviceTensor(shape, dtype=dtype, layout=layout, device=current_device() if device is None else device)
 
 
@@ -42,11 +49,6 @@ def full(
 ) -> DeviceTensor:
     """A tensor whose elements are all `value`, cast as in transform(). Other arguments and errors as in empty()."""
     return _C.full(shape, value, dtype=dtype, layout=layout, device=current_device() if device is None else device)
-
-
-def zeros(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
-    """A tensor of zeros. Arguments and errors as in empty()."""
-    return full(shape, 0.0, dtype=dtype, layout=layout, device=device)
 
 
 def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) -> DeviceTensor:
@@ -93,6 +95,11 @@ def asarray(
             f"needs a copy to become {short(result)}, and copy=False forbids it; got {short(tensor)}",
         )
     return result
+
+
+def joined(shape: Size, sizes: tuple[int, ...]) -> Size:
+    """The shape that zeros(*sizes) and zeros(shape) name."""
+    return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]  # the extension refuses ((2, 3), 4)
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
@@ -207,8 +214,18 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
 
 def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor:
     if _is_bfloat16(array):  # NumPy does not export bfloat16 through DLPack, so the bits are passed as float16
-        return _C.reinterpret(_C.from_dlpack(array.view(np.float16)), "bfloat16")
+        return from_bits(array.view(np.float16), "bfloat16")
     return _C.from_dlpack(array)
+
+
+def bits(t: DeviceTensor) -> np.ndarray[Any, Any]:
+    """A CPU tensor as an array of NumPy that shares its memory. A dtype that NumPy lacks has that of STAND_INS."""
+    return _C.reinterpret(t, STAND_INS.get(t.dtype, t.dtype)).numpy()
+
+
+def from_bits(array: np.ndarray[Any, Any], dtype: str) -> DeviceTensor:
+    """The tensor of bits(), which shares the memory of the array."""
+    return _C.reinterpret(_C.from_dlpack(array), dtype)
 
 
 def _is_bfloat16(array: np.ndarray[Any, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeAlias
 
 from . import _C
 from ._C import DeviceTensor, ShapeError
-from .conversion import ArrayLike, asarray
+from .conversion import ArrayLike, asarray, operands
 from .ops.activation import Mode, activation_backward, activation_forward
 from .ops.batch_norm import batch_norm_backward as _batch_norm_backward
 from .ops.batch_norm import batch_norm_forward_inference, batch_norm_forward_training
@@ -222,6 +222,7 @@ def linear_backward(
 
 def _activation(name: str, mode: Mode) -> Any:
     def function(input: ArrayLike) -> DeviceTensor:
+        (input,) = operands(None, input)  # error texts then find the tensor among the arguments of this function
         return activation_forward(input, mode)
 
     function.__name__ = function.__qualname__ = name
@@ -256,6 +257,7 @@ leaky_relu_backward = _activation_backward("leaky_relu", "leaky_relu")
 
 def softmax(input: ArrayLike, dim: int = -1) -> DeviceTensor:
     """softmax_forward(input, axis=dim)."""
+    (input,) = operands(None, input)
     return softmax_forward(input, axis=dim)
 
 
@@ -266,6 +268,7 @@ def softmax_backward(dy: ArrayLike, y: ArrayLike, dim: int = -1) -> DeviceTensor
 
 def log_softmax(input: ArrayLike, dim: int = -1) -> DeviceTensor:
     """softmax_forward(input, axis=dim, log=True)."""
+    (input,) = operands(None, input)
     return softmax_forward(input, axis=dim, log=True)
 
 

@@ -74,7 +74,7 @@ def explained(
     text = str(error)
     head, colon, rest = text.partition(": ")
     if head in heads:
-        call, text = head, rest
+        call, text = head, _first_word_renamed(rest, bound, arguments)
     elif colon and head.isidentifier() and head not in arguments:  # `head` is the name of an internal function
         text = _renamed(rest, bound, arguments)
     if isinstance(error, NotSupported):
@@ -87,13 +87,18 @@ def explained(
 
 def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """Replaces the argument names of an internal function in `text` by those of the public function."""
-    word = text.partition(" ")[0]
-    if word in bound and word not in arguments:
-        return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
+    text = _first_word_renamed(text, bound, arguments)
     if mentions(text, arguments):
         return text
     name = _name_of([v for n, v in bound.items() if n != "self"][:1], arguments)
     return f"{name}: {text}" if name else text
+
+
+def _first_word_renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    word = text.partition(" ")[0]
+    if word in bound and word not in arguments:
+        return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
+    return text
 
 
 def mentions(text: str, names: Iterable[str]) -> bool:

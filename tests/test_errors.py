@@ -135,6 +135,8 @@ def test_errors_name_the_function_that_the_user_called() -> None:
     assert text_of(lambda: dnn.layer_norm_backward(t, c8, None, t, t)).startswith(
         "layer_norm_backward: x must be an array or"
     )
+    for f in (dnn.softmax, dnn.relu):
+        assert text_of(lambda: f(np.zeros(3, int))).startswith(f"{f.__name__}: input is int64; supported are ")  # noqa: B023
     assert text_of(lambda: dnn.concat([t, c8])).startswith("concat: tensors must be an array or numbers of float32, ")
     assert text_of(lambda: dnn.add(t, dnn.zeros(2))) == "add: b [2] does not broadcast with [2, 3]"
     assert text_of(lambda: dnn.random_normal((2,), seed=1, dtype="f5")).startswith(

@@ -14,7 +14,7 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, DTypeError, ShapeError
-from .conversion import asarray
+from .conversion import asarray, bits, from_bits
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
@@ -201,9 +201,12 @@ class Methods(_Base):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         host = self.to(device="cpu")
-        host = host if self.layout != "strided" else host.contiguous()
-        bits = {"bfloat16": "float16"}.get(host.dtype, host.dtype)
-        return _restored, (_C.reinterpret(host, bits).numpy(), str(self.dtype), self.device)
+        # The dimensions in the order of memory: the elements are then contiguous in every layout, and with protocol 5
+        # NumPy passes their memory on without a copy.
+        order = sorted(range(self.ndim), key=lambda i: -host.strides[i])
+        if not host.permute(order).is_contiguous():
+            host, order = host.contiguous(), list(range(self.ndim))
+        return _restored, (bits(host.permute(order)), str(self.dtype), self.device, order)
 
     @property
     def T(self) -> DeviceTensor:
@@ -336,9 +339,7 @@ for _name, _member in vars(Methods).items():
         setattr(DeviceTensor, _name, _member)
 
 
-def _restored(values: np.ndarray[Any, Any], dtype: str, device: str) -> DeviceTensor:
-    """The tensor of a pickle: on its device, or on the CPU if that device is not here."""
-    tensor = _C.from_dlpack(values)
-    if dtype == "bfloat16":
-        tensor = _C.reinterpret(tensor, dtype)
-    return tensor.to(device=device)
+def _restored(values: np.ndarray[Any, Any], dtype: str, device: str, order: Sequence[int]) -> DeviceTensor:
+    """The tensor of a pickle, on its device. Dimension i of `values` is dimension order[i] of the tensor."""
+    places = sorted(range(len(order)), key=lambda i: order[i])
+    return from_bits(values, dtype).permute(places).to(device=device)

@@ -16,7 +16,9 @@ DType dtype_from_python(py::handle value, const char* name) {
   py::object native = py::none();
   try {
     if (PyUnicode_Check(value.ptr())) {
-      dtype = find_dtype(value.cast<std::string>());
+      const auto text = value.cast<std::string>();
+      // NumPy's "i8" and "u8" have 8 bytes. In case lines, they have 8 bits.
+      if (text != "i8" && text != "u8") dtype = find_dtype(text);
     } else {  // torch.float32 prints "torch.float32"; NumPy's and ml_dtypes' types and dtypes have a name
       py::object named =
           py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));

@@ -12,6 +12,7 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, Handle
+from .options import DTypeLike, DTypeName, Layout
 from .refusals import MOST_ELEMENTS, refusal, short
 
 # A DeviceTensor, a NumPy array, an object with __dlpack__, or anything else that numpy.asarray() accepts.
@@ -24,11 +25,11 @@ Size: TypeAlias = "int | Sequence[int]"
 _PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
 # Dtypes that NumPy lacks, with one of NumPy's that has as many bytes. NumPy passes on their elements under that dtype.
-STAND_INS = {"bfloat16": "float16"}
+STAND_INS: dict[str, DTypeName] = {"bfloat16": "float16"}
 
 
 def empty(
-    shape: Size, *sizes: int, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+    shape: Size, *sizes: int, dtype: DTypeLike = "float32", layout: Layout | None = None, device: str | None = None
 ) -> DeviceTensor:
     """An uninitialised tensor.
 
@@ -45,7 +46,7 @@ def empty(
 
 
 def full(
-    shape: Size, value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+    shape: Size, value: float, *, dtype: DTypeLike = "float32", layout: Layout | None = None, device: str | None = None
 ) -> DeviceTensor:
     """A tensor whose elements are all `value`, cast as in transform(). Other arguments and errors as in empty()."""
     return _C.full(shape, value, dtype=dtype, layout=layout, device=current_device() if device is None else device)
@@ -67,7 +68,12 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
 
 
 def asarray(
-    obj: ArrayLike, *, dtype: Any = None, layout: str | None = None, device: str | None = None, copy: bool | None = None
+    obj: ArrayLike,
+    *,
+    dtype: DTypeLike | None = None,
+    layout: Layout | None = None,
+    device: str | None = None,
+    copy: bool | None = None,
 ) -> DeviceTensor:
     """A tensor with the elements of `obj`. It shares the memory of `obj` unless a copy is needed.
 
@@ -223,7 +229,7 @@ def bits(t: DeviceTensor) -> np.ndarray[Any, Any]:
     return _C.reinterpret(t, STAND_INS.get(t.dtype, t.dtype)).numpy()
 
 
-def from_bits(array: np.ndarray[Any, Any], dtype: str) -> DeviceTensor:
+def from_bits(array: np.ndarray[Any, Any], dtype: DTypeLike) -> DeviceTensor:
     """The tensor of bits(), which shares the memory of the array."""
     return _C.reinterpret(_C.from_dlpack(array), dtype)
 

@@ -15,13 +15,16 @@ from numpy.lib import format as npy
 from . import _C
 from ._C import DeviceTensor, DTypeError, Error, NotSupported, OutOfMemory, ShapeError
 from .conversion import STAND_INS, ArrayLike, asarray, bits, current_device, from_bits
+from .options import DTypeName
 from .refusals import short
 
 Path = str | os.PathLike[str]
 
 # The names of dtypes in .safetensors files.
-_SAFETENSORS = {"F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I8": "int8", "U8": "uint8",
-                "I32": "int32", "I64": "int64", "BOOL": "bool"}  # fmt: skip
+_SAFETENSORS: dict[str, DTypeName] = {
+    "F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I8": "int8", "U8": "uint8",
+    "I32": "int32", "I64": "int64", "BOOL": "bool",
+}  # fmt: skip
 
 
 def save(path: Path, tensors: Mapping[str, ArrayLike]) -> None:
@@ -126,7 +129,7 @@ def _read_npz(file: IO[bytes]) -> Iterator[tuple[str, DeviceTensor]]:
 def _read_npy(name: str, entry: IO[bytes], size: int) -> DeviceTensor:
     headers = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
     shape, fortran, dtype = headers[npy.read_magic(entry)](entry)
-    wanted = dtype.name
+    wanted: Any = dtype.name
     if dtype.names and len(dtype.names) == 1 and dtype.names[0] in STAND_INS:
         wanted = dtype.names[0]
         dtype = np.dtype(STAND_INS[wanted])

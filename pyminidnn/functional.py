@@ -9,12 +9,12 @@ returns the gradients of X's tensors in their order, None for an argument that w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from . import _C
 from ._C import DeviceTensor, ShapeError
 from .conversion import ArrayLike, asarray, operands
-from .ops.activation import Mode, activation_backward, activation_forward
+from .ops.activation import activation_backward, activation_forward
 from .ops.batch_norm import batch_norm_backward as _batch_norm_backward
 from .ops.batch_norm import batch_norm_forward_inference, batch_norm_forward_training
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
@@ -30,6 +30,7 @@ from .ops.pooling import adaptive_pool_backward, adaptive_pool_forward, pool_bac
 from .ops.reduce import reduce
 from .ops.softmax import softmax_backward as _softmax_backward
 from .ops.softmax import softmax_forward
+from .options import Activation, LossReduction
 
 PerDimension: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Literal['valid', 'same']"
@@ -220,7 +221,15 @@ def linear_backward(
     return dx, dw, None if bias is None else reduce(rows, "sum", axis=0)
 
 
-def _activation(name: str, mode: Mode) -> Any:
+class _Function(Protocol):
+    def __call__(self, input: ArrayLike) -> DeviceTensor: ...
+
+
+class _Gradient(Protocol):
+    def __call__(self, dy: ArrayLike, input: ArrayLike) -> DeviceTensor: ...
+
+
+def _activation(name: str, mode: Activation) -> _Function:
     def function(input: ArrayLike) -> DeviceTensor:
         (input,) = operands(None, input)  # error texts then find the tensor among the arguments of this function
         return activation_forward(input, mode)
@@ -232,7 +241,7 @@ def _activation(name: str, mode: Mode) -> Any:
     return function
 
 
-def _activation_backward(name: str, mode: Mode) -> Any:
+def _activation_backward(name: str, mode: Activation) -> _Gradient:
     def function(dy: ArrayLike, input: ArrayLike) -> DeviceTensor:
         return activation_backward(dy, input, activation_forward(input, mode), mode)
 
@@ -372,7 +381,7 @@ def cross_entropy(
     target: ArrayLike,
     *,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: LossReduction = "mean",
     label_smoothing: float = 0.0,
 ) -> DeviceTensor:
     """cross_entropy_forward() along dimension 1, of logits and indices of classes. torch's weight is not supported."""
@@ -387,7 +396,7 @@ def cross_entropy_backward(
     target: ArrayLike,
     *,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: LossReduction = "mean",
     label_smoothing: float = 0.0,
 ) -> DeviceTensor:
     """The gradient of the logits: cross_entropy_backward(), after cross_entropy_forward() for its statistics."""

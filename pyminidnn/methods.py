@@ -19,13 +19,19 @@ from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
 from .ops.transform import concat, transform
+from .options import DTypeLike, DTypeName, Pointwise, ReduceMode
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-_OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+_OF_BOOL: dict[Pointwise, Pointwise] = {
+    "add": "logical_or",
+    "mul": "logical_and",
+    "maximum": "logical_or",
+    "minimum": "logical_and",
+}
 _FLOATING = ("float32", "float64", "float16", "bfloat16")
 
 
-def binary(op: str, a: Any, b: Any) -> Any:
+def binary(op: Pointwise, a: Any, b: Any) -> Any:
     """The result of an operator on two operands, one of which is a tensor: by NumPy's rules of promotion."""
     operands = _operands(a, b)
     if operands is None:
@@ -35,7 +41,7 @@ def binary(op: str, a: Any, b: Any) -> Any:
     return pointwise(*_promoted(op, *operands))
 
 
-def in_place(op: str, a: DeviceTensor, b: Any) -> Any:
+def in_place(op: Pointwise, a: DeviceTensor, b: Any) -> Any:
     """a op= b: the result is cast to the dtype of a, if NumPy casts so ("same kind")."""
     operands = _operands(a, b)
     if operands is None:
@@ -52,7 +58,7 @@ def in_place(op: str, a: DeviceTensor, b: Any) -> Any:
     return a
 
 
-def unary(op: str, a: DeviceTensor) -> DeviceTensor:
+def unary(op: Pointwise, a: DeviceTensor) -> DeviceTensor:
     """The result of a unary operator on a dtype that the function does not take."""
     if a.dtype == "bool" and op == "bitwise_not":
         return pointwise("logical_not", a)
@@ -66,7 +72,7 @@ def matrix_multiply(a: Any, b: Any) -> Any:
     operands = _operands(a, b)
     if operands is None or any(isinstance(x, (bool, int, float)) for x in (a, b)):
         return NotImplemented
-    _, x, y = _promoted("matmul", *operands)
+    _, x, y = _promoted("mul", *operands)
     row, column = x.ndim == 1, y.ndim == 1
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(f"matmul: operands must have a dimension; got {list(x.shape)} and {list(y.shape)}")
@@ -99,7 +105,7 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
     return moved[0], moved[1]
 
 
-def _promoted(op: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+def _promoted(op: Pointwise, a: Any, b: Any) -> tuple[Pointwise, Any, Any]:
     """The function and the operands in one dtype. A Python number has the dtype of the tensor, if its kind allows."""
     dtype = _result_dtype(a, b, compares=op in _COMPARISONS)
     if op == "div" and dtype not in _FLOATING:
@@ -112,7 +118,7 @@ def _promoted(op: str, a: Any, b: Any) -> tuple[str, Any, Any]:
     return op, x, y
 
 
-def _result_dtype(a: Any, b: Any, compares: bool) -> str:
+def _result_dtype(a: Any, b: Any, compares: bool) -> Any:
     if isinstance(a, DeviceTensor) and isinstance(b, DeviceTensor):
         return _C.promoted(a.dtype, b.dtype)
     tensor, number = (a, b) if isinstance(a, DeviceTensor) else (b, a)
@@ -241,7 +247,7 @@ class Methods(_Base):
         host = self.to(dtype="float32") if self.dtype == "bfloat16" else self
         return host.numpy().tolist()
 
-    def astype(self, dtype: Any, *, copy: bool = True) -> DeviceTensor:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> DeviceTensor:
         """The elements cast to `dtype`, as in to(). copy=False: the tensor itself, if it has the dtype already."""
         return self.to(dtype=dtype, copy=copy)
 
@@ -311,19 +317,20 @@ class Methods(_Base):
         return self.dtype.itemsize
 
 
-def _reduction(name: str, mode: str) -> Any:
+def _reduction(mode: ReduceMode) -> Any:
     def method(self: DeviceTensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
         return reduce(self, mode, axis=axis, keepdims=keepdims)
 
-    method.__name__ = name
+    method.__name__ = mode
     # Error texts find the name of the method in its code object.
-    method.__code__ = method.__code__.replace(co_name=name)
+    method.__code__ = method.__code__.replace(co_name=mode)
     method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
     return method
 
 
-for _name in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all"):
-    setattr(Methods, _name, _reduction(_name, _name))
+_REDUCTIONS: tuple[ReduceMode, ...] = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all")
+for _mode in _REDUCTIONS:
+    setattr(Methods, _mode, _reduction(_mode))
 for _name, _member in vars(Methods).items():
     if _name not in (
         "__module__",
@@ -339,7 +346,7 @@ for _name, _member in vars(Methods).items():
         setattr(DeviceTensor, _name, _member)
 
 
-def _restored(values: np.ndarray[Any, Any], dtype: str, device: str, order: Sequence[int]) -> DeviceTensor:
+def _restored(values: np.ndarray[Any, Any], dtype: DTypeName, device: str, order: Sequence[int]) -> DeviceTensor:
     """The tensor of a pickle, on its device. Dimension i of `values` is dimension order[i] of the tensor."""
     places = sorted(range(len(order)), key=lambda i: order[i])
     return from_bits(values, dtype).permute(places).to(device=device)

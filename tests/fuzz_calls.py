@@ -49,7 +49,7 @@ from conftest import set_checks
 
 import pyminidnn as dnn
 from pyminidnn import _C
-from pyminidnn.refusals import mentions, parameters, short
+from pyminidnn.refusals import mentions, short
 
 SECONDS_PER_CALL = 60  # far longer than any correct call takes, even on a busy machine
 CALLS_PER_CHILD = 500
@@ -62,12 +62,8 @@ MEMORY_BYTES = 2**30
 
 
 def signature_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
-    """Parameters without self. For a pybind11 function, they are read from the first line of its docstring."""
-    try:
-        found = list(inspect.signature(f).parameters.values())
-    except ValueError:
-        found = parameters(re.sub(r"^\w+", "", (f.__doc__ or "").splitlines()[0]))
-    return [p for p in found if p.name != "self"]
+    """Parameters without self."""
+    return [p for p in inspect.signature(f).parameters.values() if p.name != "self"]
 
 
 def methods_of(kind: type) -> dict[str, Callable[..., Any]]:

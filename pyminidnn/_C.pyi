@@ -57,6 +57,10 @@ class Handle:
 
         Raises DeviceError when there is no such device, ShapeError for an unknown math mode.
         """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     def __repr__(self) -> str:
         ...
     def close(self) -> None:
@@ -290,6 +294,8 @@ class DeviceTensor:
         """
         Return value&self.
         """
+    def __reduce__(self) -> typing.Any:
+        ...
     def __reduce_ex__(self, protocol: typing.SupportsIndex) -> typing.Any:
         ...
     def __repr__(self) -> str:
@@ -566,6 +572,10 @@ class EngineReport:
     """
     What one engine reports for one problem.
     """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     @property
     def config(self) -> str:
         """
@@ -620,6 +630,10 @@ class Report:
     """
     How one problem would run: each engine with a refusal or a cost, and the chosen engine.
     """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     def __repr__(self) -> str:
         ...
     def __str__(self) -> str:
@@ -660,6 +674,10 @@ class KernelSpec:
     """
     One kernel instantiation of the manifest.
     """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     @property
     def file(self) -> str:
         ...

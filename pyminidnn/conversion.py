@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, Handle
+from ._C import DeviceTensor, Error, Handle
 from .options import DTypeLike, DTypeName, Layout
 from .refusals import MOST_ELEMENTS, refusal, short
 
@@ -82,8 +82,8 @@ def asarray(
     dtype, layout, device  of the tensor; None: those of `obj`
     copy    None: copy only if needed; True: always; False: never, DeviceError if a copy is needed
 
-    Numbers and lists get the dtype that NumPy gives them; integers are int64. Two kinds of array are refused: a masked
-    array, because a tensor has no mask, and a torch tensor with the negative bit.
+    Numbers and lists get the dtype that NumPy gives them; integers are int64. Some arrays are refused: a masked array,
+    because a tensor has no mask, and a torch tensor that requires grad or has the negative or the conjugate bit.
     Raises DTypeError, ShapeError, DeviceError. Exceptions of obj.__dlpack__() and obj.__array__() are passed on.
     """
     tensor = _shared(obj, None)
@@ -106,6 +106,14 @@ def asarray(
 def joined(shape: Size, sizes: tuple[int, ...]) -> Size:
     """The shape that zeros(*sizes) and zeros(shape) name."""
     return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]  # the extension refuses ((2, 3), 4)
+
+
+def operand(x: ArrayLike, name: str, device: str | None = None) -> DeviceTensor:
+    """asarray(x) for an operator. Errors begin with `name`, such as "add: b"."""
+    try:
+        return asarray(x, device=device)
+    except Error as error:
+        raise type(error)(str(error).replace("asarray: obj", name, 1)) from None
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
@@ -244,13 +252,20 @@ def _check_unmasked(x: Any) -> None:
         raise refusal(_C.DTypeError, x, "is a masked array, and tensors have no mask; pass .filled(value) of it")
 
 
+def _check_of_torch(x: Any) -> None:
+    if x.requires_grad:
+        raise refusal(_C.DTypeError, x, "is a torch tensor that requires grad; pass .detach() of it")
+    # If the negative bit is set, the values in memory have the wrong sign. torch exports them without a change.
+    if x.is_neg():
+        raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
+    if x.is_conj():
+        raise refusal(_C.DTypeError, x, "is a torch tensor with the conjugate bit set; pass .resolve_conj() of it")
+
+
 def _exported(x: Any, **keywords: Any) -> DeviceTensor:
     _check_unmasked(x)
-    # If a torch tensor has its negative bit set, its values in memory have the wrong sign. torch exports them without a
-    # change.
-    is_negated = getattr(x, "is_neg", None)
-    if is_negated is not None and is_negated():
-        raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
+    if hasattr(x, "is_neg"):
+        _check_of_torch(x)
     return _C.from_dlpack(x, **keywords)
 
 

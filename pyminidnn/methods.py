@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, DTypeError, ShapeError
-from .conversion import asarray, bits, from_bits
+from ._C import DeviceTensor, DTypeError, EngineReport, Handle, KernelSpec, Report, ShapeError
+from .conversion import bits, from_bits, operand
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
@@ -33,7 +33,7 @@ _FLOATING = ("float32", "float64", "float16", "bfloat16")
 
 def binary(op: Pointwise, a: Any, b: Any) -> Any:
     """The result of an operator on two operands, one of which is a tensor: by NumPy's rules of promotion."""
-    operands = _operands(a, b)
+    operands = _operands(op, a, b)
     if operands is None:
         return NotImplemented
     if op in ("eq", "ne") and None in operands:
@@ -43,7 +43,7 @@ def binary(op: Pointwise, a: Any, b: Any) -> Any:
 
 def in_place(op: Pointwise, a: DeviceTensor, b: Any) -> Any:
     """a op= b: the result is cast to the dtype of a, if NumPy casts so ("same kind")."""
-    operands = _operands(a, b)
+    operands = _operands(op, a, b)
     if operands is None:
         return NotImplemented
     op, x, y = _promoted(op, *operands)
@@ -69,7 +69,7 @@ def unary(op: Pointwise, a: DeviceTensor) -> DeviceTensor:
 
 def matrix_multiply(a: Any, b: Any) -> Any:
     """a @ b, with one-dimensional operands as in NumPy."""
-    operands = _operands(a, b)
+    operands = _operands("matmul", a, b)
     if operands is None or any(isinstance(x, (bool, int, float)) for x in (a, b)):
         return NotImplemented
     _, x, y = _promoted("mul", *operands)
@@ -87,14 +87,14 @@ def matrix_multiply(a: Any, b: Any) -> Any:
     return result.reshape(shape)
 
 
-def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
+def _operands(op: str, a: Any, b: Any) -> tuple[Any, Any] | None:
     """The operands as tensors on one device. Numbers of Python stay; None if an operand is no array."""
     found: list[Any] = []
-    for x in (a, b):
+    for name, x in zip("ab", (a, b), strict=True):
         if isinstance(x, (DeviceTensor, bool, int, float)) and not isinstance(x, np.generic):
             found.append(x)
         elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__dlpack__") or hasattr(x, "__array__"):
-            found.append(asarray(x))
+            found.append(operand(x, f"{op}: {name}"))
         else:
             return None
     device = (a if isinstance(a, DeviceTensor) else b).device
@@ -213,6 +213,9 @@ class Methods(_Base):
         if not host.permute(order).is_contiguous():
             host, order = host.contiguous(), list(range(self.ndim))
         return _restored, (bits(host.permute(order)), str(self.dtype), self.device, order)
+
+    def __reduce__(self) -> Any:
+        return self.__reduce_ex__(4)
 
     @property
     def T(self) -> DeviceTensor:
@@ -344,6 +347,15 @@ for _name, _member in vars(Methods).items():
         if callable(_member):
             _member.__qualname__ = f"DeviceTensor.{_member.__name__}"
         setattr(DeviceTensor, _name, _member)
+
+
+def _not_copied(self: object, protocol: SupportsIndex = 4) -> Any:
+    raise DTypeError(f"copy: a {type(self).__name__} can be neither copied nor pickled")
+
+
+for _kind in (Handle, Report, EngineReport, KernelSpec):  # Python would copy an object without its C++ value
+    for _name in ("__reduce__", "__reduce_ex__"):
+        setattr(_kind, _name, _not_copied)
 
 
 def _restored(values: np.ndarray[Any, Any], dtype: DTypeName, device: str, order: Sequence[int]) -> DeviceTensor:

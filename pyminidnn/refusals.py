@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FrameType
 from typing import Any
 
+from . import _C
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
 
 # Length of the longest sequence that is accepted; an endless sequence is refused before memory is full.
@@ -58,7 +59,7 @@ def explained(
     call, arguments = _public_call()
     if function == "__init__":
         function = type(positional[0]).__name__
-    wanted = parameters(signature)
+    wanted = parameters(signature.replace("(arg0: ", "(self: ", 1))  # properties do not name their parameter
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
     # Reached for methods only: for functions, Python itself checks the number and names of the arguments.
@@ -167,12 +168,17 @@ def _misfit(
         if p.name not in bound or (bound[p.name] is None and "None" in p.annotation):
             continue
         value = bound[p.name]
+        if p.name == "self":
+            kind = getattr(_C, p.annotation.rpartition(".")[2])
+            if not isinstance(value, kind):
+                return DTypeError(f"{call}: self must be a {kind.__name__}; got {short(value)}")
+            continue
         what, limits, read = _TYPES[p.annotation.removesuffix(" | None")]
         try:
             read(value)
         except Exception as error:
             out_of_limits = isinstance(error, (ValueError, OverflowError))
-            name = p.name if p.name in arguments or p.name == "self" else _name_of([value], arguments) or p.name
+            name = p.name if p.name in arguments else _name_of([value], arguments) or p.name
             text = f"{call}: {name} must be {what}{limits if out_of_limits else ''}; got {short(value)}"
             return (ShapeError if out_of_limits else DTypeError)(text)
     return DTypeError(f"{call}: one of {', '.join(arguments)} changed during the call")

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -224,13 +225,99 @@ def test_exceptions_of_the_callers_objects_propagate() -> None:
 
 
 @pytest.mark.torch
-def test_torch_tensors_with_the_negative_bit() -> None:
+@pytest.mark.parametrize(
+    "attribute, advice",
+    [("requires grad", ".detach()"), ("the negative bit set", ".resolve_neg()"), ("the conjugate bit set", ".resolve_conj()")],
+)  # fmt: skip
+def test_torch_tensors_that_are_more_than_their_memory(attribute: str, advice: str) -> None:
     import torch
 
-    negative = torch.tensor([1 + 2j]).conj().imag
-    for call in (lambda: dnn.asarray(negative), lambda: dnn.add(negative, 1.0), lambda: dnn.from_dlpack(negative)):
-        assert "torch tensor with the negative bit set; pass .resolve_neg() of it" in text_of(call)
-    assert dnn.asarray(negative.resolve_neg()).numpy() == -2
+    x = torch.tensor([1 + 2j]).conj()
+    if "conjugate" not in attribute:
+        x = x.imag if "negative" in attribute else torch.tensor([-2.0], requires_grad=True)
+    text = f"is a torch tensor (that|with) {attribute}; pass {re.escape(advice)} of it"
+    out = dnn.zeros(1)
+    for call, names in (
+        (lambda: dnn.asarray(x), "asarray: obj"),
+        (lambda: dnn.from_dlpack(x), "from_dlpack: x"),
+        (lambda: dnn.tensor(x), "tensor: data"),
+        (lambda: dnn.add(x, 1.0), "add: a"),
+        (lambda: dnn.add(1.0, x), "add: b"),
+        (lambda: dnn.relu(x), "relu: input"),
+        (lambda: dnn.concat([out, x]), "concat: tensors"),
+        (lambda: dnn.transform(out, out=x), "transform: out"),
+        (lambda: dnn.functional.linear(out, x), "linear: weight"),
+        (lambda: out + x, "add: b"),
+        (lambda: x * out, "mul: a"),
+        (lambda: out @ x, "matmul: b"),
+        (lambda: out.__setitem__(0, x), "assignment: value"),
+    ):
+        assert re.fullmatch(f"{names} {text}", text_of(call))
+    if "conjugate" not in attribute:
+        plain = x.detach().resolve_neg()
+        assert dnn.asarray(plain).tolist() == [-2] and (dnn.ones(1) + plain).tolist() == [-1]
+
+
+def test_masked_arrays() -> None:
+    masked = np.ma.masked_array(np.ones(2, "f4"), [True, False])
+    t = dnn.ones(2)
+    for call, names in (
+        (lambda: dnn.asarray(masked), "asarray: obj"),
+        (lambda: dnn.add(masked, t), "add: a"),
+        (lambda: dnn.mul(t, masked), "mul: b"),
+        (lambda: dnn.transform(t, out=masked), "transform: out"),
+        (lambda: dnn.save("a.npz", {"x": masked}), "save: tensors"),
+        (lambda: t + masked, "add: b"),
+        (lambda: masked + t, "add: a"),
+    ):
+        assert text_of(call) == f"{names} is a masked array, and tensors have no mask; pass .filled(value) of it"
+    assert dnn.add(masked.filled(0), t).tolist() == [1, 2]
+
+
+# ---- no call shows the text of pybind11, whatever its arguments are
+
+
+def public_callables() -> dict[str, Callable[..., object]]:
+    """Functions, constructors, methods of objects and of classes, and getters of properties. Some exit or wait."""
+    report = dnn.explain(dnn.relu, dnn.zeros(2))[0]
+    found = {n: f for n, f in vars(dnn).items() if callable(f) and not n.startswith("_")}
+    found |= {f"functional.{n}": f for n, f in vars(dnn.functional).items() if callable(f) and not n.startswith("_")}
+    for value in (dnn.zeros((2, 3)), dnn.Handle(), report, report.engines[0], dnn.float32):
+        kind = type(value)
+        for n in dir(kind):
+            member = getattr(kind, n)
+            if n in ("__new__", "__class__", "__init_subclass__", "_pybind11_conduit_v1_"):
+                continue
+            if isinstance(member, property):
+                found[f"{kind.__name__}.{n} getter"] = member.fget
+                found[f"{kind.__name__}.{n} setter"] = lambda *a, n=n, value=value, **_: setattr(value, n, a[-1:])
+            elif callable(member):
+                found[f"{kind.__name__}.{n}"] = member
+                found[f"a {kind.__name__}.{n}"] = getattr(value, n)
+    return found
+
+
+PUBLIC = public_callables()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_texts_of_pybind11_do_not_reach_the_user(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # save("x.npz", ...)
+    f, t = PUBLIC[name], dnn.zeros(2)
+    wrong = (Useless(), None, "x", b"x", 3, 2.5, [1], {}, t, dnn.Handle(), object, 10**30, "x.npz")
+    calls = [((), {}), ((), {"nonsense": 1}), ((Useless(),) * 30, {})]
+    calls += [((v,) * n, {}) for v in wrong for n in range(1, 5)]
+    calls += [(arguments, {}) for v in wrong for arguments in ((t, v), (v, t), (t, t, v))]
+    for arguments, keywords in calls:
+        try:
+            f(*arguments, **keywords)
+        except Exception as error:
+            text = str(error)
+            for words in ("incompatible function arguments", "argument types are supported", "Invoked with", "arg0"):
+                assert words not in text
+    dnn.set_log_level("off")
+    while handle := _C.entered_handle():  # Handle.__enter__
+        handle.__exit__()
 
 
 def test_a_call_while_the_interpreter_ends() -> None:

@@ -7,8 +7,9 @@
 A result is a DeviceTensor on the device of the inputs. Other libraries read it through DLPack; .numpy() makes an array.
 """
 
+import os as _os
+import os.path as _path
 import sys as _sys
-from pathlib import Path as _Path
 
 try:
     import _interpreters  # type: ignore[import-not-found]  # Python 3.13 and later
@@ -22,17 +23,19 @@ if _interpreters.get_current() != _interpreters.get_main():
 try:
     from . import _C
 except ImportError as error:
-    if any(_Path(__file__).parent.glob("_C.*.so")):
+    _here = _path.dirname(__file__)
+    if any(n.startswith("_C.") and n.endswith(".so") for n in _os.listdir(_here)):
         raise
     raise ImportError(
-        f"pyminidnn in {_Path(__file__).parent} has no compiled extension: this is its source folder. "
+        f"pyminidnn in {_here} has no compiled extension: this is its source folder. "
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
 # Kernels are compiled from sources at run time. An editable install compiles the sources of the checkout, so an edited
 # kernel is compiled at its next use. Other installs compile the installed copies of the sources.
-_here = _Path(__file__).resolve().parent
-_C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
+_here = _path.dirname(_path.realpath(__file__))
+_above = _path.dirname(_here)
+_C.set_package_folder(_above if _path.isdir(_path.join(_above, "cuda", "device")) else _path.join(_here, "sources"))
 _C.set_search_path([p for p in _sys.path if p])
 
 from . import functional

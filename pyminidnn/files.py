@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import math
 import os
-import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
@@ -109,6 +108,8 @@ def _encodes(text: str, encode: Callable[[str], bytes]) -> bool:
 
 
 def _write_npz(file: IO[bytes], tensors: dict[str, DeviceTensor]) -> None:
+    import zipfile  # here, because it takes milliseconds
+
     with zipfile.ZipFile(file, "w") as archive:
         for name, t in tensors.items():
             array = bits(t)
@@ -119,6 +120,8 @@ def _write_npz(file: IO[bytes], tensors: dict[str, DeviceTensor]) -> None:
 
 
 def _read_npz(file: IO[bytes]) -> Iterator[tuple[str, DeviceTensor]]:
+    import zipfile
+
     with zipfile.ZipFile(file) as archive:
         for info in archive.infolist():
             name = info.filename.removesuffix(".npy")

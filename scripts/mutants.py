@@ -302,7 +302,7 @@ AUDIT = [
     ),
     Mutant(
         "E11", "pyminidnn/ops/pooling.py",
-        "def global_pool_backward(\n    dy: ArrayLike,\n    x: ArrayLike,\n    y: ArrayLike,\n    *,\n    mode: Mode = «\"max\"»",
+        "def global_pool_backward(\n    dy: ArrayLike,\n    x: ArrayLike,\n    y: ArrayLike,\n    *,\n    mode: PoolMode = «\"max\"»",
         '"avg"', "global_pool_backward: default mode avg",
     ),
     Mutant(

@@ -49,7 +49,7 @@ def save(path: Path, tensors: Mapping[str, ArrayLike]) -> None:
         if not _encodes(name, str.encode) or name == "__metadata__":  # which .safetensors reserves
             raise ShapeError(f"save: tensors has the name {short(name)}, which a file cannot hold")
     target = os.path.realpath(target)  # a symbolic link stays, and the file that it names is replaced
-    unfinished = f"{target}.{os.getpid()}-{os.urandom(4).hex()}.tmp"
+    unfinished = os.path.join(os.path.dirname(target), f".pyminidnn-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
             write(file, {name: asarray(t).to(device="cpu") for name, t in tensors.items()})

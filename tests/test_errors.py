@@ -45,6 +45,7 @@ def test_without_a_gpu_every_use_of_one_says_why() -> None:
         lambda: dnn.empty(3, device="cuda:0"),
         lambda: dnn.zeros(3, device="cuda"),
         lambda: t.to(device="cuda"),
+        lambda: t.cuda(),
         lambda: t.to(device="cuda:7", dtype="int8"),
         lambda: dnn.asarray([1.0], device="cuda:0"),
         lambda: dnn.from_dlpack(t, device="cuda:0"),

@@ -119,6 +119,7 @@ def test_signatures_of_the_extension_have_defaults() -> None:
     assert (
         str(inspect.signature(dnn.memory_stats)) == "(device)" and str(inspect.signature(dnn.ShapeError)) == "(*args)"
     )
+    assert dnn.DeviceTensor.nbytes.fget.__name__ == "nbytes" and dnn.Handle.closed.fget.__name__ == "closed"
     assert str(inspect.signature(_C.set_allocator_checks)) == "(*, exact=False, poison=-1)"
 
 

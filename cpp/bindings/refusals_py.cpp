@@ -80,7 +80,7 @@ void explain_one(const std::string& name, PyObject* f) {
   definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&explain_call));
   if (!*record->name) {  // the getter of a property has no name of its own
     std::free(record->name);
-    record->name = strdup(name.c_str());
+    definition->ml_name = record->name = strdup(name.c_str());
   } else {
     add_text_signature(definition, *record);
   }

@@ -72,86 +72,13 @@ __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, c
   }
 }
 
-// Writes an offset and a mask (SimtEntry) for each k of two slices, those with the indices 2 * pair and 2 * pair + 1, to
-// shared memory. One warp calls this. The split of k begins at first_k and has length_k values of k. Values of k beyond
-// the last one of the split get the mask kSimtNothing, so their elements are zero.
-template <class Tile>
-__device__ __forceinline__ void write_k_entries(const SimtParams& p, const SimtPhase& phase,
-                                                SimtShared<Tile::kM, Tile::kN>& shared, int lane, int pair,
-                                                uint32_t first_k, uint32_t length_k) {
-  static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
-  const bool for_a = lane < kSimtEntriesK;
-  const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
-  const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
-  uint32_t mask = kSimtK;
-  int64_t offset;
-  if (p.flags & kSimtOneDigitK) {
-    offset = int64_t(k) * strides.of[kDigits - 1];
-  } else {
-    const GemmCoordinates32 d = phase.k.coordinates(k);
-    if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
-    offset = offset_of(strides, d);
-  }
-  (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
-}
-
-// The position of a thread's sums in the tile of its block. Sum [0][0] is in row at_m and column at_n. The sums of the
-// thread's warp begin in column warp_n.
-template <class Tile> struct SumsOfThread {
-  int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
-  int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
-  int warp_n = warp / Tile::kWarpsM * Tile::kGroupsN * Tile::kGroupN;
-  int at_m = warp % Tile::kWarpsM * Tile::kGroupsM * Tile::kGroupM + lane_m * 4;
-  int at_n = warp_n + lane_n * 4;
-};
-
-// Stores the sums of a block's tile after the main loop. The sums pass through shared memory, where they replace the
-// operands.
-template <class Tile>
-__device__ __forceinline__ void store_tile(const SimtParams& p, const float (&sums)[Tile::kSumsM][Tile::kSumsN],
-                                           SimtShared<Tile::kM, Tile::kN>& shared, const SumsOfThread<Tile>& own) {
-  using Out = SimtSharedOut<Tile::kM, Tile::kN>;
-  constexpr int kTileM = Tile::kM, kThreads = Tile::kThreads;
-  const SimtBlock block = shared.block;
-  const SimtPhase& of = p.phase[block.phase];
-  Out& out = *reinterpret_cast<Out*>(&shared);
-  write_offsets<Tile>(p, of, block, out);
-  const bool along_m = p.flags & kSimtAlongM;
-  // The sums are multiplied by alpha while they are written to shared memory. The multiplied sums therefore need not
-  // replace the sums in registers.
-  const float alpha = p.args.alpha;
-  char* y = static_cast<char*>(p.args.y) + block.y;
-  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
-  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + block.bias : nullptr;
-  constexpr int kColumns = Out::kColumns;
-  const int left_m = int(of.m.size - block.first_m);
-  const SimtSplitBlocks sharers(p);
-#pragma unroll 1
-  for (int pass = 0; pass < Out::kPasses; ++pass) {
-    if (pass) sharers.read();
-    if (own.warp_n / kColumns == pass) {
-      write_sums<Tile>(sums, alpha, along_m, own.at_m, own.at_n - pass * kColumns, out.sums);
-    }
-    sharers.written();
-    const int first = pass * kColumns, left_n = int(of.n.size - block.first_n) - first;
-    const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
-    const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
-    if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
-    else if (along_m) store<1, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
-    else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
-    else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
-  }
-  // Other blocks of the cluster may still be reading the sums in this block's shared memory.
-  if (sharers.count > 1) sharers.read();
-}
-
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
 __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
     simt_gemm(const __grid_constant__ SimtParams p) {
   using Tile = SimtTile<kTileM, kTileN>;
   using Shared = SimtShared<kTileM, kTileN>;
-  constexpr int kThreads = Tile::kThreads;
+  using Out = SimtSharedOut<kTileM, kTileN>;
+  constexpr int kThreads = Tile::kThreads, kGroupM = Tile::kGroupM, kGroupN = Tile::kGroupN;
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
@@ -181,11 +108,33 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                     offset_of(p.bias_batch, batch)};
 
   write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
-  const SumsOfThread<Tile> own;
-  auto make_entries = [&](int pair) { write_k_entries<Tile>(p, phase, shared, own.lane, pair, first_k, length_k); };
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
+  // Values of k beyond the last k of this split get the mask kSimtNothing, so their elements are zero.
+  auto make_entries = [&](int pair) {
+    const bool for_a = lane < kSimtEntriesK;
+    const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
+    const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
+    uint32_t mask = kSimtK;
+    int64_t offset;
+    if (p.flags & kSimtOneDigitK) {
+      offset = int64_t(k) * strides.of[kDigits - 1];
+    } else {
+      const GemmCoordinates32 d = phase.k.coordinates(k);
+      if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
+      offset = offset_of(strides, d);
+    }
+    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing,
+                                                                    0};
+  };
 #pragma unroll 1
-  for (int pair = own.warp; pair < 3; pair += kThreads / 32) make_entries(pair);
+  for (int pair = warp; pair < 3; pair += kThreads / 32) make_entries(pair);
 
+  const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
+  const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
+  const int warp_m = warp % Tile::kWarpsM * Tile::kGroupsM * kGroupM,
+            warp_n = warp / Tile::kWarpsM * Tile::kGroupsN * kGroupN;
+  const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
   constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
   constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
   const uint32_t slices_at = cvta_to_shared(&shared.slice[0]);
@@ -221,13 +170,13 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Operands<Tile> of_k[2];
   cp_async_wait_group<kSimtStages - 2>();
   __syncthreads();
-  of_k[0].load(from + own.at_m * 4, from + kToB + own.at_n * 4, 0);
+  of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
     // One warp computes the offsets and masks of k for the slices with the indices slice + 6 and slice + 7. The slice
     // with the index slice + 6 is fetched two iterations later.
-    if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == own.warp) make_entries(slice / 2 + 3);
-    const uint32_t a = from + own.at_m * 4, b = from + kToB + own.at_n * 4;
+    if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
+    const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
     for (int k = 0; k < kSimtTileK; ++k) {
       if (k + 1 < kSimtTileK) {
@@ -236,7 +185,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
         cp_async_wait_group<kSimtStages - 2>();
         __syncthreads();
         from = after(from);
-        of_k[0].load(from + own.at_m * 4, from + kToB + own.at_n * 4, 0);
+        of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
       }
       if (k < 4) read(k);
       of_k[k % 2].multiply(sums);
@@ -246,7 +195,37 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
 
   cp_async_wait_group<0>();
   __syncthreads();
-  store_tile<Tile>(p, sums, shared, own);
+  const SimtBlock block = shared.block;
+  const SimtPhase& of = p.phase[block.phase];
+  Out& out = *reinterpret_cast<Out*>(&shared);
+  write_offsets<Tile>(p, of, block, out);
+  const bool along_m = p.flags & kSimtAlongM;
+  // The sums are multiplied by alpha while they are written to shared memory. The multiplied sums therefore need not
+  // replace the sums in registers.
+  const float alpha = p.args.alpha;
+  char* y = static_cast<char*>(p.args.y) + block.y;
+  const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
+  const char* bias = p.args.bias ? static_cast<const char*>(p.args.bias) + block.bias : nullptr;
+  constexpr int kColumns = Out::kColumns;
+  const int left_m = int(of.m.size - block.first_m);
+  const SimtSplitBlocks sharers(p);
+#pragma unroll 1
+  for (int pass = 0; pass < Out::kPasses; ++pass) {
+    if (pass) sharers.read();
+    if (warp_n / kColumns == pass) {
+      write_sums<Tile>(sums, alpha, along_m, at_m, at_n - pass * kColumns, out.sums);
+    }
+    sharers.written();
+    const int first = pass * kColumns, left_n = int(of.n.size - block.first_n) - first;
+    const SimtOutSide m{out.y_m, out.c_m, out.bias_m, left_m};
+    const SimtOutSide n{out.y_n + first, out.c_n + first, out.bias_n + first, left_n};
+    if (along_m && p.flags & kSimtVectors) store<4, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
+    else if (along_m) store<1, kThreads, kTileM, kColumns>(out.sums, p, y, c, bias, m, n, sharers);
+    else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
+    else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
+  }
+  // Other blocks of the cluster may still be reading the sums in this block's shared memory.
+  if (sharers.count > 1) sharers.read();
 }
 
 }  // namespace minidnn

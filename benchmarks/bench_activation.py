@@ -15,7 +15,8 @@ import pyminidnn as dnn
 MODES = {"relu": torch.relu, "gelu": functional.gelu, "silu": functional.silu, "tanh": torch.tanh}
 
 aten = torch.ops.aten
-BACKWARD = {  # each gradient is computed from x or y, whichever torch keeps for it
+# Torch's gradient of each activation. It is computed from x or y, whichever torch saves for the backward call.
+BACKWARD = {
     "relu": lambda dy, x, y: aten.threshold_backward(dy, y, 0),
     "gelu": lambda dy, x, y: aten.gelu_backward(dy, x),
     "silu": lambda dy, x, y: aten.silu_backward(dy, x),

@@ -86,7 +86,8 @@ RESNET = [
     Layer(2048, 7, 512, 1),
     Layer(512, 7, 512, 3),
 ]
-FIRST = RESNET[0]  # ResNet's first layer: training does not compute its gradient with respect to the image
+# The first layer of ResNet. In training, its gradient with respect to the image is not needed.
+FIRST = RESNET[0]
 FOUR = [Layer(64, 56, 64, 3), Layer(128, 28, 128, 3), Layer(256, 14, 256, 3), Layer(1024, 14, 256, 1)]
 DEPTHWISE = [Layer(144, 56, 144, 3, groups=144), Layer(384, 14, 384, 7, groups=384), Layer(128, 56, 128, 3, groups=32)]
 LARGE = [Layer(256, 64, 256, 3, dilation=2, batch=16), Layer(64, 512, 64, 3, batch=4), Layer(320, 64, 320, 5, batch=8)]
@@ -178,7 +179,7 @@ class Case:
         """The name of the problem, as the library prints it."""
 
         def operand(name: str, shape: tuple[int, ...]) -> str:
-            # A case line names the order "nhwc" only for tensors whose order differs from row-major order.
+            # A case line names the order "nhwc" only for a tensor whose order in memory differs from row-major order.
             last = self.nhwc and shape[1] > 1 and math.prod(shape[2:]) > 1
             return plain(name, shape) + (":nhwc" if last else "")
 
@@ -203,8 +204,8 @@ class Case:
         item = getattr(torch, self.arithmetic.dtype).itemsize
         if direction == "backward_bias":
             return math.prod(a.y) * item
-        # Bytes of x: only elements inside a window are read. In NCHW, whole rows of pixels count, since skipping pixels
-        # within a row saves no memory traffic. Bytes of dx: all elements are written.
+        # Elements of x count if a window reads them. In NCHW, whole rows of pixels count, because memory traffic is no
+        # smaller if pixels within a row are skipped. All elements of dx count, because all of them are written.
         height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
         met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
         x = math.prod(a.x) if direction == "backward_data" else met

@@ -23,7 +23,7 @@ TARGETS = {
 aten, EPS = torch.ops.aten, 1e-5
 
 
-# torch's autograd, too, calls this function with contiguous dy and x.
+# Torch's autograd also makes dy and x contiguous before it calls native_group_norm_backward.
 def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> object:
     return torch.ops.aten.native_group_norm_backward(dy.contiguous(), x.contiguous(), *rest)
 
@@ -42,7 +42,8 @@ def row_norms(device: str) -> Iterator[Row]:
         for dtype in ("float32", "bfloat16"):
             x, dy = (torch.randn(shape, device=device).to(getattr(torch, dtype)) for _ in range(2))
             scale, bias = (torch.rand(columns, device=device) + 0.5 for _ in range(2))
-            s, b = scale.to(x.dtype), bias.to(x.dtype)  # torch requires that scale and bias have x's dtype
+            # Torch requires that scale and bias have the dtype of x.
+            s, b = scale.to(x.dtype), bias.to(x.dtype)
             t, g, p = dnn.from_dlpack(x), dnn.from_dlpack(dy), [dnn.from_dlpack(v) for v in (scale, bias)]
             _, *saved = dnn.layer_norm_forward(t, *p)
             _, inv_rms = dnn.rms_norm_forward(t, p[0])
@@ -80,8 +81,8 @@ def group_norms(device: str) -> Iterator[Row]:
                 _, *saved = dnn.group_norm_forward(t, groups, *p)
                 mean, inv_std = (torch.from_dlpack(v).to(x.dtype) for v in saved)
                 line = f"{dtype} x={'x'.join(map(str, shape))}{layout} groups={groups}"
-                # NCHW: rows fit in the registers of a cluster, so the forward call reads x once. NHWC: the forward call
-                # reads x twice.
+                # In NCHW, rows fit in the registers of a thread block cluster, so the forward call reads x once. In
+                # NHWC, the forward call reads x twice.
                 forward_bytes = 2 if not layout else 3
                 yield Row(f"layer_norm group_forward {line}", partial(dnn.group_norm_forward, t, groups, *p),
                           partial(functional.group_norm, x, groups, s, b), bytes=forward_bytes * x.nbytes,

@@ -20,10 +20,10 @@ TARGETS = {
 
 
 def local_norms(device: str) -> Iterator[Row]:
-    # Layers of GoogLeNet and AlexNet. Some heights and widths are odd (55).
+    # The shapes are those of layers of GoogLeNet and AlexNet. Some heights and widths are odd (55).
     shapes = [(128, 64, 56, 56), (128, 192, 56, 56), (256, 96, 55, 55)] if device != "cpu" else [(8, 64, 28, 28)]
     for shape in shapes:
-        # On the CPU, torch supports only float32 for this function.
+        # On the CPU, torch's local response norm supports only float32.
         for dtype in ("float32", "bfloat16") if device != "cpu" else ("float32",):
             for layout, memory in (("", torch.contiguous_format), (":nhwc", torch.channels_last)):
                 x, dy = (
@@ -48,11 +48,11 @@ def inside(results: list[torch.Tensor]) -> list[torch.Tensor]:
     return [y[..., 4:-4, 4:-4] for y in results]
 
 
-# torch has no function for local contrast normalization.
+# Local contrast normalization, composed of torch's functions, because torch has no function for it.
 def torch_lcn(x: torch.Tensor, means: torch.Tensor | None = None) -> torch.Tensor:
     s = functional.avg_pool2d(x * x, 5, 1, 2)
     if means is not None:
-        # At the edges of x, this formula differs from ours.
+        # At the edges of x, this s differs from the s that the library computes.
         s = s - 2 * means * functional.avg_pool2d(x, 5, 1, 2) + means * means
     return x * s.mul(1e-4).add(1).pow(-0.75)
 
@@ -65,8 +65,8 @@ def contrast_norms(device: str) -> Iterator[Row]:
                 torch.randn(shape, device=device).to(getattr(torch, dtype)).to(memory_format=memory) for _ in range(3)
             )
             t, g, means = (dnn.from_dlpack(v) for v in (x, dy, m))
-            # Torch's gradients are computed in NCHW. In NHWC, torch 2.11 computes wrong gradients of padded averages on
-            # CUDA (pytorch issue 188344).
+            # Torch's gradients are computed in NCHW. In NHWC, torch 2.11 computes wrong gradients of padded average
+            # pooling on CUDA (pytorch issue 188344).
             leaf, center, gradient = (v.clone(memory_format=torch.contiguous_format) for v in (x, m, dy))
             leaf.requires_grad_(), center.requires_grad_()
             graph, centered = torch_lcn(leaf), torch_lcn(leaf, center)

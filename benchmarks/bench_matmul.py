@@ -78,11 +78,11 @@ def rows(device: str) -> Iterator[Row]:
             yield product("matmul 3xtf32", "ieee", (m, k), (k, n), device, algo="wgmma_3xtf32")
     for arithmetic in ("bf16", "ieee"):
         yield product("others", arithmetic, (4096, 4096), (4096, 4096), device, transpose=True)
-        # Limited by the memory bandwidth at which b is read.
+        # A product with a single row is limited by the memory bandwidth at which b is read.
         yield product("others", arithmetic, (1, 4096), (4096, 4096), device)
         yield product("others", arithmetic, (16384, 64), (64, 64), device)
         yield product("others", arithmetic, (256, 64, 64), (256, 64, 64), device)
-        # M, N and K are not multiples of any tile.
+        # Here M, N and K are not multiples of the size of any tile.
         yield product("others", arithmetic, (4097, 4095), (4095, 4097), device)
     for m, n, k in SHAPES:
         if m * n * k <= 4096**3:  # larger products in float64 take more than a tenth of a second

@@ -15,14 +15,14 @@ from torch.nn import functional
 
 import pyminidnn as dnn
 
-# Each case: mode, shape of x (NCHW), window, stride, padding.
+# Each case has the mode, the shape of x (NCHW), the size of the window, the stride and the padding.
 CASES = (
-    ("max", (64, 64, 112, 112), 3, 2, 1),  # ResNet's only max pooling, after its first layer
-    ("max", (64, 64, 112, 112), 2, 2, 0),  # VGG's pooling between blocks
-    ("avg", (64, 256, 56, 56), 2, 2, 0),  # pooling in DenseNet's transition layers
-    ("avg", (64, 192, 56, 56), 3, 1, 1),  # pooling in Inception modules
+    ("max", (64, 64, 112, 112), 3, 2, 1),  # the only max pooling of ResNet, after its first layer
+    ("max", (64, 64, 112, 112), 2, 2, 0),  # the pooling of VGG between blocks of layers
+    ("avg", (64, 256, 56, 56), 2, 2, 0),  # the pooling of DenseNet's transition layers
+    ("avg", (64, 192, 56, 56), 3, 1, 1),  # the pooling of Inception modules
     ("max", (64, 192, 56, 56), 3, 1, 1),
-    ("max", (64, 256, 56, 56), 5, 1, 2),  # spatial pyramid pooling
+    ("max", (64, 256, 56, 56), 5, 1, 2),  # the spatial pyramid pooling of object detectors
     ("avg", (512, 2048, 7, 7), 7, 7, 0),  # global average pooling
 )
 
@@ -50,7 +50,8 @@ def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[st
     gradients = in_orders(torch.randn_like(pool(x, window, **keywords)))
     leaves = {o: image.clone().requires_grad_() for o, (image,) in theirs.items()}
     if mode == "avg" and keywords["padding"]:
-        del leaves["nhwc"]  # torch 2.11 computes wrong gradients on CUDA (pytorch issue 188344)
+        # In NHWC, torch 2.11 computes wrong gradients of padded average pooling on CUDA (pytorch issue 188344).
+        del leaves["nhwc"]
     backward = {
         o: partial(torch.autograd.grad, pool(leaf, window, **keywords), leaf, gradients[o], retain_graph=True)
         for o, leaf in leaves.items()
@@ -61,8 +62,8 @@ def cases(mode: str, x: torch.Tensor, order: str, window: int, keywords: dict[st
     yield Row(f"pooling backward {name}", partial(dnn.pool_backward, dy, t, y, window, mode=mode, **keywords), backward,
               bytes=moved, **same)  # fmt: skip
     if mode == "max":
-        # Max pooling with indices: the forward call writes the index of each maximum, and the backward call does not
-        # read x. Torch always saves indices.
+        # In max pooling with indices, the forward call writes the index of each maximum, and the backward call does not
+        # read x. Torch always saves the indices.
         index = dnn.pool_forward_with_indices(t, window, **keywords)[1]
         moved = x.nbytes + y.nbytes + index.nbytes
         yield Row(f"pooling forward {name} indices=i64",

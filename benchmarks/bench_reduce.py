@@ -12,8 +12,8 @@ from runner import Row, main
 
 import pyminidnn as dnn
 
-# Torch's function for each of our modes. Our mode "max" is torch.amax. Our mode "amax", the largest |x|, is not
-# measured.
+# For each mode of our reduce(), the function of torch. Our mode "max" is torch.amax. Our mode "amax", the largest |x|,
+# is not measured.
 PEERS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.sum,
     "mean": torch.mean,
@@ -21,8 +21,9 @@ PEERS: dict[str, Callable[..., torch.Tensor]] = {
     "norm2": lambda x, axis: torch.linalg.vector_norm(x, 2, axis),
     "argmax": lambda x, axis: torch.argmax(x, axis if isinstance(axis, int) else None),
 }
-# Reductions over all elements, over long and short rows, over columns, over batch norm's axes, over the pixels of each
-# channel, and over the channels of each pixel. Images are measured in NCHW and in NHWC.
+# Shapes and reduced axes. The cases reduce over all elements, over long and short rows, over columns, over the axes of
+# batch norm, over the pixels of each channel, and over the channels of each pixel. Images are measured in NCHW and in
+# NHWC.
 CASES = (
     ((1 << 27,), (0,)),
     ((32768, 4096), (1,)),

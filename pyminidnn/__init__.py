@@ -12,11 +12,12 @@ import os.path as _path
 import sys as _sys
 
 try:
-    import _interpreters  # type: ignore[import-not-found]  # Python 3.13 and later
+    # The module _interpreters exists in Python 3.13 and later.
+    import _interpreters  # type: ignore[import-not-found]
 except ImportError:
     import _xxsubinterpreters as _interpreters  # type: ignore[import-not-found]
 
-# In a sub-interpreter, the extension would wait for ever for the main interpreter's lock (GIL).
+# In a sub-interpreter, the extension would wait forever for the lock of the main interpreter (GIL).
 if _interpreters.get_current() != _interpreters.get_main():
     raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
 
@@ -31,8 +32,8 @@ except ImportError as error:
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
-# Kernels are compiled from sources at run time. An editable install compiles the sources of the checkout, so an edited
-# kernel is compiled at its next use. Other installs compile the installed copies of the sources.
+# Kernels are compiled from their sources at run time. An editable install compiles the sources of the checkout, so an
+# edited kernel is compiled again when it is used next. Any other install compiles its own copies of the sources.
 _here = _path.dirname(_path.realpath(__file__))
 _above = _path.dirname(_here)
 _C.set_package_folder(_above if _path.isdir(_path.join(_above, "cuda", "device")) else _path.join(_here, "sources"))

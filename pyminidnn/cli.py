@@ -25,8 +25,8 @@ def main(arguments: list[str] | None = None) -> int:
         try:
             return _run(_options(arguments))
         finally:
-            # If a write to stdout fails, flush=True raises the error here, where it is caught, and not at the exit of
-            # Python.
+            # If writing to stdout fails, flush=True raises the error here, where it is caught. Without it, the error
+            # would occur while Python exits.
             print(end="", flush=True)
     except KeyboardInterrupt:
         print("pyminidnn: interrupted", file=sys.stderr)
@@ -71,7 +71,7 @@ def _epochs(text: str) -> int:
 
 
 def _folder(text: str) -> Path:
-    # Surrogates stand for bytes that are not UTF-8. C++ does not accept such names.
+    # In a str, surrogates stand for bytes that are not UTF-8. C++ does not accept names with such bytes.
     if not text or any("\ud800" <= c <= "\udfff" for c in text):
         raise argparse.ArgumentTypeError(f"{text!r} is not the name of a folder in UTF-8")
     return Path(text)
@@ -165,8 +165,8 @@ def _compile(archs: list[str], out: Path | None) -> int:
                 return None
 
             done = time.perf_counter()
-            # The first kernel is compiled alone. If NVRTC does not know the architecture, or if the folder cannot be
-            # written, the user sees one error instead of one error per kernel.
+            # The first kernel is compiled before all others. If NVRTC does not know the architecture, or if the folder
+            # cannot be written, the user sees one error instead of one error per kernel.
             if error := build(wanted[0]):
                 raise dnn.DeviceError(f"compile: the first kernel failed, so the others were skipped: {error}")
             errors = [e for e in pool.map(build, wanted) if e]

@@ -21,10 +21,11 @@ ArrayLike: TypeAlias = Any
 
 Size: TypeAlias = "int | Sequence[int]"
 
-# NumPy's dtype codes that tensors support, without the byte order.
+# NumPy's type codes of the dtypes that tensors support, without the character for the byte order.
 _PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
-# Dtypes that NumPy lacks, with one of NumPy's that has as many bytes. NumPy passes on their elements under that dtype.
+# For each dtype that NumPy does not have: a dtype of NumPy whose elements have the same number of bytes. An array of
+# NumPy holds the bits of such a tensor under that dtype.
 STAND_INS: dict[str, DTypeName] = {"bfloat16": "float16"}
 
 
@@ -133,7 +134,7 @@ def output(out: ArrayLike | None, handle: Handle | None = None) -> DeviceTensor 
     if out is None or type(out) is DeviceTensor:
         return out
     shared = _shared(out, handle)
-    # asarray() raises an error that says why `out` cannot be shared.
+    # If `out` cannot share its memory, asarray() raises an error that says why.
     return asarray(out, copy=False) if shared is None else shared
 
 
@@ -220,7 +221,7 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
             raise
         if isinstance(error, MemoryError):
             raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
-        # For example, `obj` is a list of lists of unequal length.
+        # np.array() fails, for example, if `obj` is a list of lists of unequal length.
         raise refusal(_C.ShapeError, obj, f"is not an array: {error}") from error
     _is_plain(array, obj)
     return array.astype(array.dtype.newbyteorder("="), copy=False)
@@ -255,7 +256,8 @@ def _check_unmasked(x: Any) -> None:
 def _check_of_torch(x: Any) -> None:
     if x.requires_grad:
         raise refusal(_C.DTypeError, x, "is a torch tensor that requires grad; pass .detach() of it")
-    # If the negative bit is set, the values in memory have the wrong sign. torch exports them without a change.
+    # If a torch tensor has its negative bit set, its values in memory have the wrong sign. torch exports these values
+    # unchanged.
     if x.is_neg():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
     if x.is_conj():

@@ -97,7 +97,8 @@ def arange(
     whole = all(isinstance(x, int) for x in (start, stop, step))
     if not all(map(math.isfinite, (start, stop, step))):
         raise _C.ShapeError(f"arange: start, stop and step must be finite; got {start}, {stop} and {step}")
-    count = max(0, -int(-(stop - start) // step))  # number of elements: (stop - start) / step, rounded up
+    # The number of elements is (stop - start) / step, rounded up.
+    count = max(0, -int(-(stop - start) // step))
     values = _made(
         "arange: stop", count, lambda: start + np.arange(count, dtype="int64" if whole else "float64") * step
     )

@@ -32,7 +32,7 @@ class Parameter:
     def step(self, rate: float) -> None:
         """One step of gradient descent with momentum."""
         dnn.transform(self.gradient, beta=MOMENTUM, out=self.velocity)  # velocity = gradient + momentum * velocity
-        dnn.transform(self.velocity, alpha=-rate, beta=1.0, out=self.values)  # values -= rate * velocity
+        dnn.transform(self.velocity, alpha=-rate, beta=1.0, out=self.values)  # values = values - rate * velocity
 
 
 class Block:
@@ -140,7 +140,7 @@ def train(device: str, epochs: int, out: Path) -> int:
     losses: list[float] = []
     seconds: list[float] = []
     batches = len(train_x) // BATCH
-    # disable=None: tqdm shows the bar only if stderr is a terminal.
+    # With disable=None, tqdm shows the progress bar only if stderr is a terminal.
     with tqdm(total=epochs * batches, unit="batch", disable=None) as bar:
         for epoch in range(epochs):
             start = time.perf_counter()

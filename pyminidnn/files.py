@@ -19,7 +19,7 @@ from .refusals import short
 
 Path = str | os.PathLike[str]
 
-# The names of dtypes in .safetensors files.
+# The names of dtypes in .safetensors files, and the names of the same dtypes in this library.
 _SAFETENSORS: dict[str, DTypeName] = {
     "F32": "float32", "F64": "float64", "F16": "float16", "BF16": "bfloat16", "I8": "int8", "U8": "uint8",
     "I32": "int32", "I64": "int64", "BOOL": "bool",
@@ -46,9 +46,11 @@ def save(path: Path, tensors: Mapping[str, ArrayLike]) -> None:
     for name in tensors:
         if not isinstance(name, str):
             raise DTypeError(f"save: names of tensors must be str; got {short(name)}")
-        if not _encodes(name, str.encode) or name == "__metadata__":  # which .safetensors reserves
+        # The format .safetensors reserves the name __metadata__.
+        if not _encodes(name, str.encode) or name == "__metadata__":
             raise ShapeError(f"save: tensors has the name {short(name)}, which a file cannot hold")
-    target = os.path.realpath(target)  # a symbolic link stays, and the file that it names is replaced
+    # If the path is a symbolic link, the file that it points to is replaced, and the link stays.
+    target = os.path.realpath(target)
     unfinished = os.path.join(os.path.dirname(target), f".pyminidnn-{os.getpid()}-{os.urandom(4).hex()}.tmp")
     try:
         with open(unfinished, "xb") as file:
@@ -81,7 +83,7 @@ def load(path: Path, *, device: str | None = None) -> dict[str, DeviceTensor]:
             raise
         except MemoryError as error:
             raise OutOfMemory(f"load: path {short(source)} holds more than the memory of the host") from error
-        # Damage shows up as errors of many types: of zipfile, zlib, struct, of NumPy's header or of safetensors.
+        # A damaged file raises errors of many types, from zipfile, zlib, struct, NumPy or safetensors.
         except Exception as error:
             text = f"load: path must be a complete file of its format; {short(source)} is damaged: {short(str(error))}"
             raise ShapeError(text) from error
@@ -108,7 +110,7 @@ def _encodes(text: str, encode: Callable[[str], bytes]) -> bool:
 
 
 def _write_npz(file: IO[bytes], tensors: dict[str, DeviceTensor]) -> None:
-    import zipfile  # here, because it takes milliseconds
+    import zipfile  # imported at first use, because the import takes milliseconds
 
     with zipfile.ZipFile(file, "w") as archive:
         for name, t in tensors.items():
@@ -162,14 +164,15 @@ def _safetensors(call: str) -> Any:
 
 def _write_safetensors(file: IO[bytes], tensors: dict[str, DeviceTensor]) -> None:
     library = _safetensors("save")
-    arrays = {name: np.ascontiguousarray(bits(t)) for name, t in tensors.items()}  # they stay alive during the call
+    # safetensors reads these arrays by their addresses, so the dict keeps them alive until the file is written.
+    arrays = {name: np.ascontiguousarray(bits(t)) for name, t in tensors.items()}
     entries = {}
     for name, t in tensors.items():
         common = {"dtype": str(t.dtype), "shape": t.shape}
         array = arrays[name]
         if hasattr(library, "TensorSpec"):
             entries[name] = library.TensorSpec(**common, data_ptr=array.ctypes.data, data_len=array.nbytes)
-        else:  # before 0.8
+        else:  # safetensors before version 0.8 takes dicts
             entries[name] = {**common, "data": array.tobytes()}
     file.write(library.serialize(entries))
 

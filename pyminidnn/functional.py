@@ -118,7 +118,8 @@ def conv_transpose2d_backward(
     x, w = asarray(input), asarray(weight)
     options: dict[str, Any] = {"stride": stride, "padding": padding, "dilation": dilation, "groups": groups}
     dx = conv_forward(dy, w, **options)
-    dx = dx[tuple(slice(0, n) for n in x.shape)]  # the slices remove the elements of dx that output_padding adds
+    # The slices remove the elements of dx that output_padding adds.
+    dx = dx[tuple(slice(0, n) for n in x.shape)]
     dw = conv_backward_filter(x, dy, w.shape, **options)
     return dx, dw, None if bias is None else conv_backward_bias(dy)
 
@@ -231,11 +232,12 @@ class _Gradient(Protocol):
 
 def _activation(name: str, mode: Activation) -> _Function:
     def function(input: ArrayLike) -> DeviceTensor:
-        (input,) = operands(None, input)  # error texts then find the tensor among the arguments of this function
+        # Error texts call a tensor by the name of the argument that is this tensor.
+        (input,) = operands(None, input)
         return activation_forward(input, mode)
 
     function.__name__ = function.__qualname__ = name
-    # Error texts find the name of the function in its code object.
+    # Texts of errors take the name of the function from its code object.
     function.__code__ = function.__code__.replace(co_name=name)
     function.__doc__ = f'activation_forward(input, "{mode}").'
     return function

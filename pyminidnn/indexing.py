@@ -66,7 +66,7 @@ def _assign_by_map(t: DeviceTensor, key: Any, value: Any) -> None:
     values = DeviceTensor((*lead, *linear.shape, *rest), dtype=t.dtype, device=t.device)
     fill(values, source)
     origin = np.full(size, -1)
-    # If an element is selected twice, the last write counts, as in NumPy.
+    # If an element is selected several times, it gets the last of its values, as in NumPy.
     origin[linear.ravel()] = np.arange(linear.size)
     new = gather(
         values.reshape((*lead, linear.size, *rest)), asarray(np.maximum(origin, 0), device=t.device), axis=s.axis
@@ -87,7 +87,8 @@ class _Selection:
         parts = _expanded(t, key)
         basic: list[Any] = []
         indices: list[Any] = []
-        positions: list[int] = []  # dimensions of the view that arrays select from
+        # The dimensions of the view that index arrays select from.
+        positions: list[int] = []
         together, last = True, -1
         dimension = 0  # the current dimension of the view
         for i, part in enumerate(parts):
@@ -117,7 +118,8 @@ class _Selection:
         """The index of each selected slice along the axis of `flat`."""
         device = self.flat.device
         if len(self.indices) == 1 and isinstance(self.indices[0], DeviceTensor) and device != "cpu":
-            return self.indices[0].to(device=device)  # the indices remain on the GPU, where gather() checks their range
+            # Indices on the GPU remain there. gather() checks their range.
+            return self.indices[0].to(device=device)
         arrays = np.broadcast_arrays(*self._checked())
         return asarray(np.ravel_multi_index(tuple(arrays), tuple(self.sizes)), device=device)
 
@@ -149,7 +151,7 @@ def _expanded(t: DeviceTensor, key: Any) -> list[Any]:
     dimension = 0
     for part in given:
         if part is Ellipsis:
-            # An Ellipsis separates index arrays even if it stands for no dimension.
+            # An Ellipsis between index arrays separates them, even if it stands for no dimension.
             parts += [Ellipsis, *(slice(None),) * (t.ndim - used)]
             dimension += t.ndim - used
             continue

@@ -64,7 +64,8 @@ def unary(op: Pointwise, a: DeviceTensor) -> DeviceTensor:
         return pointwise("logical_not", a)
     if a.dtype == "bool" and op == "abs":
         return a.to(copy=True)
-    return pointwise(op, a)  # raises an error that lists the dtypes that `op` takes
+    # pointwise() raises an error that lists the dtypes that `op` supports.
+    return pointwise(op, a)
 
 
 def matrix_multiply(a: Any, b: Any) -> Any:
@@ -170,7 +171,8 @@ def _edges(t: DeviceTensor) -> DeviceTensor:
     return t
 
 
-# For mypy, `Methods` is a subclass of DeviceTensor. At run time, its methods are installed on DeviceTensor itself.
+# For mypy, the class Methods is a subclass of DeviceTensor. At run time, the methods of the class are copied to
+# DeviceTensor itself.
 if TYPE_CHECKING:
     _Base = DeviceTensor
 else:
@@ -207,8 +209,8 @@ class Methods(_Base):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         host = self.to(device="cpu")
-        # The dimensions in the order of memory: the elements are then contiguous in every layout, and with protocol 5
-        # NumPy passes their memory on without a copy.
+        # The dimensions are sorted by stride, so the array is contiguous for every dense layout. Protocol 5 of pickle
+        # then passes the memory of the array on without a copy.
         order = sorted(range(self.ndim), key=lambda i: -host.strides[i])
         if not host.permute(order).is_contiguous():
             host, order = host.contiguous(), list(range(self.ndim))
@@ -325,7 +327,7 @@ def _reduction(mode: ReduceMode) -> Any:
         return reduce(self, mode, axis=axis, keepdims=keepdims)
 
     method.__name__ = mode
-    # Error texts find the name of the method in its code object.
+    # Texts of errors take the name of the method from its code object.
     method.__code__ = method.__code__.replace(co_name=mode)
     method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
     return method
@@ -353,7 +355,8 @@ def _not_copied(self: object, protocol: SupportsIndex = 4) -> Any:
     raise DTypeError(f"copy: a {type(self).__name__} can be neither copied nor pickled")
 
 
-for _kind in (Handle, Report, EngineReport, KernelSpec):  # Python would copy an object without its C++ value
+# Without these methods, Python would make a copy of a Handle or Report that has no C++ value.
+for _kind in (Handle, Report, EngineReport, KernelSpec):
     for _name in ("__reduce__", "__reduce_ex__"):
         setattr(_kind, _name, _not_copied)
 

@@ -21,12 +21,13 @@ class DTypeObject(Protocol):
         ...
 
 
-# A type is numpy.float32, float or the like.
+# DTypeLike includes types, such as numpy.float32 and float.
 DTypeLike: TypeAlias = DTypeName | DTypeObject | type[Any]
 IndexDType: TypeAlias = Literal["int32", "int64"]
 
 Layout: TypeAlias = Literal["NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC", "contiguous"]
-LayoutName: TypeAlias = Layout | Literal["strided"]  # what DeviceTensor.layout returns
+# DeviceTensor.layout returns a LayoutName.
+LayoutName: TypeAlias = Layout | Literal["strided"]
 
 Math: TypeAlias = Literal["tf32", "ieee"]
 LogLevel: TypeAlias = Literal["off", "info", "debug"]

@@ -20,7 +20,8 @@ from typing import Any
 from . import _C
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
 
-# Length of the longest sequence that is accepted; an endless sequence is refused before memory is full.
+# The length of the longest sequence that is accepted as an argument. With this limit, an endless sequence is refused
+# before memory is full.
 MOST_ELEMENTS = 2**20
 
 
@@ -59,14 +60,18 @@ def explained(
     call, arguments = _public_call()
     if function == "__init__":
         function = type(positional[0]).__name__
-    wanted = parameters(signature.replace("(arg0: ", "(self: ", 1))  # properties do not name their parameter
+    # pybind11 calls the parameter of a property's getter arg0.
+    wanted = parameters(signature.replace("(arg0: ", "(self: ", 1))
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
-    # Reached for methods only: for functions, Python itself checks the number and names of the arguments.
+    # bind() raises TypeError if the number or the names of the arguments are wrong. In practice, only calls of methods
+    # get here: for functions, Python itself has refused such arguments before.
     except TypeError as mismatch:
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
-    heads = {call}  # if a text begins with one of these names and a colon, it needs no other beginning
+    # The names of the called function and of its class. If an error text already begins with one of these names and a
+    # colon, this name is kept. If not, the name of the called function is put before the text.
+    heads = {call}
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
         heads = {call, type(positional[0]).__name__ if positional else ""}
@@ -184,8 +189,8 @@ def _misfit(
     return DTypeError(f"{call}: one of {', '.join(arguments)} changed during the call")
 
 
-# Each function _read_... reads an argument as the type caster of _C does. It raises TypeError for a wrong type, and
-# ValueError or OverflowError for a value out of range.
+# Each function _read_... reads an argument as pybind11's type caster of the extension does. It raises TypeError for a
+# wrong type, and ValueError or OverflowError for a value out of range.
 
 
 def _read_int(value: Any) -> None:
@@ -237,8 +242,8 @@ def _read_tensors(value: Any) -> None:
         _of(DeviceTensor)(v)
 
 
-# Each type in a signature has three entries: what the error text asks for; the limits, which the text names only if
-# they are exceeded; and the function that reads an argument.
+# For each type of a signature: what the error text asks for; the limits of the values, which the text names only if a
+# value exceeds them; and the function that reads an argument.
 _INT64 = " from -2^63 to 2^63 - 1"
 _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "int": ("an int", _INT64, _read_int),

@@ -28,7 +28,7 @@ def run(device: str | None) -> int:
                 error = float(np.max(np.abs(got.to(dtype="float64").numpy() - want) / (1 + np.abs(want))))
                 fine = error < 1e-5
                 verdict = f"{error:.1e}" if fine else f"WRONG, relative error {error:.1e}"
-            # A DeviceError is a fault of the machine, so the other functions would fail as well.
+            # A DeviceError means that the device or its driver failed, so all further checks would fail as well.
             except dnn.DeviceError as problem:
                 wrong += 1
                 print(f"{target:<7} {name:<32}DeviceError: {problem}\n{target:<7} the remaining checks were skipped")
@@ -52,7 +52,8 @@ def _checks() -> Iterator[Check]:
         return dnn.asarray(array, device=device)
 
     x, w, dy = data(2, 3, 6, 6), data(4, 3, 3, 3), data(2, 4, 4, 4)
-    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))  # dimensions N, C; P, Q of y; R, S of w
+    # The dimensions of `windows` are N and C of x, height and width of y, and height and width of w.
+    windows = np.lib.stride_tricks.sliding_window_view(x, (3, 3), (2, 3))
     yield "conv_forward", lambda p: dnn.conv_forward(on(p, x), on(p, w)), np.einsum("ncpqrs,kcrs->nkpq", windows, w)
     yield ("conv_backward_filter", lambda p: dnn.conv_backward_filter(on(p, dy), on(p, x), w.shape),
            np.einsum("ncpqrs,nkpq->kcrs", windows, dy))  # fmt: skip

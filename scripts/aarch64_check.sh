@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
 # Compiles the library for aarch64, and runs its C++ tests in an emulator (qemu). Needs the packages
-# g++-aarch64-linux-gnu and qemu-user-static, and what a build needs. Leaves out tests that need NVRTC, and tests that
-# start their own program again.
+# g++-aarch64-linux-gnu and qemu-user-static, and everything that a build of the library needs. Leaves out the tests
+# that need NVRTC, and the tests that start their own program again.
 #
 #   scripts/aarch64_check.sh [BUILD FOLDER]
 set -euo pipefail

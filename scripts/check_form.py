@@ -21,21 +21,22 @@ import lizard
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES, MOST_PARAMETERS = 100, 8
-# Functions that exceed the limits. If this kernel were divided further, its use of registers would change. The speed of
-# a divided kernel has to be measured on a GPU.
+# Functions that may exceed the limits. If the kernel simt_gemm were divided further, its use of registers would change.
+# Then its speed would have to be measured on a GPU.
 LARGER = {
     "cuda/gemm/simt/kernel.cu": {"simt_gemm"},
 }
 SOURCES = [p for folder in ("cpp", "cuda", "tests/cpp") for p in sorted((ROOT / folder).rglob("*.*"))]
 CODE = (".h", ".cpp", ".cu", ".cuh")
 
-# Matches comments, strings and preprocessor lines, which are not C++ statements.
+# Matches comments, strings and preprocessor lines. They contain no C++ statements.
 BLANKED = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|^[ \t]*#(?:[^\n]|\\\n)*', re.M)
-# Matches the beginning of a statement that is not an expression: `if (...)`, `else`, `case X:`.
+# Matches what may stand before a statement: `if (...)`, `else`, `for (...)`, `case X:` and the like.
 CONTROL = re.compile(
     r"\s*(?:(?:if(?: constexpr)?|for|while|switch)\s*(?=\()|else\b|do\b|(?:case\b[^:]*|default|\w+)\s*:(?!:))"
 )
-# An expression statement is a call, or begins with an operand and an assignment. A declaration begins with a type.
+# Matches the begin of an expression statement, which is a call, or an operand and an assignment. It does not match a
+# declaration, which begins with a type.
 _BRACKETS = r"\[[^][]*(?:\[[^][]*\][^][]*)*\]|\([^()]*(?:\([^()]*\)[^()]*)*\)"
 OPERAND = rf"(?:\+\+|--|\*)*[A-Za-z_]\w*(?:(?:\.\*?|->|::)[A-Za-z_]\w*|{_BRACKETS})*"
 EXPRESSION = re.compile(rf"\s*{OPERAND}\s*(?:=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--|$)")
@@ -45,7 +46,8 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
     """Begin, end, positions of commas, and whether a condition or loop precedes: of each statement of several
     expressions. The begin is behind the condition."""
     code = BLANKED.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-    # Each frame: its bracket, the begin of the current statement, positions of the commas in that statement.
+    # A frame describes an open bracket: the bracket, the begin of the current statement in it, and the positions of the
+    # commas in that statement.
     frames: list[tuple[str, int, list[int]]] = [("{", 0, [])]
     for i, c in enumerate(code):
         kind, begin, commas = frames[-1]
@@ -62,8 +64,9 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
                 start, nested = skip_control(code, begin)
                 inside = [k for k in commas if k > start]
                 parts = [code[a + 1 : b] for a, b in itertools.pairwise([start - 1, *inside, i])]
-                # In `return a, b;` the last expression may have any form. Declarations and template arguments have
-                # commas too, and are not matched.
+                # A comma joins statements if every part between commas is an expression statement. In `return a, b;`
+                # the last part may have any form. Declarations and template arguments also contain commas, but their
+                # parts are no expression statements.
                 checked = parts[:-1] if parts[0].lstrip().startswith("return ") else parts
                 if inside and all(map(is_expression, checked)):
                     yield start, i, inside, nested
@@ -130,7 +133,7 @@ def problems(path: Path) -> Iterator[str]:
     for begin, _, _, _ in joined_statements(text):
         line = text.count("\n", 0, begin + len(text[begin:]) - len(text[begin:].lstrip())) + 1
         yield f"{name}:{line}: statements are joined by a comma"
-    # lizard is told the name of a C++ file, so it also parses headers and .cu files as C++.
+    # lizard selects its parser by the file name. The name source.cpp makes it parse headers and .cu files as C++, too.
     for function in lizard.analyze_file.analyze_source_code("source.cpp", text).function_list:
         if function.name.rsplit("::", 1)[-1] in LARGER.get(str(name), ()):
             continue

@@ -40,16 +40,18 @@ step() {  # step NAME COMMAND...: runs the command, prints its time, records a f
 
 step build python3 -m pip install --quiet --no-build-isolation --no-deps --target "$PWD/build/site" --upgrade .
 export PYTHONPATH="$PWD/build/site"
-# In tests/, sys.path does not begin with the checkout's own package folder, which has no compiled extension.
+# The scripts run in tests/, because the checkout's own folder pyminidnn has no compiled extension. In tests/, Python
+# does not find that folder first.
 cd tests || exit
 step info python3 -m pyminidnn info
 [ "$tests" = none ] || step compile python3 -m pyminidnn compile --arch "${ARCH:-sm_90a}"
-# Splits the value of an option into words. Quotes keep words together: --tests "-m gpu -k 'conv and not big'"
+# Splits the value of an option into words, as a shell does. Quotes keep words together: --tests "-m gpu -k 'conv and
+# not big'"
 words_of() { xargs -r printf '%s\0' <<< "$1"; }
 mapfile -d '' -t test_options < <(words_of "$tests")
 mapfile -d '' -t sanitize_options < <(words_of "$sanitize")
-# Runs the tests in twelve processes, since each process mostly waits for the compilation of kernels. The tests that
-# fill the GPU's memory run alone afterwards.
+# Runs the tests in twelve processes, because each process mostly waits for the compilation of kernels. Afterwards, it
+# runs the tests that fill the GPU's memory, one at a time.
 in_processes() {
   local pytest=(python3 -m pytest -c ../pyproject.toml --rootdir ..) folder chunk pid pids=() rc=0
   folder=$(mktemp -d)
@@ -65,10 +67,11 @@ in_processes() {
 }
 [ "$tests" = none ] || LINES_SHOWN=40 step tests in_processes "${test_options[@]}"
 if [ -n "$sanitize" ]; then
-  # --racecheck-indirect-barrier-dependency: racecheck also accepts data that warps pass on through several barriers.
+  # With --racecheck-indirect-barrier-dependency, racecheck also accepts data that passes between warps through several
+  # barriers.
   for tool in memcheck "racecheck --racecheck-indirect-barrier-dependency"; do
-    # API errors are not reported: the library counts the parameters of a kernel by queries until one query fails.
-    # shellcheck disable=SC2086
+    # Errors of the CUDA API are not reported: to count the parameters of a kernel, the library queries parameters until
+    # a query fails.
     step "${tool%% *}" compute-sanitizer --tool $tool --report-api-errors no --error-exitcode 9 --launch-timeout 120 \
       python3 -m pytest -c ../pyproject.toml --rootdir .. -m gpu -q "${sanitize_options[@]}"
   done

@@ -20,10 +20,11 @@ from pyminidnn import _C, options
 
 BUFFER = '    def {}:\n        """\n        {} the underlying memory of the object.\n        """\n'
 CORRECTIONS = (
-    ("handle: Handle", "handle: Handle | None"),  # pybind11's signatures do not show that a shared pointer may be null
+    # A handle may be None, but pybind11's signatures do not show that a shared pointer may be null.
+    ("handle: Handle", "handle: Handle | None"),
     ("*args)", "*args: typing.Any)"),
-    # The stub must be the same for all Python versions. Python 3.12 adds two buffer methods, and Python 3.13 has a type
-    # for capsules.
+    # The stub must be the same with all Python versions. Python 3.12 adds two methods of the buffer protocol, and
+    # Python 3.13 has a type for capsules.
     (BUFFER.format("__buffer__(self, flags)", "Return a buffer object that exposes"), ""),
     (BUFFER.format("__release_buffer__(self, buffer)", "Release the buffer object that exposes"), ""),
     (" types.CapsuleType", " typing_extensions.CapsuleType"),
@@ -33,7 +34,7 @@ CORRECTIONS = (
     ("__all__: list[str]", "from pyminidnn.dtypes import DType\n__all__: list[str]"),
     ("def dtype(self) -> typing.Any", "def dtype(self) -> DType"),
 )
-# pybind11 writes no types for these slots of the Python type.
+# pybind11 writes no types for the arguments and the results of some special methods.
 SLOTS = (
     (r"def (__(?:eq|ne)__)\(self, value\):", r"def \1(self, value: object) -> DeviceTensor: # type: ignore[override]"),
     (r"def (__bool__)\(self\):", r"def \1(self) -> bool:"),
@@ -49,7 +50,8 @@ SLOTS = (
 )
 
 
-# pybind11 knows these options as str or object. pyminidnn/options.py has their types.
+# The signatures of pybind11 have the type str or object for the options of functions. These patterns replace it by the
+# types of pyminidnn/options.py.
 MODES = {"activation": "Activation", "conv": "ConvMode", "pad": "PadMode", "reduce": "ReduceMode",
          "pool": "PoolMode", "adaptive_pool": "PoolMode"}  # fmt: skip
 OPTIONS = (
@@ -78,7 +80,7 @@ def _python_signature(function: Any, original: Any = inspect.getfullargspec) -> 
 
 
 def make_stubs(folder: Path) -> None:
-    # In messages, these classes have their public module name. In the stub, they belong to pyminidnn._C.
+    # In error messages, these classes have the name of the public module. In the stub, they belong to pyminidnn._C.
     for kind in (_C.DeviceTensor, _C.Handle, _C.Error, *_C.Error.__subclasses__()):
         kind.__module__ = "pyminidnn._C"
         if "__signature__" in vars(kind):  # pyminidnn/errors.py sets it

@@ -92,7 +92,7 @@ AUDIT = [
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
-        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / chunks * chunks, grain, 1, call, body}",
+        "A15", "core/cpu/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / chunks * chunks, grain, 1, call, body}",
         "while the pool is busy, the items beyond equal shares are left out",
     ),
     Mutant(
@@ -154,15 +154,15 @@ AUDIT = [
         "B05", "loss/cpu/vectorized.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
         "cross entropy backward: the mean counts ignored rows too",
     ),
-    # Mutant B06 of the audit let lp pooling divide by the norm of a window of zeros. The elements of such a window
-    # still got 0, except where a power underflows. So no test could notice that mutant, and the following B06 replaces
-    # it.
+    # In the first version of mutant B06, lp pooling divided by the norm of a window of zeros. The elements of such a
+    # window still got the value 0, except where a power underflows. No test could notice this change, so B06 was
+    # replaced by the mutant below.
     Mutant(
         "B06", "pooling/cpu/max_with_indices.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",
     ),
     Mutant(
-        "B07", "core/team.h", "error == error ? error : T{}", "T{}", "the rounding errors of the sum are dropped"
+        "B07", "core/host_device/team.h", "error == error ? error : T{}", "T{}", "the rounding errors of the sum are dropped"
     ),
     Mutant(
         "B08", "softmax/cpu/log_gradient.h", "return «y == -INFINITY ? 0 : gradient»", "gradient",
@@ -312,8 +312,8 @@ AUDIT = [
 ]
 
 LATER = [
-    # The first mutant A26 let the last block of panels extend past the last panel. No test can notice it: a panel past
-    # the last one has no columns, so none of its results are stored.
+    # In the first version of mutant A26, the last block of panels (packed rows of a matrix) extended past the last
+    # panel. No test could notice this change, because results of panels past the last one are not stored.
     Mutant(
         "A26", "conv/cpu/implicit_gemm/implicit_gemm.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
         "block.rows", "the last block of rows is not shortened",
@@ -401,7 +401,7 @@ LATER = [
         "find() measures, and chooses by the estimates",
     ),
     Mutant(
-        "D11", "core/allocator.cpp", "stats_.cached_bytes -= «int64_t(size)»", "int64_t(0)",
+        "D11", "core/device/allocator.cpp", "stats_.cached_bytes -= «int64_t(size)»", "int64_t(0)",
         "a block taken from the cache still counts as cached",
     ),
     Mutant(

@@ -37,12 +37,12 @@ COPY = ROOT / "build" / "mutants"
 ALL = [*AUDIT, *LATER]
 FAMILIES = ("activation", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise",
             "pooling", "random", "reduce", "softmax", "transform")  # fmt: skip
-WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # tests that call all public functions
+WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # the test files that call all public functions
 SHARED = ("engine", "tuning", "tensor", "dlpack", "handle", "activation")
-# Tests that are not run for a mutant: test_isa.py repeats the tests that tests_of() selects; test_mutate.py and
+# Test files that are not run for a mutant. test_isa.py repeats the tests that tests_of() selects. test_mutate.py and
 # test_tree.py only read the sources.
 LEFT_OUT = [f"--ignore=tests/test_{t}.py" for t in ("isa", "mutate", "tree")]
-# CPU loops get small chunks of work, as in tests/test_isa.py.
+# With these environment variables, CPU loops divide their work into small chunks, as in tests/test_isa.py.
 SMALL = {"PYMINIDNN_TEST_WORK_DIVISOR": "61", "OMP_NUM_THREADS": "3"}
 DEFINED_IN = "cpp/core/dtype.cpp"  # the file that defines the switch which selects a mutant
 TIMEOUT_S = 1200

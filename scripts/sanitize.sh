@@ -51,16 +51,16 @@ cmake "${settings[@]}" > /dev/null
 cmake --build "$build" --target "$target" | tail -n 1
 echo "== build took $((SECONDS - start)) s"
 
-# A package folder with the checkout's Python files and the sanitized extension. The extension in the checkout stays as
-# it is.
+# Makes a package folder with the checkout's Python files and the sanitized extension. The extension in the checkout
+# itself stays unchanged.
 mkdir -p "$build/package/pyminidnn"
 ln -sf "$PWD"/pyminidnn/*.py "$PWD"/pyminidnn/py.typed "$build"/_C*.so "$build/package/pyminidnn"
 ln -sfn "$PWD/pyminidnn/ops" "$build/package/pyminidnn/ops"
 
-# Python itself is not instrumented, so the runtimes of the sanitizers are preloaded. Reports are written to files.
-# Together with AddressSanitizer, UndefinedBehaviorSanitizer only writes to stderr, and ends the process. With
-# --capture=sys, pytest does not redirect that output.
-# Python, and the fake CUDA driver of the C++ tests, keep memory until the process ends. This memory is no leak.
+# Python itself is not instrumented, so the runtimes of the sanitizers are preloaded. Reports are written to files. Next
+# to AddressSanitizer, UndefinedBehaviorSanitizer can only write to stderr, and ends the process. With --capture=sys,
+# pytest does not redirect that output. Leaks are not reported, because Python and the fake CUDA driver of the C++ tests
+# keep memory until the process ends.
 reports=$build/reports
 rm -rf "$reports" && mkdir "$reports"
 library() { "${CXX:-g++}" -print-file-name="lib$1.so"; }
@@ -76,8 +76,8 @@ sanitized python -c "from pyminidnn import _C; assert _C.__file__.startswith('$b
 # test_fuzz.py is left out: it crashes a process on purpose, and AddressSanitizer would report that crash.
 pytest=(sanitized python -m pytest -c ../pyproject.toml --rootdir .. -q --capture=sys -p no:cacheprovider -n "$(nproc)" --ignore test_fuzz.py
   -m "not gpu and not torch")
-# ThreadSanitizer starts a thread, keeps freed memory, and does not support forks of processes with threads. So the
-# deselected tests, which count threads or memory or call fork(), would fail.
+# The deselected tests count threads or memory, or call fork(). They would fail, because ThreadSanitizer starts a
+# thread, keeps freed memory, and does not support fork() in processes with threads.
 [ "$kind" = asan ] || pytest+=(--deselect tests/test_handle.py::test_threads_of_a_call
   --deselect tests/test_tuning.py::test_plans_take_bounded_memory
   --deselect tests/test_threads.py::test_forks_while_other_threads_choose_plans)

@@ -43,8 +43,10 @@ class Case:
     family: str
     direction: str
     dtype: str  # "float32"
-    words: tuple[str, ...] = ()  # further words without "=", such as an activation's mode
-    operands: dict[str, Operand] = field(default_factory=dict)  # tensors of the case line, such as x=4x1000, by name
+    # The words of a case line that have no "=" and are no operands. An example is the mode of an activation.
+    words: tuple[str, ...] = ()
+    # The tensors of the case line, such as x=4x1000. The keys are their names.
+    operands: dict[str, Operand] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
 
     def __str__(self) -> str:

@@ -11,21 +11,21 @@ from importlib.util import find_spec
 
 import pytest
 
-# Tests neither read nor write the user's cache. Kernels and tuning files go to a temporary folder of this run, or to
-# the folder that CI names.
+# Tests neither read nor write the user's cache. Kernels and tuning files go to a temporary folder of this test run. If
+# CI sets PYMINIDNN_CACHE_DIR, they go to the folder that this variable names.
 os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-test-"))
-# Oracles multiply small matrices. For small matrices, NumPy's threads cost more time than they save.
+# Oracles multiply small matrices. Several threads would make NumPy slower for them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# A shell that starts the tests in the background makes them ignore Ctrl-C, and also the programs that they start. This
-# call restores Python's handler.
+# If a shell starts the tests in the background, the tests and the programs that they start ignore Ctrl-C.
+# signal.signal() restores Python's handler of Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# scripts/sanitize.sh sets this variable. Then each allocation has exactly the requested size and is not cached, so that
-# the sanitizer detects accesses beyond it.
+# scripts/sanitize.sh sets PYMINIDNN_TEST_ALLOCATIONS to "exact". Then each allocation has exactly the requested size,
+# and freed memory is not cached. So the sanitizer detects accesses beyond an allocation.
 EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"
 
 
@@ -51,8 +51,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # Each of these tests takes minutes. pytest-xdist gives each process consecutive tests. The new order lets the tests
-    # of each process begin with one slow test.
+    # The slow tests take minutes each. pytest-xdist gives each process consecutive tests. The slow tests are
+    # distributed evenly over the list, so that different processes run them.
     slow = [item for item in items if item.name.startswith("test_every_engine_on[")]
     items[:] = [item for item in items if item not in slow]
     for i, item in enumerate(slow):

@@ -59,7 +59,8 @@ NAMES = {Managed: b"dltensor", ManagedVersioned: b"dltensor_versioned"}
 
 Destructor = CFUNCTYPE(None, c_void_p)
 _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, Destructor)(("PyCapsule_New", ctypes.pythonapi))
-# A capsule whose destructor runs must not get a new reference, so these functions take its address.
+# While the destructor of a capsule runs, no new reference to the capsule may be made. So these functions take the
+# capsule's address instead of the object.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))
 _rename = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_SetName", ctypes.pythonapi))
@@ -118,7 +119,7 @@ class Foreign:
         t.device = DLDevice(*fields.pop("device", (1, 0)))
         t.shape, t.strides = as_pointer
         t.byte_offset = fields.pop("byte_offset", 0)
-        self.claims = claims or (1, 0)  # device type and device number that __dlpack_device__() returns
+        self.claims = claims or (1, 0)  # the device type and the device number that __dlpack_device__() returns
 
         def delete(address: int) -> None:
             assert address == ctypes.addressof(self.managed)

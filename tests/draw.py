@@ -381,7 +381,7 @@ def reduce(rng: Rng) -> str | None:
 
 def transform(rng: Rng) -> str | None:
     kind = one_of(rng, ("copy", "scale"))
-    # A small tensor, since the oracle of these two kinds loops over elements in Python.
+    # The tensor is small, because the oracles of copy and scale loop over elements in Python.
     shape = image(rng, most=150_000)
     dtype = floating(rng)
     text = f"transform {kind} {dtype} x={layout(rng, shape)}"

@@ -38,10 +38,10 @@ from typing import Any
 if __name__ == "__main__":  # set before imports, since NumPy and pyminidnn read these variables when they are imported
     os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-fuzz-"))
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Number of threads in each child process. With the default number of a large machine, their stacks would exceed
-    # MEMORY_BYTES.
+    # The number of threads in each child process. By default, a large machine starts so many threads that their stacks
+    # exceed MEMORY_BYTES.
     os.environ.setdefault("OMP_NUM_THREADS", "3")
-    # No GPU, since a CUDA driver reserves more address space than MEMORY_BYTES.
+    # The child processes use no GPU, because a CUDA driver reserves more address space than MEMORY_BYTES.
     os.environ.setdefault("CUDA_VISIBLE_DEVICES", "")
 
 import numpy as np
@@ -53,12 +53,12 @@ from pyminidnn.refusals import mentions, short
 
 SECONDS_PER_CALL = 60  # far longer than any correct call takes, even on a busy machine
 CALLS_PER_CHILD = 500
-# How much memory a child process may allocate after its start. Larger allocations fail at once, so no time is spent on
-# filling them.
+# The number of bytes that a child process may allocate after its start. Larger allocations fail at once, so no time is
+# spent on filling them.
 MEMORY_BYTES = 2**30
 
 
-# ---- the public surface
+# ---- the public functions, methods and constructors that are called
 
 
 def signature_of(f: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -78,9 +78,11 @@ CALLABLES = FUNCTIONS | METHODS | CONSTRUCTORS
 PARAMETERS = {n: signature_of(f.__init__ if n in CONSTRUCTORS else f) for n, f in CALLABLES.items()}  # type: ignore[misc]
 
 
-# ---- values
+# ---- random arguments of the calls
 
-FOLDER = Path(tempfile.mkdtemp(prefix="pyminidnn-fuzz-files-"))  # the files of save() and load()
+FOLDER = Path(
+    tempfile.mkdtemp(prefix="pyminidnn-fuzz-files-")
+)  # a folder for the files that save() writes and load() reads
 atexit.register(shutil.rmtree, FOLDER, ignore_errors=True)
 dnn.save(FOLDER / "saved.npz", {"x": np.ones(3)})
 (FOLDER / "damaged.npz").write_bytes((FOLDER / "saved.npz").read_bytes()[:-30])
@@ -122,8 +124,8 @@ ANYTHING: tuple[Callable[[], Any], ...] = (
     lambda: np.datetime64(1, "s"), lambda: [None], lambda: np.ma.masked, lambda: Ellipsis, lambda: np.array([], object),
     lambda: dnn.zeros((2, 3)), lambda: dnn.Handle(), lambda: NotImplemented, lambda: slice(3), lambda: [Raises()], lambda: type,
 )  # fmt: skip
-# Sizes between ordinary and huge ones are left out. Tensors of such sizes would fit in memory, and calls would take
-# long.
+# There are no sizes between ordinary and huge ones. Tensors of such sizes would fit in memory, and calls would take a
+# long time.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
@@ -174,7 +176,7 @@ class Arguments:
     def __init__(self, rng: random.Random, function: str, nonsense: int | None = None):
         self.rng, self.function, self.family = rng, function, function.split("_")[0]
         self.family = {"adaptive": "pool", "global": "pool"}.get(self.family, self.family)
-        # How many of 20 arguments are nonsense.
+        # How many of 20 arguments are nonsense, on average.
         self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense
         self.dtype = rng.choice(REALS)
         n, c, h, w, k = (rng.randint(low, high) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
@@ -336,7 +338,8 @@ class Arguments:
             return r.choice([-1.0, np.nan, np.inf, 1e300, np.float32(0.5), True, 3, *HUGE]) if odd else r.random()
         if name in ARRAYS:
             return self.array(name)
-        return self.anything()  # fuzz_calls.py has no rule for a parameter of this name
+        # The parameter has a name that none of the rules above covers.
+        return self.anything()
 
 
 @dataclass
@@ -344,7 +347,8 @@ class Call:
     name: str
     f: Callable[..., Any]
     parameters: list[inspect.Parameter]
-    # Arguments before the random ones: `self` of a method, or the function that find() or explain() calls.
+    # Arguments that precede the random ones. For a method, it is the object. For find() and explain(), it is the
+    # function that they call.
     on: list[Any] = field(default_factory=list)
     positional: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
@@ -371,7 +375,8 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
         receiver = draw.array("x")
         call.on = [receiver] if isinstance(receiver, dnn.DeviceTensor) else []
     for p in call.parameters:
-        if p.kind is p.VAR_POSITIONAL and call.positional and rng.random() < 0.9:  # zeros(shape, *sizes)
+        # zeros(shape, *sizes) accepts either a shape or sizes.
+        if p.kind is p.VAR_POSITIONAL and call.positional and rng.random() < 0.9:
             continue
         if p.kind is p.VAR_KEYWORD or (
             p.kind is not p.VAR_POSITIONAL and p.default is not p.empty and rng.random() < 0.67
@@ -384,13 +389,14 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
         else:
             call.positional.append(draw.value(p.name))
     if call.keywords.get("out") is not None and call.positional and rng.random() < 0.25:
-        call.keywords["out"] = call.positional[0]  # the call writes its result into its first argument
+        # With this argument `out`, the call writes its result to its first input.
+        call.keywords["out"] = call.positional[0]
     if rng.random() < 0.003:
         call.keywords["nonsense"] = 1
     return call
 
 
-# ---- running a call, and judging its result or error
+# ---- the execution of a call, and the checks of its result or error
 
 
 def fault_of(call: Call, error: Exception) -> str | None:
@@ -402,7 +408,8 @@ def fault_of(call: Call, error: Exception) -> str | None:
         return None
     if isinstance(error, FileNotFoundError) and name == "load":
         return None
-    # A BufferError of __dlpack__ or from_dlpack is allowed: this library raises it, or the array that was passed.
+    # A BufferError of __dlpack__ or from_dlpack is allowed. Either this library raises it, or the array that was
+    # passed.
     if isinstance(error, BufferError) and name in ("__dlpack__", "from_dlpack"):
         return None
     if type(error) is TypeError and re.match(rf"(wrapper |DeviceTensor\.)?{name}\(\) (got|missing|takes) ", text):
@@ -413,7 +420,9 @@ def fault_of(call: Call, error: Exception) -> str | None:
         return f"the text does not begin with {name}"
     names = [p.name for p in call.parameters]
     if call.name.startswith("DeviceTensor."):
-        names += ["the tensor", "device"] if names else []  # what the method is called on; cuda() names no device
+        # An error text of a method may name its object, "the tensor". An error text of cuda() names "device", although
+        # cuda() has no such parameter.
+        names += ["the tensor", "device"] if names else []
     if names and not mentions(text, names) and "keyword" not in text and "positional" not in text:
         return "the text names no argument"
     if "arguments. The following" in text or any(len(line) > 500 for line in text.splitlines()):
@@ -459,7 +468,7 @@ def call_number(seed: int, i: int) -> Call:
     return drawn_call(random.Random(f"{seed}:{i}"))
 
 
-# ---- workers
+# ---- the processes that run the calls
 
 
 def tell(pipe: int, what: Any) -> None:
@@ -526,7 +535,7 @@ class Fuzz:
     def __init__(self, seed: int, seconds: float, calls: int, workers: int):
         self.seed, self.deadline, self.calls, self.workers = seed, time.monotonic() + seconds, calls, workers
         self.outcomes: Counter[str] = Counter()
-        # Failing calls for each error text; numbers and other varying parts of the text are removed.
+        # For each error text, the calls that failed with it. In the text, numbers and other varying parts are left out.
         self.faults: dict[str, list[str]] = {}
         self.running: dict[int, Worker] = {}
         self.select = selectors.DefaultSelector()

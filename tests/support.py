@@ -33,11 +33,12 @@ class Sample:
     `algo`, and returns its outputs as a sequence. `results` are the expected outputs. A call with one output accepts it
     as `out`."""
 
-    inputs: dict[str, np.ndarray]  # inputs as float64 values, which are already rounded to the dtype of the case
-    # Called as call(tensors: dict[str, DeviceTensor], algo: str, out=None).
+    # The inputs as float64 arrays. Their values are already rounded to the dtype of the case.
+    inputs: dict[str, np.ndarray]
+    # `call` has the signature call(tensors: dict[str, DeviceTensor], algo: str, out=None).
     call: Callable[..., Sequence[dnn.DeviceTensor]]
     results: list[Result]
-    # Dtypes of those inputs whose dtype is not the dtype of the case.
+    # The dtypes of those inputs whose dtype differs from the dtype of the case.
     dtypes: dict[str, str] = field(default_factory=dict)
 
 
@@ -109,7 +110,7 @@ def values_for_copies(case: Case, rng: np.random.Generator) -> np.ndarray:
     strides = operand.strides or operand.shape
     distinct = tuple(1 if operand.strides and s == 0 else n for n, s in zip(operand.shape, strides, strict=True))
     if case.dtype in REAL:
-        # random numbers of both signs, some outside of the ranges of int8 and uint8
+        # The random numbers have both signs. Some are outside of the ranges of int8 and uint8.
         x = reference.rounded(rng.normal(0, 100, distinct), case.dtype)
     else:
         low, high = INTEGERS.get(case.dtype, (0, 1))

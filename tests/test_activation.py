@@ -13,7 +13,7 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 MODES = reference.activation.MODES
-# The absolute error of rounding a tiny result: in float16, half of the distance between subnormal numbers.
+# The absolute error of rounding a tiny result. In float16, it is half of the distance between subnormal numbers.
 SMALLEST = {"float32": 0.0, "float64": 0.0, "float16": 2.0**-25, "bfloat16": 0.0}
 
 
@@ -22,24 +22,24 @@ def sample(case: Case) -> Sample:
     (mode,) = case.words
     x_operand = case.operands["x"]
     shape = x_operand.shape
-    # Along a dimension with stride zero, one value is repeated. So one value is drawn for each distinct element in
-    # memory.
+    # Along a dimension with stride zero, all elements are the same element in memory. So one random value is drawn for
+    # each element in memory.
     distinct = tuple(
         1 if x_operand.strides and s == 0 else n for n, s in zip(shape, x_operand.strides or shape, strict=True)
     )
     x = np.broadcast_to(reference.rounded(rng.normal(0, 3, distinct), case.dtype), shape)
     if case.direction == "forward":
         want = reference.activation_forward(x, mode)
-        # The input is exact. A formula has at most 8 steps. A later step multiplies the relative error of an earlier
-        # step by at most 1 + |x|^2 / 2, which exp(-x^2 / 2) in gelu reaches. The result is rounded once to the dtype. A
-        # factor of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
+        # The input is exact. A formula has at most 8 roundings. A later operation multiplies the relative error of an
+        # earlier result by at most 1 + |x|^2 / 2; exp(-x^2 / 2) in gelu reaches this factor. The result is rounded once
+        # to the dtype. A factor of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
         factor = reference.SUBNORMAL[reference.accumulator(case.dtype)] * np.abs(x)
         tolerance = reference.tolerance(case.dtype, 8, np.abs(want) * (1 + x * x / 2)) + factor + SMALLEST[case.dtype]
         call = lambda t, algo, out=None: [dnn.activation_forward(t["x"], mode, algo=algo, out=out)]
         return Sample({"x": x}, call, [Result(want, tolerance)])
     dy = reference.rounded(rng.normal(0, 1, shape), case.dtype)
     want = reference.activation_backward(dy, x, None, mode)
-    # The error is like that of the forward pass. In addition, a derivative is a sum of terms of up to 1 + |x|. If the
+    # The error is like that of the forward pass. In addition, a derivative is a sum of terms of up to 1 + |x|. If such
     # terms cancel, their rounding errors remain.
     tolerance = reference.tolerance(case.dtype, 8, np.abs(dy) * (1 + np.abs(x)) + np.abs(want) * x * x / 2)
     call = lambda t, algo, out=None: [dnn.activation_backward(t["dy"], t["x"], t["x"], mode, algo=algo, out=out)]
@@ -54,9 +54,11 @@ def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
         want = reference.activation_forward(x, mode)
         slope = reference.activation_backward(np.ones_like(x), x, want, mode)
     t = tensor(x, dtype, device)
-    rounded = reference.rounded(want, dtype)  # a float16 result that overflows is Inf in the library and in the oracle
+    # If a float16 result overflows, it is Inf in the library and in the oracle.
+    rounded = reference.rounded(want, dtype)
     magnitude = np.where(np.isfinite(rounded), np.abs(rounded), 0)
-    # The factor 16 covers the error of exp(-x^2 / 2), for those values of x for which it does not underflow.
+    # For x = -3, the error of exp(-x^2 / 2) in gelu is up to 1 + x^2 / 2 = 5.5 times a rounding, which the factor 16
+    # covers. For all x < -3 in this test, exp(-x^2 / 2) underflows.
     tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]
     assert_close(dnn.activation_forward(t, mode), Result(rounded, tolerance), mode)
     got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)
@@ -113,7 +115,7 @@ def test_gelu_of_all_magnitudes(dtype: str) -> None:
     want = reference.activation_forward(x, "gelu")
     steps = 1 if _C.cpu_isa() == "x86-64-v4" else 1 + x * x / 2
     tolerance = {"float32": 2.0**-24 * 6 * steps, "bfloat16": 2.0**-8 + 2.0**-13 * steps}[dtype] * np.abs(want)
-    # Absolute error of the normal cdf where it is tiny, times |x|.
+    # An absolute tolerance for tiny results: the absolute error of a tiny value of the normal cdf, times |x|.
     smallest = {"float32": 9 * 2.0**-149, "bfloat16": 2.0**-134}[dtype]
     assert_close(dnn.activation_forward(tensor(x, dtype, "cpu"), "gelu"), Result(want, tolerance + smallest))
 

@@ -27,7 +27,7 @@ class Operands:
     b: Any
     one: Any
     scalar: Any
-    host: np.ndarray  # on the host in any case
+    host: np.ndarray  # a NumPy array, also if the other arrays are tensors of a GPU
 
 
 def operands(convert: Callable[[np.ndarray], Any]) -> Operands:
@@ -48,7 +48,7 @@ def saved(x: Any) -> Any:
     return np.load(file)
 
 
-# Expressions that NumPy has: the result must be NumPy's.
+# Expressions that arrays of NumPy support. The result for a DeviceTensor must equal NumPy's result.
 AS_NUMPY: dict[str, Callable[[Operands], Any]] = {
     "a[0]": lambda o: o.a[0],
     "a[0, 1]": lambda o: o.a[0, 1],
@@ -116,7 +116,7 @@ AS_NUMPY: dict[str, Callable[[Operands], Any]] = {
     "f'{scalar:.2f}'": lambda o: f"{o.scalar:.2f}",
 }
 
-# Expressions that only torch has, or that are spelled differently in NumPy, with what they give.
+# Expressions that only torch supports, or that NumPy spells differently, each with its expected result.
 AS_TORCH: dict[str, tuple[Callable[[Operands], Any], Callable[[Operands], Any]]] = {
     "a.permute(1, 0)": (lambda o: o.a.permute(1, 0), lambda o: o.a.T),
     "a.permute((1, 0))": (lambda o: o.a.permute((1, 0)), lambda o: o.a.T),
@@ -166,7 +166,7 @@ ON_THE_HOST: dict[str, Callable[[Operands], Any]] = {
     "memoryview(a)": lambda o: np.asarray(memoryview(o.a)),
 }
 
-# Expressions that NumPy refuses.
+# Expressions for which NumPy raises an error. A DeviceTensor must raise an error of this library.
 REFUSED: dict[str, Callable[[Operands], Any]] = {
     "bool(a)": lambda o: bool(o.a),
     "float(a)": lambda o: float(o.a),

@@ -41,13 +41,13 @@ def training_results(
     view = partial(view_of, x=x, per_activation=per_activation)
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
-    # The mean is the first element plus the mean of the differences x - x[first]. A difference is at most twice the
-    # largest deviation. The result is rounded once.
+    # The mean is computed as the first element plus the mean of the differences x - x[first]. A difference is at most
+    # twice the largest deviation. The result is rounded once.
     spread = 2 * np.abs(x - view(mean)).max(axis=axes)
     mean_tolerance = reference.tolerance(acc, n, spread) + unit * np.abs(mean)
-    # All squares are positive, so the variance has the relative error of its sum and of a deviation. The square of the
-    # error of the mean is added. The error of the mean is a few units of `spread`. The square root halves the relative
-    # error.
+    # The squares of a variance are positive, so the variance has the relative error of its sum plus that of a
+    # deviation. The squared error of the mean is added; the error of the mean is a few roundings of `spread`, a bound
+    # of the differences x - x[first]. The square root halves the relative error.
     relative = reference.tolerance(acc, n, 2.0) + 2 * unit
     y_hat = np.abs(y - view(bias))
     y_tolerance = (
@@ -74,8 +74,8 @@ def backward_results(
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
     x_hat = (x - view(mean)) * view(inv_std)
-    # Terms of the sums may cancel, so the error is relative to the sum of the terms' magnitudes. A term of dscale is
-    # computed as a difference and two products.
+    # If terms of the sums cancel, their errors remain. So the error is relative to the sum of the terms' magnitudes. A
+    # term of dscale is computed by a subtraction and two multiplications.
     dbias_tolerance = reference.tolerance(acc, n, np.abs(dy).sum(axis=axes))
     dscale_tolerance = reference.tolerance(acc, n, 2 * np.abs(dy * x_hat).sum(axis=axes))
     # dx is a scaled sum of three terms. Each term is rounded a few times.
@@ -136,7 +136,7 @@ def sample(case: Case) -> Sample:
         want = reference.batch_norm_forward_inference(x, scale, bias, mean, var, per_activation=per_activation)
         view = partial(view_of, x=x, per_activation=per_activation)
         y_hat = np.abs(view(scale / np.sqrt(var + EPS))) * (np.abs(x) + np.abs(view(mean)))
-        # Upper bound for six roundings that all have the same sign.
+        # An upper bound for six roundings whose errors all have the same sign.
         tolerance = reference.tolerance(case.dtype, 36, y_hat + np.abs(view(bias)))
 
         def infer(
@@ -152,8 +152,8 @@ def sample(case: Case) -> Sample:
 
         return Sample(inputs, infer, [fused(Result(want, tolerance))])
     dy = drawn(case, rng, "dy", 0)
-    # In the backward pass, the saved mean and inverse deviation are inputs. They come from the forward oracle, rounded
-    # to the dtype in which the library stores them.
+    # In the backward pass, the saved mean and inverse deviation are inputs. The test takes them from the forward
+    # oracle, and rounds them to the dtype in which the library stores them.
     _, mean, inv_std, _, _ = reference.batch_norm_forward_training(x, scale, bias, per_activation=per_activation)
     mean, inv_std = reference.rounded(mean, acc), reference.rounded(inv_std, acc)
 
@@ -186,7 +186,7 @@ def test_mean_0_and_variance_1(layout: str, device: str) -> None:
     values = values_of(y)
     np.testing.assert_allclose(values.mean(axis=(0, 2, 3)), 0, atol=1e-14)
     np.testing.assert_allclose(values.std(axis=(0, 2, 3)), 1, rtol=1e-14)
-    # If x is scaled and shifted, y must not change.
+    # The results of batch norm must not change if x is scaled and shifted.
     moved = dnn.batch_norm_forward_training(
         tensor(8 * x - 3, "float64", device), *ones_and_zeros(4, "float64", device), eps=0
     )
@@ -291,7 +291,8 @@ def test_backward_is_the_derivative(per_activation: bool, device: str) -> None:
     gradients = dnn.batch_norm_backward(
         tensor(dy, "float64", device), *tensors[:2], mean, inv_std, per_activation=per_activation
     )
-    # Step of the central differences: the truncation error h^2 and the cancellation error eps / h are both about 1e-10.
+    # h is the step of the central differences. With it, the truncation error h^2 and the cancellation error eps / h are
+    # both about 1e-10.
     h = 1e-5
     for i, gradient in enumerate(gradients):
         v = rng.normal(0, 1, gradient.shape)
@@ -331,7 +332,7 @@ def test_rank_2_is_per_activation(device: str) -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-# 0: the first element of a channel, where sums start. 5: another element of the channel.
+# Index 0 is the first element of a channel, where sums start. Index 5 is any other element of a channel.
 @pytest.mark.parametrize("at", [0, 5])
 def test_nan_and_infinity_stay_in_their_channel(bad: float, at: int, device: str) -> None:
     rng = np.random.default_rng(7)
@@ -439,7 +440,8 @@ def test_in_place_inference(device: str) -> None:
 def test_parameters_of_any_strides(device: str) -> None:
     rng = np.random.default_rng(11)
     x, dy = (tensor(rng.normal(0, 1, (4, 3, 6)), "float32", device) for _ in range(2))
-    values = np.abs(rng.normal(1, 0.3, (3, 4)))  # scale, bias, mean and variance are strided columns of one array
+    # The columns of this array are scale, bias, mean and variance. Each is a strided tensor.
+    values = np.abs(rng.normal(1, 0.3, (3, 4)))
     columns = tensor(values, "float32", device)
     strided = [columns.as_strided((3,), (4,), i) for i in range(4)]
     dense = [tensor(values[:, i], "float32", device) for i in range(4)]
@@ -579,7 +581,7 @@ def test_devices_must_agree() -> None:
     x, one = dnn.zeros((2, 3), device="cuda:0"), dnn.full((3,), 1.0, device="cuda:0")
     with pytest.raises(dnn.DeviceError, match="x is on cuda:0, bias is on cpu"):
         dnn.batch_norm_forward_training(x, one, dnn.zeros((3,)))
-    # A host array: an input would be copied to the GPU, but running_mean is also written.
+    # The array is in host memory. An input would be copied to the GPU, but this call also writes running_mean.
     running = np.zeros(3, "float32")
     with pytest.raises(dnn.DeviceError, match="the inputs are on cuda:0, running_mean is on cpu"):
         dnn.batch_norm_forward_training(x, one, one, running_mean=running, running_var=one)

@@ -51,7 +51,7 @@ def test_table_and_picture_are_written(what: str, words: str, line: str, tmp_pat
 @pytest.mark.parametrize(
     "what, words, rows",
     [
-        ("conv", "one-channel", 1),  # cuDNN searches for its fastest algorithm in this row
+        ("conv", "one-channel", 1),  # in this row, cuDNN searches for its fastest algorithm
         ("conv", "backward_bias f64 dy=64x256x14x14", 2),
         ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
         ("batch_norm", "batch_norm backward float32 x=64x2048x7x7", 2),
@@ -113,9 +113,11 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
     "ours, options, right",
     [
         (ONES, {}, True),
-        (ONES * (1 + 2e-7), {}, True),  # an error of one rounding in float32
+        # A difference of one float32 rounding is accepted.
+        (ONES * (1 + 2e-7), {}, True),
         (ONES * (1 + 1e-5), {}, False),
-        (ONES * (1 + 1e-5), {"terms": 10**4}, True),  # accepted: a sum of 10^4 terms has more roundings
+        # This difference is accepted: a sum of 10^4 terms has more roundings.
+        (ONES * (1 + 1e-5), {"terms": 10**4}, True),
         (ONES * (1 + 1e-3), {"terms": 10**4}, False),
         (ONES * (1 + 1e-3), {"dtype": "tf32"}, True),
         (ONES * (1 + 1e-2), {"dtype": "tf32"}, False),
@@ -123,10 +125,12 @@ LAST = ONES + 1e-6 * (np.arange(128).reshape(8, 16) == 127)
         (ONES * (1 + 1e-1), {"dtype": "bfloat16"}, False),
         (ONES * (1 + 1e-1), {"tolerance": 0.2}, True),
         (LAST, {}, True),
-        (LAST, {"terms": 0}, False),  # refused: one element differs, and terms=0 allows no difference
+        # This result is refused: one element differs, and terms=0 allows no difference.
+        (LAST, {"terms": 0}, False),
         (np.where(LAST > 1, np.nan, ONES), {}, False),
         (ONES[:4], {}, False),
-        (ONES[0], {}, False),  # refused: a result of another shape must not be broadcast
+        # This result is refused: it has another shape, and must not be broadcast.
+        (ONES[0], {}, False),
     ],
 )
 @pytest.mark.torch
@@ -253,7 +257,7 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
         done = run("-c", "import runner; runner.use_own_cache(); " + chosen, **cache)
         assert done.stdout.split() == ["cpu.activation.vectorized", str(tmp_path / "benchmarks")], done.stderr
         assert (tmp_path / "benchmarks" / "sm_80-nvrtc13.0" / "0123.cubin").read_text() == "code"
-        # find() in a benchmark would write its results to this file.
+        # Writes the file to which a find() in a benchmark would write its results.
         (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())
     assert "activation.reference" in tuning.read_text()
     done = run("-c", "import runner; runner.use_own_cache(); " + chosen, PYMINIDNN_CACHE_DIR=os.devnull)

@@ -28,10 +28,13 @@ class Call:
 
     arrays: Arrays
     oracle: Callable[..., Any]
-    others: dict[str, Any] = field(default_factory=dict)  # required arguments of the function that are not arrays
-    with_all: dict[str, Any] = field(default_factory=dict)  # arguments with which the function reads all arrays
-    in_place: tuple[str, ...] = ()  # operands that may be the same tensor as `out`
-    unread: tuple[str, ...] = ()  # operands that the function does not read, so `out` may overlap them
+    # The required arguments of the function that are not arrays.
+    others: dict[str, Any] = field(default_factory=dict)
+    # Arguments with which the function reads all of its arrays.
+    with_all: dict[str, Any] = field(default_factory=dict)
+    in_place: tuple[str, ...] = ()  # the names of the operands that may be the same tensor as `out`
+    # The names of the operands that the function does not read. `out` may overlap them.
+    unread: tuple[str, ...] = ()
 
 
 RNG = np.random.default_rng(0)
@@ -175,7 +178,7 @@ CALLS: dict[str, Call] = {
                   in_place=("a", "b", "c")),
 }  # fmt: skip
 
-# Functions without such a call: they return views or copies, read only a shape, or take a list of arrays.
+# The functions that have no call in CALLS. They return views or copies, read only a shape, or take a list of arrays.
 OTHERS = {
     "array",
     "asarray",
@@ -207,7 +210,7 @@ def required(name: str) -> list[str]:
 
 
 def test_every_function_has_a_call() -> None:
-    # These functions share one implementation.
+    # The functions of pyminidnn.ops.pointwise share one implementation, so they need no call each.
     plain = {n for n, f in FUNCTIONS.items() if f.__module__ == "pyminidnn.ops.pointwise"}
     assert {n for n, f in FUNCTIONS.items() if takes_arrays(f)} - plain - OTHERS == set(CALLS) - plain
     for name, call in CALLS.items():

@@ -18,8 +18,8 @@ import pytest
 
 from pyminidnn import _C
 
-# PYTHONUNBUFFERED is empty, since with that variable, argparse itself ignores that the text of --help cannot be
-# written.
+# PYTHONUNBUFFERED is set to an empty text, which means that stdout is buffered. If stdout were unbuffered, writing the
+# text of --help would fail inside argparse, which ignores the error.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
 needs_nvrtc = pytest.mark.skipif(bool(_C.why_no_nvrtc()), reason=_C.why_no_nvrtc())
 
@@ -157,7 +157,7 @@ def test_the_demo_shows_its_progress_on_a_terminal(tmp_path: Path) -> None:
         here, there = os.openpty()
     except OSError as error:
         pytest.skip(f"this machine opens no terminals ({error})")
-    # the size of the terminal, 24 lines and 80 columns, to which tqdm fits its progress bar
+    # Sets the size of the terminal to 24 lines and 80 columns. tqdm fits its progress bar to this size.
     fcntl.ioctl(there, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     process = start("demo", "--device", "cpu", "--out", str(tmp_path), stderr=there,
                     code=f"import pyminidnn.demo; pyminidnn.demo.Parameter.step = {INTERRUPT}")  # fmt: skip

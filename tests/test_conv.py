@@ -105,8 +105,8 @@ def sample(case: Case) -> Sample:
     want = reference.activation_forward(before, activation or "identity")
     sizes = (None if v is None else np.abs(v) for v in (x, w, bias, residual))
     scale = reference.conv_forward(*sizes, **attributes)
-    # The slope of the tested activations is at most 1.13. The activation's own steps round intermediate values, which
-    # are below 1 + |before|.
+    # The slope of the tested activations is at most 1.13. So an activation multiplies the error of its argument,
+    # `before`, by at most 1.13. It also rounds intermediate values, which are below 1 + |before|.
     tolerance = 1.13 * sum_tolerance(case, w.size / w.shape[0] + 2, scale)
     if activation:
         tolerance = (
@@ -135,8 +135,8 @@ def sample(case: Case) -> Sample:
     inputs |= {} if residual is None else {"residual": residual}
     results = [Result(want, tolerance)]
     if statistics:
-        # An element may be wrong by its tolerance. Then its square may be wrong by tolerance (2 |element| + tolerance).
-        # In addition, the sums are rounded.
+        # If an element is wrong by its tolerance, its square is wrong by up to tolerance (2 |element| + tolerance). In
+        # addition, the sums are rounded.
         over, count = (0, *range(2, want.ndim)), want.size / want.shape[1]
         dtype = "float64" if case.out_dtype == "float64" else "float32"
         for values, error in ((want, tolerance), (want**2, (2 * np.abs(want) + tolerance) * tolerance)):
@@ -145,7 +145,8 @@ def sample(case: Case) -> Sample:
     return Sample(inputs, call, results, {"residual": case.out_dtype})
 
 
-# Shapes and attributes that all differ from their defaults. Each entry: shape of x, shape of w, attributes.
+# Settings in which all shapes and attributes differ from their defaults. Each setting has the shape of x, the shape of
+# w, and the attributes.
 SETTINGS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((3, 4, 13), (6, 2, 4), {"stride": 2, "padding": ((3, 1),), "dilation": 2, "groups": 2}),
     ((2, 6, 9, 8), (9, 2, 3, 2), {"stride": (2, 3), "padding": (1, (0, 2)), "dilation": (2, 1), "groups": 3}),
@@ -177,8 +178,8 @@ def test_adjoints(x_shape: Any, w_shape: Any, attributes: dict[str, Any], mode: 
         dw = values_of(dnn.conv_backward_filter(tdy, tx, w_shape, **attributes, algo=algo))
         products.append((dw * w).sum())
     assert len(products) >= 3
-    # Each of the `products` is a sum of as many terms as the convolution has multiplications. None exceeds the product
-    # of the norms of dy, x and w.
+    # Each element of `products` is a sum with as many terms as the convolution has multiplications. No term exceeds the
+    # product of the norms of dy, x and w.
     terms = dy.size * math.prod(w_shape[1:])
     scale = np.linalg.norm(dy) * np.linalg.norm(x) * np.linalg.norm(w)
     np.testing.assert_allclose(products, products[0], rtol=0, atol=reference.tolerance("float64", terms, scale))
@@ -188,7 +189,7 @@ def test_adjoints(x_shape: Any, w_shape: Any, attributes: dict[str, Any], mode: 
 def test_convolution_flips_the_window(x_shape: Any, w_shape: Any, attributes: dict[str, Any], device: str) -> None:
     rng = np.random.default_rng(2)
     x, w = rng.normal(size=x_shape), rng.normal(size=w_shape)
-    # A view with negative strides, which the library reads without a copy.
+    # The flipped window is a view with negative strides. The library reads it without a copy.
     flipped = np.flip(w, axis=tuple(range(2, w.ndim)))
     t = tensor(x, "float64", device)
     for algo in ("direct", None):
@@ -231,8 +232,8 @@ def test_result_layouts(device: str) -> None:
     assert dnn.conv_forward(dnn.zeros((2, 3, 4, 6, 5), layout="NDHWC", device=device), dnn.zeros((4, 3, 1, 1, 1), device=device)).layout == "NDHWC"  # fmt: skip
 
 
-# Groups with few channels: one channel, four channels, or one group with all channels. Each entry: shape of x, shape of
-# w, attributes.
+# Convolutions whose groups have few channels: one channel, four channels, or one group with all three channels. Each
+# setting has the shape of x, the shape of w, and the attributes.
 FEW: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((2, 16, 9, 12), (16, 1, 3, 3), {"padding": 1, "groups": 16}),
     ((2, 16, 9, 12), (16, 4, 3, 3), {"padding": 1, "groups": 4}),
@@ -424,7 +425,7 @@ def test_empty(device: str) -> None:
     check(dnn.conv_forward(*no_channels, None, dnn.full(dy.shape, 2.5, device=device)), np.full(dy.shape, 2.5))
     assert dnn.conv_backward_data(dy, no_channels[1], (2, 0, 5, 5)).shape == (2, 0, 5, 5)
     assert dnn.conv_backward_filter(dy, no_channels[0], (4, 0, 3, 3)).shape == (4, 0, 3, 3)
-    # If x has no elements, its padded form consists of padding alone.
+    # Here x has no elements, so its padded form consists of padding only.
     flat = dnn.zeros((1, 2, 0), device=device)
     check(dnn.conv_forward(flat, dnn.full((3, 2, 2), 1.0, device=device), padding=1), np.zeros((1, 3, 1)))
     check(dnn.conv_backward_filter(dnn.full((1, 3, 1), 1.0, device=device), flat, (3, 2, 2), padding=1), np.zeros((3, 2, 2)))  # fmt: skip
@@ -588,7 +589,8 @@ def test_agrees_with_torch(
     if channels_last and x.ndim > 3:
         order = torch.channels_last if x.ndim == 4 else torch.channels_last_3d
         x, w = x.to(memory_format=order), w.to(memory_format=order)
-    # torch pads both sides equally. So x is padded before torch's call, and the padding is cut off the gradient of x.
+    # torch pads both sides of a dimension equally. So x is padded before torch is called, and the padding is cut off
+    # from the gradient of x.
     rank = x.ndim - 2
     sides = reference.conv.sides(attributes["padding"], rank)
     padded = torch.nn.functional.pad(x.double(), [s for pair in reversed(sides) for s in pair]).requires_grad_()
@@ -609,7 +611,8 @@ def test_agrees_with_torch(
     }
     for name, (got, want) in results.items():
         want = want.detach().numpy()
-        # The longest sum has about 200 terms of variance one. Its magnitude is below six standard deviations.
+        # The longest sum has about 200 terms of variance one. With high probability, its magnitude is below six
+        # standard deviations.
         assert_close(got, Result(want, reference.tolerance(dtype, 200, 6 * math.sqrt(200))), name)
 
 

@@ -45,7 +45,7 @@ def test_calls_wait_for_the_streams_of_their_inputs() -> None:
     handle = dnn.Handle("cuda:0", stream=stream)
     big = torch.randn(1 << 26, device="cuda")
     with torch.cuda.stream(stream):
-        torch.cuda._sleep(100_000_000)  # the stream is busy for about 50 ms
+        torch.cuda._sleep(100_000_000)  # keeps the stream busy for about 50 ms
         late = big * 2
     with torch.cuda.stream(stream):
         y = dnn.activation_forward(late, "identity", handle=handle)
@@ -158,7 +158,8 @@ def test_a_graph_captures_calls() -> None:
         dnn.conv_forward(tx, tw, padding=1, algo="direct", out=conv, handle=handle)
         dnn.activation_forward(conv, "relu", out=out, handle=handle)
 
-    step()  # a first call compiles and loads the kernels before the capture
+    # The first call compiles and loads the kernels, before the capture begins.
+    step()
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         step()

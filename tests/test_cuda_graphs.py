@@ -148,9 +148,11 @@ def test_workspace_and_outputs(with_out: bool, by: str) -> None:
             return dnn.conv_forward(middle, w, padding=1, algo=algo, out=out, handle=on)
 
         def want(value: np.ndarray, step: Callable[[], dnn.DeviceTensor] = step) -> np.ndarray:
-            return values_of(step())  # x has the value `value` during this call
+            # replays_are_right() calls this function while x has the value `value`.
+            return values_of(step())
 
-        step(handle)  # a first call compiles and loads the kernels before the capture
+        # The first call compiles and loads the kernels, before the capture begins.
+        step(handle)
         with graph.capture():
             y = step(handle, out)
         replays_are_right(graph, x, y, want, handle, engine.workspace_bytes // 4)
@@ -223,7 +225,7 @@ def test_lifetimes_of_graphs_and_tensors(by: str) -> None:
     np.testing.assert_allclose(values_of(z), 2.0 * array(12).astype("float64") ** 2, rtol=1e-5)
     first.destroy()
     poisoned = poison(one)
-    np.testing.assert_allclose(values_of(y), 2.0 * array(12), rtol=1e-6)  # y outlives its graph, which is destroyed
+    np.testing.assert_allclose(values_of(y), 2.0 * array(12), rtol=1e-6)  # y is valid after its graph was destroyed
     del y, z  # y and z are freed; the second graph still exists
     poisoned += poison(two)
     second.replay()

@@ -41,7 +41,7 @@ def nothing_leaks() -> Iterator[None]:
         assert dnn.memory_stats("cpu")["allocated_bytes"] <= before
 
 
-# ---- export: tensors of this library in other libraries
+# ---- export: other libraries read tensors of this library
 
 
 @pytest.mark.parametrize("dtype", CODES)
@@ -67,7 +67,7 @@ def test_an_unconsumed_capsule_frees_its_tensor(device: str) -> None:
         t = dnn.empty(1000, device=device)
         capsule = t.__dlpack__(max_version=version)
         del t
-        # The capsule keeps the memory of the deleted tensor.
+        # The capsule keeps the memory of the deleted tensor alive.
         assert dnn.memory_stats(device)["allocated_bytes"] > before
         del capsule
         assert dnn.memory_stats(device)["allocated_bytes"] == before
@@ -94,7 +94,7 @@ def test_read_only_tensors_are_exported_read_only() -> None:
     for version in (None, (0, 5)):
         with pytest.raises(BufferError, match="a read-only tensor needs DLPack 1.0"):
             t.__dlpack__(max_version=version)
-    # copy=True is accepted: a copy of a read-only tensor is writable.
+    # copy=True is accepted for a read-only tensor, because the copy is writable.
     assert look_into(c := t.__dlpack__(copy=True)).tensor.data != pointer(x)
     del c
 
@@ -130,7 +130,7 @@ def test_export_errors() -> None:
         assert text in str(caught.value)
 
 
-# ---- import: tensors of other libraries in this library
+# ---- import: this library reads tensors of other libraries
 
 
 @pytest.mark.parametrize("versioned", [True, False])
@@ -159,13 +159,13 @@ def test_a_valid_capsule(make: object, versioned: bool) -> None:
 def test_optional_fields() -> None:
     x = ramp(4, 3)
     for fields, want in [
-        ({"strides": None}, x),  # strides=None: the elements are in row-major order
+        ({"strides": None}, x),  # strides=None means that the elements are in row-major order
         ({"byte_offset": 12, "shape": (3, 3), "strides": None}, x[1:]),
         ({"shape": None, "strides": None, "ndim": 0}, x[0, 0]),
         ({"data": None, "shape": (0, 5), "strides": None}, np.zeros((0, 5))),
-        ({"device": (3, 0)}, x),  # page-locked host memory of CUDA (DLPack's device type 3)
+        ({"device": (3, 0)}, x),  # device type 3 of DLPack is page-locked host memory of CUDA
         ({"flags": READ_ONLY}, x),
-        ({"flags": COPIED | 1 << 40}, x),  # an unknown flag, which a later version of DLPack may define
+        ({"flags": COPIED | 1 << 40}, x),  # an unknown flag, as a later version of DLPack may define it
         ({"version": (1, 99)}, x),
         ({"deleter": False}, x),
     ]:
@@ -193,8 +193,10 @@ WRONG = [
     ({"bits": 12}, dnn.DTypeError, "elements of DLPack type (code 2, 12 bits, 1 lanes)"),
     ({"lanes": 4}, dnn.DTypeError, "elements of DLPack type (code 2, 32 bits, 4 lanes)"),
     ({"lanes": 0}, dnn.DTypeError, "elements of DLPack type (code 2, 32 bits, 0 lanes)"),
-    ({"code": 5, "bits": 64}, dnn.DTypeError, "elements of DLPack type (code 5, 64 bits, 1 lanes)"),  # complex, 64 bits
-    ({"code": 1, "bits": 16}, dnn.DTypeError, "elements of DLPack type (code 1, 16 bits, 1 lanes)"),  # uint16
+    # DLPack's type for complex numbers of 64 bits.
+    ({"code": 5, "bits": 64}, dnn.DTypeError, "elements of DLPack type (code 5, 64 bits, 1 lanes)"),
+    # DLPack's type uint16.
+    ({"code": 1, "bits": 16}, dnn.DTypeError, "elements of DLPack type (code 1, 16 bits, 1 lanes)"),
     ({"device": (99, 0)}, dnn.DeviceError, "device type 99 is neither the CPU (1) nor CUDA (2)"),
     ({"device": (0, 0)}, dnn.DeviceError, "device type 0 is neither"),
     ({"device": (2, 99)}, dnn.DeviceError, _C.why_no_cuda() or "there is no cuda:99"),
@@ -214,12 +216,12 @@ def test_an_invalid_capsule(fields: dict, kind: type[Exception], text: str, vers
         with pytest.raises(kind) as caught:
             dnn.from_dlpack(capsule)
         assert text in str(caught.value)
-        # The library has not consumed the capsule, so the exporter still owns the memory.
+        # The library has refused the capsule and has not consumed it. So the exporter still owns the memory.
         assert look_into(capsule) is not None and foreign.deleted == 0
         del capsule, caught
         gc.collect()
         assert foreign.deleted == deleter
-        # For the object `foreign`, no one but the library can consume the capsule.
+        # The library gets the capsule of the object `foreign` itself. So no one else can consume that capsule.
         with pytest.raises(kind):
             dnn.from_dlpack(foreign)
         gc.collect()
@@ -312,7 +314,7 @@ def test_objects_that_are_not_exporters() -> None:
         (fake(device="cpu"), dnn.DTypeError, "__dlpack_device__() must be a pair of 32-bit integers; got 'cpu'"),
         (fake(device=(1,)), dnn.DTypeError, "__dlpack_device__() must be a pair of 32-bit integers; got (1,)"),
         (fake(device=(17, 0)), dnn.DeviceError, "device type 17 is neither"),
-        # The exporter's own error text is passed on.
+        # The exporter's own error must reach the caller with its text.
         (fake(capsule=BufferError("it is a view")), BufferError, "it is a view"),
         (fake(capsule=TypeError("wrong day")), TypeError, "wrong day"),
     ]:
@@ -352,7 +354,7 @@ def test_ownership_is_shared_with_numpy_in_both_directions() -> None:
     data, weak = t.data_ptr, weakref.ref(t)
     del t
     gc.collect()
-    # y keeps the memory alive, but not the deleted tensor object.
+    # The array y keeps the memory alive, but not the deleted tensor object.
     assert weak() is None and y.ctypes.data == data and (y == 0).all()
 
 
@@ -367,7 +369,7 @@ def test_errors_release_their_references() -> None:
         assert sys.getrefcount(x) == count
 
 
-# ---- other libraries
+# ---- exchange with torch, CuPy and other libraries
 
 
 @pytest.mark.torch
@@ -404,7 +406,8 @@ def test_torch_owns_what_it_took(device: str) -> None:
 
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
-    gc.collect()  # frees the tensors of earlier tests now, so that they are not freed during this test
+    # Frees the tensors of earlier tests now, so that they are not freed during this test.
+    gc.collect()
     before = dnn.memory_stats(device)["allocated_bytes"]
     a = torch.from_dlpack(dnn.full((50,), 2.0, device=device))
     b = a[10:20]
@@ -463,7 +466,7 @@ def test_cupy() -> None:
         assert (cupy.asarray(dnn.activation_forward(-x, "relu")) == 0).all()
 
 
-# ---- CUDA
+# ---- streams and devices of CUDA
 
 
 @pytest.mark.gpu

@@ -72,7 +72,8 @@ def for_problems(
 def test_engines(family: str, seed: str, device: str, request: pytest.FixtureRequest) -> None:
     def test(line: str, rng: np.random.Generator) -> None:
         divisor, threads = int(rng.choice([1, 1, 1, 3, 61])), int(rng.choice([0, 0, 1, 2, 3, 7]))
-        # Byte that fills outputs and workspaces before a call: -1 for none, 0xFF for NaN, 0x3C for ordinary numbers.
+        # The byte that fills outputs and workspaces before a call. 0xFF makes NaNs, 0x3C makes ordinary numbers, and -1
+        # means that they are not filled.
         poison = int(rng.choice([-1, 0xFF, 0x3C]))
         settings = f"PYMINIDNN_TEST_WORK_DIVISOR={divisor}, PYMINIDNN_TEST_POISON={poison}, threads={threads or None}"
         RUNNING.write_text(f"{settings}: {line}")

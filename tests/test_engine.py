@@ -20,7 +20,7 @@ X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
 
-# For each family: one call for each of its problem types. Tests may add keywords such as algo.
+# For each family of functions, one call for each of its problem types. Tests may add keywords such as algo to a call.
 CALLS: dict[str, list[Callable[..., object]]] = {
     "conv": [
         lambda x, **o: dnn.conv_forward(x, W, padding=1, **o),
@@ -127,7 +127,8 @@ def test_the_next_process_uses_the_tuning_file(tmp_path: Path) -> None:
     (line,) = (tmp_path / "tuning.txt").read_text().splitlines()
     assert line.split("\t")[1:4] == ["softmax forward f32 x=3x5 axis=1", chosen, "1"]
     assert run_python(FIND.format(how="explain"), **folder).stdout == f"{chosen} [True]\n"
-    # Incomplete lines are ignored. Lines of another format or of another revision of the engine are ignored, too.
+    # The library ignores incomplete lines of a tuning file. It also ignores lines of another format, or of another
+    # revision of the engine.
     (tmp_path / "tuning.txt").write_text("torn\t\n" + line.replace("\t1\t", "\t99\t") + "\n\x00\xff\n")
     assert run_python(FIND.format(how="explain"), **folder).stdout.split()[1] == "[False]"
 
@@ -168,7 +169,7 @@ def test_an_unknown_algo_lists_the_engines(device: str) -> None:
         match="algo='dirct:x=1' names no engine for .*; near ones: direct, direct_nchw; the engines are",
     ):
         dnn.conv_forward(on(device), W, algo="dirct:x=1")
-    # "gemm" is only the end of the names of several engines.
+    # "gemm" is only the end of several names of engines, such as im2col_gemm. So it names no engine.
     with pytest.raises(dnn.NotSupported, match="algo='gemm' names no engine for "):
         dnn.conv_forward(on(device), W, algo="gemm")
 

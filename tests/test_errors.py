@@ -30,7 +30,8 @@ def test_kinds(name: str) -> None:
     kind = getattr(dnn, name)
     assert issubclass(kind, KINDS[name]) and issubclass(kind, dnn.Error) and not issubclass(dnn.Error, KINDS[name])
     assert getattr(errors, name) is kind and f"{kind.__module__}.{kind.__qualname__}" == f"pyminidnn.{name}"
-    again = pickle.loads(pickle.dumps(kind("text")))  # pickled and read again, as when a worker process sends it
+    # The error is pickled and unpickled, as when a worker process sends it.
+    again = pickle.loads(pickle.dumps(kind("text")))
     assert type(again) is kind and again.args == ("text",)
 
 
@@ -60,7 +61,7 @@ def test_without_a_gpu_every_use_of_one_says_why() -> None:
             call()
         text = str(caught.value)
         assert re.fullmatch(r"\w+: device='cuda(:\d)?': ", text.removesuffix(why))
-    assert dnn.engines("activation", "cuda")  # engines() lists CUDA engines on a machine without a GPU
+    assert dnn.engines("activation", "cuda")  # engines() lists CUDA engines even without a GPU
 
 
 @pytest.mark.parametrize("index", [99, 2**31 - 1])
@@ -83,7 +84,7 @@ def test_not_supported_lists_every_engine_with_its_reason(device: str) -> None:
     assert lines[1:] == [f"  {e}: algo='{algo}' selects another engine" for e in engines[1:]]
 
 
-# ---- errors for arguments of a wrong type or value
+# ---- errors for arguments of a wrong type or with a wrong value
 
 
 class Useless:
@@ -99,7 +100,7 @@ def call_that_works(name: str) -> Call:
         except (dnn.Error, TypeError, BufferError):
             continue
         made = result if isinstance(result, (list, tuple)) else [result]
-        # Results without elements are left out, since no engine is selected for them.
+        # Calls whose results have no elements are left out, because no engine is selected for them.
         if all(getattr(t, "size", 1) for t in made):
             return call
     raise AssertionError(f"{name}: no drawn call works")
@@ -145,8 +146,8 @@ def test_errors_name_the_function_that_the_user_called() -> None:
         "random_normal: dtype must be one of "
     )
     assert text_of(lambda: t.reshape("a")) == "reshape: shape must be an int or a sequence of ints; got 'a'"
-    # explain() and find() call the named function for the user, so the error text names that function. If an argument
-    # itself calls another function, the error text names that other function.
+    # explain() and find() call a function for the user, so the error text names that function. If a lambda is passed to
+    # explain(), the error text names the function that the lambda calls.
     assert text_of(lambda: dnn.find(dnn.softmax_forward, t, axis=9)).startswith(
         "softmax_forward: axis must be from -2 to"
     )
@@ -275,7 +276,7 @@ def test_masked_arrays() -> None:
     assert dnn.add(masked.filled(0), t).tolist() == [1, 2]
 
 
-# ---- no call shows the text of pybind11, whatever its arguments are
+# ---- error texts of pybind11 do not reach the user
 
 
 def public_callables() -> dict[str, Callable[..., object]]:
@@ -303,7 +304,7 @@ PUBLIC = public_callables()
 
 @pytest.mark.parametrize("name", PUBLIC)
 def test_texts_of_pybind11_do_not_reach_the_user(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)  # save("x.npz", ...)
+    monkeypatch.chdir(tmp_path)  # save() is called with the relative path "x.npz"
     f, t = PUBLIC[name], dnn.zeros(2)
     wrong = (Useless(), None, "x", b"x", 3, 2.5, [1], {}, t, dnn.Handle(), object, 10**30, "x.npz")
     calls = [((), {}), ((), {"nonsense": 1}), ((Useless(),) * 30, {})]
@@ -317,7 +318,8 @@ def test_texts_of_pybind11_do_not_reach_the_user(name: str, tmp_path: Path, monk
             for words in ("incompatible function arguments", "argument types are supported", "Invoked with", "arg0"):
                 assert words not in text
     dnn.set_log_level("off")
-    while handle := _C.entered_handle():  # Handle.__enter__
+    # A call of Handle.__enter__ may have entered a handle.
+    while handle := _C.entered_handle():
         handle.__exit__()
 
 
@@ -338,7 +340,7 @@ builtins.late = Late()
     assert run.stdout.startswith("(2,)\nactivation_forward: mode must be one of ") and run.stderr == ""
 
 
-# ---- outputs
+# ---- the argument `out`
 
 
 def row(n: int, **keywords: object) -> dnn.DeviceTensor:
@@ -376,7 +378,7 @@ def test_out_that_partly_overlaps_its_input(device: str) -> None:
         with pytest.raises(dnn.ShapeError, match="overlaps x"):
             dnn.activation_forward(x, "relu", out=whole.as_strided((6,), (1,), shift))
     np.testing.assert_array_equal(values_of(whole), np.arange(10))
-    # x and `out` are next to each other in memory and do not overlap
+    # Here x and `out` are next to each other in memory, so they do not overlap.
     dnn.activation_forward(x.as_strided((4,), (1,)), "identity", out=whole.as_strided((4,), (1,), 4))
     np.testing.assert_array_equal(values_of(whole), [0, 1, 2, 3, 0, 1, 2, 3, 8, 9])
 
@@ -400,7 +402,8 @@ def test_an_output_of_another_element_size_is_not_the_input_itself() -> None:
         dnn.transform(buffer, out=buffer.view("float32")[:8])
     np.testing.assert_array_equal(buffer, np.arange(8))
     same_size = buffer.view("int64")
-    dnn.transform(buffer, out=same_size)  # each element is read before it is overwritten: a cast in place
+    # A cast in place is right, because each element is read before it is overwritten.
+    dnn.transform(buffer, out=same_size)
     np.testing.assert_array_equal(same_size, np.arange(8))
 
 

@@ -29,8 +29,8 @@ CASES = [case for family in FAMILIES for case in load(family)]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, device: str) -> None:
     (report, *_) = check(case, device)
-    # A case line does not say where a tensor begins in memory. For example, the first element of a tensor with negative
-    # strides may have any alignment.
+    # A case line does not say at which address a tensor begins, so the alignment is not compared. For example, the
+    # first element of a tensor with negative strides may have any alignment.
     problem = re.sub(r" align=\d+", "", report.problem)
     assert problem == case.text, "the line is not in the form that the library prints"
 
@@ -107,7 +107,7 @@ def test_find(case: Case, device: str) -> None:
 
 
 def depends_on_isa(engine: str) -> bool:
-    """Whether the engine is compiled once per instruction set (cpp/core/isa.h). test_isa.py checks this in its source
+    """Whether the engine is compiled once per instruction set (cpp/core/cpu/isa.h). test_isa.py checks this in its source
     files."""
     return not engine.endswith(("reference", "cpu.conv.direct"))
 

@@ -54,7 +54,7 @@ def test_tensors_survive(path: Path, device: str) -> None:
     assert set(again) == set(tensors) and (path.suffix != ".npz" or list(again) == list(tensors))
     for name, t in tensors.items():
         same(again[name], t)
-        again[name].fill_(1)  # the memory is writable
+        again[name].fill_(1)  # a loaded tensor can be written
     assert os.listdir(path.parent) == [path.name]
     dnn.save(path, {})
     assert dnn.load(path) == {}

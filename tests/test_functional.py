@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 theirs = torch.nn.functional
 pytestmark = pytest.mark.torch
 
-# Each case: name of the function, shapes of its tensor arguments, other arguments. torch takes the other arguments by
-# the same names.
+# Each case has the name of a function, the shapes of its tensor arguments, and its other arguments as keywords. torch's
+# function of the same name has the same keywords.
 CASES: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
     ("conv2d", ((2, 3, 7, 6), (4, 3, 3, 3), (4,)), {"stride": 2, "padding": 1}),
     ("conv2d", ((2, 4, 7, 6), (4, 2, 3, 2), None), {"padding": "same", "groups": 2, "dilation": 2}),
@@ -44,7 +44,7 @@ CASES: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
 def test_values_and_gradients(name: str, shapes: Any, options: dict[str, Any], device: str) -> None:
     rng = np.random.default_rng(0)
     options = dict(options)
-    # A string among the shapes is the name of a keyword argument, which torch takes at this position.
+    # A string among the shapes is the name of a keyword argument. torch takes this argument at the string's position.
     arrays = [options.pop(s) if isinstance(s, str) else None if s is None else rng.normal(size=s) for s in shapes]
     their = [torch.tensor(a, requires_grad=True) if isinstance(a, np.ndarray) else a for a in arrays]
     mine = [dnn.asarray(a, device=device) if isinstance(a, np.ndarray) else a for a in arrays]

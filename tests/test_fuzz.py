@@ -41,7 +41,8 @@ def test_calls_are_reproducible() -> None:
 
 
 def dies() -> None:
-    faulthandler.disable()  # faulthandler's report of this intended crash would look like a failure of the test
+    # The crash is intended. A report by faulthandler would look like a failure of the test.
+    faulthandler.disable()
     os.kill(os.getpid(), signal.SIGSEGV)
 
 

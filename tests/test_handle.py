@@ -153,7 +153,8 @@ def test_a_closed_handle(device: str) -> None:
         entered.close()
         with pytest.raises(dnn.DeviceError, match="is closed"):
             dnn.activation_forward(x, "relu")
-    assert dnn.activation_forward(x, "relu").shape == (3,)  # the default handle works although h is closed
+    # The default handle still works, although the handle h is closed.
+    assert dnn.activation_forward(x, "relu").shape == (3,)
 
 
 def test_closing_while_another_thread_works(device: str) -> None:
@@ -218,7 +219,7 @@ def test_errors(arguments: dict, kind: type[Exception], text: str) -> None:
     assert text in str(caught.value)
 
 
-# ---- streams that other libraries have created
+# ---- handles on streams that other libraries have created
 
 
 class ByMethod:
@@ -257,13 +258,14 @@ def stream_error(stream: object) -> Exception:
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_in_all_accepted_forms(kind: type) -> None:
     if _C.why_no_cuda():
-        # The error is that of the missing GPU; the stream is accepted.
+        # Handle() checks the stream before it looks for a GPU. So if the error text says that there is no GPU, the
+        # stream has been accepted.
         assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())
         return
-    # The address of a stream is only stored; no work is queued.
+    # The handle only stores the address of the stream; no work is submitted to it.
     assert dnn.Handle("cuda:0", stream=kind(0x1000)).stream == 0x1000
     assert dnn.Handle("cuda:0", stream=kind(0)).stream == 0
-    # 1 is CUDA's number of the legacy default stream, which the handle shows as 0.
+    # 1 is CUDA's number of the legacy default stream. The handle shows it as 0.
     assert dnn.Handle("cuda:0", stream=kind(1)).stream == 0
     assert dnn.Handle("cuda:0", stream=kind(2)).stream == 2  # 2 is CUDA's number of the per-thread default stream
 
@@ -323,7 +325,7 @@ def test_torch_streams() -> None:
             assert torch.equal(torch.from_dlpack(y), x.relu())
     z = dnn.activation_forward(
         x, "relu", handle=h
-    )  # z is computed on the handle's stream; numpy() waits for that stream
+    )  # z is computed on the handle's stream, and numpy() waits for that stream
     assert np.array_equal(z.numpy(), x.relu().cpu().numpy())
 
 

@@ -43,7 +43,7 @@ def test_a_source_folder_without_the_extension_says_so(tmp_path: Path) -> None:
                          env={"PYTHONPATH": str(tmp_path)})  # fmt: skip
     assert f"pyminidnn in {tmp_path / 'pyminidnn'} has no compiled extension: this is its source folder" in run.stderr
     assert "pip install -e ." in run.stderr
-    (tmp_path / "pyminidnn" / "_C.cpython-00.so").touch()  # it is there, but this Python cannot load it
+    (tmp_path / "pyminidnn" / "_C.cpython-00.so").touch()  # an extension that this version of Python cannot load
     run = subprocess.run([sys.executable, "-c", "import pyminidnn"], cwd=tmp_path, capture_output=True, text=True,
                          env={"PYTHONPATH": str(tmp_path)})  # fmt: skip
     assert "ImportError: cannot import name '_C'" in run.stderr and "compiled" not in run.stderr

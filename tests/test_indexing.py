@@ -70,7 +70,7 @@ def test_drawn_keys(seed: int, arrays: bool, device: str) -> None:
     assert isinstance(got, dnn.DeviceTensor), (shape, key, got)
     np.testing.assert_array_equal(got.numpy(), want, err_msg=f"{shape} {key}")
     assert got.shape == want.shape
-    # Assigns three kinds of value: one for each selected element, one for each selected row, and one number for all.
+    # Assigns three kinds of values: an array of the shape of the selection, a Python number, and a NumPy number.
     for value in (np.random.default_rng(seed).random(want.shape, dtype="float32"), 7.0, np.float32(2)):
         changed, mine, mapped = x.copy(), t.copy(), t.copy()
         changed[key] = value

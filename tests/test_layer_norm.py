@@ -48,8 +48,8 @@ def sample(case: Case) -> Sample:
         return [dnn.asarray(v.astype(acc), device=t["x"].device) for v in values]
 
     if direction == "forward":
-        # The tolerance is that of batch norm's training_results: the mean has the rounding error of its terms, and the
-        # deviation has the rounding error of its squares.
+        # The tolerance is computed as in training_results() of test_batch_norm.py. The mean has the rounding error of
+        # its terms, and the deviation has the rounding error of its squares.
         spread = 2 * np.abs(v - mean).max(axis=axes, keepdims=True)
         mean_tolerance = (reference.tolerance(acc, n, spread) + unit * np.abs(mean)) * centered
         relative = reference.tolerance(acc, n, 2.0) + 2 * unit
@@ -157,7 +157,8 @@ def test_row_norms_agree_with_each_other(device: str) -> None:
     )
 
 
-# Views of x as a matrix [statistics, elements]: each row is normalised with its own statistics.
+# For each norm, a view of x as a matrix [statistics, elements]. Each row of the matrix is normalised with its own
+# statistics.
 AS_ROWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "layer": lambda x: x.reshape(-1, x.shape[-1]),
     "rms": lambda x: x.reshape(-1, x.shape[-1]),
@@ -191,14 +192,15 @@ def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str,
         y, *saved = ROW_NORMS[kind](t, *parameters, algo=engine)
         if centered:
             assert_close(values_of(saved[0]).ravel(), Result(want_mean, 2 * unit * np.abs(want_mean)), f"{engine} mean")
-        # The variance is a sum of squared distances from the mean. Each distance is rounded to `unit` times the largest
-        # distance of its row.
+        # The variance is a sum of squared distances from the mean. `unit` is the distance from 1 to the next
+        # float32 number. The rounding error of each distance is `unit` times the largest distance in its row.
         deviation = unit * np.abs(rows - want_mean[:, None]).max(axis=1)
         error = reference.tolerance("float32", rows.shape[1], 2 * want) + want**3 * deviation**2
         assert_close(values_of(saved[-1]).ravel(), Result(want, error), f"{engine} inv_std")
         of_mean = unit * np.abs(want_mean) * want
         if start == "like the rest" and engine in ("cpu.layer_norm.contiguous_rows", "cpu.layer_norm.strided_axis"):
-            # These two engines also subtract the rounding error of the mean, so they are more accurate than documented.
+            # The CPU engines contiguous_rows and strided_axis also subtract the rounding error of the mean. So they are
+            # more accurate than documented.
             of_mean[:] = 0
         rounding = of_mean[:, None] + 4 * unit * np.abs(want_y) + error[:, None] / want[:, None] * np.abs(want_y)
         assert_close(AS_ROWS[kind](values_of(y)), Result(want_y, rounding), f"{engine} y")

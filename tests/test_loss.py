@@ -38,7 +38,7 @@ def sample(case: Case) -> Sample:
     dtypes = {"target": "int32" if case.attributes.get("classes") == "i32" else "int64"}
     acc = reference.accumulator(case.dtype)
     loss, lse = reference.cross_entropy_forward(x, target, **keywords)
-    # Magnitudes of the operands of x - lse. Each operand is rounded.
+    # The largest |x| of a row plus |lse|. The library computes x - lse, and both operands are rounded.
     depth = np.abs(np.moveaxis(x, axis, -1)).max(axis=-1) + np.abs(lse)
     rows = max(int((target != keywords["ignore_index"]).sum()), 1)
     if case.direction == "forward":
@@ -88,7 +88,7 @@ def test_gradient_is_the_limit_of_differences(reduction: str, smoothing: float, 
     )
     difference = (dy * (values_of(up) - values_of(down))).sum() / (2 * h)
     assert abs(difference - (values_of(dx) * direction).sum()) < 1e-8
-    # A softmax does not change if x is shifted, so the gradient of each row has the sum 0.
+    # The softmax of a row does not change if a constant is added to the row. So the gradient of each row has the sum 0.
     assert np.abs(values_of(dx).sum(axis=1)).max() < 1e-13
 
 
@@ -139,7 +139,8 @@ def test_rows_of_large_magnitude(dtype: str, shape: tuple[int, ...], device: str
 def test_special_values(dtype: str, device: str) -> None:
     inf, nan = np.inf, np.nan
     x = np.array([[1, 2, nan, 3], [-inf] * 4, [0, inf, 1, 2], [-inf, 1, 1, -inf], [-inf, 1, 1, -inf], [5, 4, 3, 2]])
-    target = np.array([0, 1, 1, 1, 0, 7])  # 7, the last target, is not a class
+    # The last target, 7, is not the number of a class.
+    target = np.array([0, 1, 1, 1, 0, 7])
     for algo in usable(dtype, device):
         t, c = tensor(x, dtype, device), classes(target, device)
         loss, lse = dnn.cross_entropy_forward(t, c, reduction="none", algo=algo)
@@ -149,7 +150,7 @@ def test_special_values(dtype: str, device: str) -> None:
         dy = dnn.full(loss.shape, 1, dtype=loss.dtype, device=device)
         dx = values_of(dnn.cross_entropy_backward(dy, t, c, lse, reduction="none", algo=algo))
         assert np.isnan(dx[[0, 1, 2, 5]]).any(axis=1).all() and np.isfinite(dx[[3, 4]]).all()
-        # If all rows are ignored, the mean loss is NaN (0 / 0), and the gradient is zero.
+        # If all rows are ignored, the mean loss is 0 / 0, which is NaN. The gradient is zero.
         none = classes(np.full(6, -100), device)
         loss, lse = dnn.cross_entropy_forward(t, none, algo=algo)
         assert np.isnan(values_of(loss)) and loss.shape == ()

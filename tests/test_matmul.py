@@ -38,8 +38,8 @@ def sample(case: Case) -> Sample:
 
     def draw(name: str) -> np.ndarray:
         operand = case.operands[name]
-        # Along a dimension with stride zero, one value is repeated. So one value is drawn for each distinct element in
-        # memory.
+        # Along a dimension with stride zero, all elements are the same element in memory. So one random value is drawn
+        # for each element in memory.
         distinct = [1 if s == 0 else n for n, s in zip(operand.shape, operand.strides or operand.shape, strict=True)]
         return np.broadcast_to(reference.rounded(rng.normal(0, 1, distinct), case.dtype), operand.shape)
 
@@ -223,7 +223,7 @@ def test_k_is_zero(engine: str, device: str) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_nan_and_infinity_stay_in_their_rows_and_columns(dtype: str, engine: str, device: str) -> None:
     a, b = normal(67, 19, dtype=dtype), normal(19, 66, dtype=dtype)
-    # Elements in the last rows and columns, where tiles are padded.
+    # Some NaNs and infinities are in the last row or column, where tiles are padded.
     a[66, 18], a[3, 0], b[0, 65] = np.nan, np.inf, -np.inf
     a[9], b[:, 7] = 0, np.inf
     with np.errstate(invalid="ignore"):
@@ -240,7 +240,8 @@ def test_infinity_in_three_products(transpose_a: bool, transpose_b: bool) -> Non
     added."""
     a, b = normal(68, 32, dtype="float32"), normal(32, 72, dtype="float32")
     a[3, 0], a[5, 31], a[9, 4], b[7, 7], b[8, 65] = np.inf, -np.inf, np.nan, np.inf, -np.inf
-    # Exact TF32 numbers, so the small part of each (its difference to TF32) is 0. 0 times infinity is NaN.
+    # Some elements of a and b are exact in TF32, so their small part (the difference to the TF32 number) is 0. The
+    # product of 0 and infinity would be NaN.
     b[0, :8], a[40:44] = np.arange(8) - 4, 2.0
     with np.errstate(invalid="ignore"):
         want = a @ b
@@ -319,10 +320,10 @@ def test_agrees_with_torch(dtype: str, device: str) -> None:
     ta, tb, tc, tbias = (torch.tensor(v, dtype=getattr(torch, dtype)).to(device) for v in (a, b, c, bias))
 
     def check(got: dnn.DeviceTensor, want: object, x: np.ndarray, y: np.ndarray, rest: float | np.ndarray = 0) -> None:
-        # twice the tolerance, since torch's result has rounding errors, too
+        # The tolerance is doubled, because torch's result has rounding errors, too.
         assert_close(got, Result(want.double().cpu().numpy(), 2 * tolerance(dtype, x, y, rest)))
 
-    # torch's products on a GPU must be in full float32, which is torch's default.
+    # torch's products on a GPU must be computed in full float32, which is torch's default.
     check(dnn.matmul(ta, tb), ta @ tb, a, b)
     check(dnn.matmul(ta, tb, alpha=2, beta=0.5, c=tc), torch.baddbmm(tc, ta, tb, beta=0.5, alpha=2), 2 * a, b, abs(c))
     linear = torch.relu(torch.addmm(tbias, ta[0], tb[0]))
@@ -344,7 +345,7 @@ def bias_in_out(a: dnn.DeviceTensor, b: dnn.DeviceTensor) -> object:
     return dnn.matmul(a, b, bias=y.as_strided((5,), (1,), 0), out=y)
 
 
-# Each call gets a [3, 4] and b [4, 5].
+# Each call gets the matrices a [3, 4] and b [4, 5].
 ERRORS: list[Error] = [
     (lambda a, b: dnn.matmul(a, a), dnn.ShapeError,
      "matmul: a [3, 4] and b [3, 4]: the matrices of a have 4 columns, so those of b must have 4 rows; got 3"),

@@ -44,7 +44,7 @@ def check(got: Any, want: Any, what: str) -> None:
     assert isinstance(got, dnn.DeviceTensor), what
     assert (got.shape, got.dtype) == (want.shape, expected_dtype(want.dtype)), what
     host = got.numpy()
-    # Floating-point results may differ by a few ulp, since NumPy's functions round differently.
+    # Floating-point results may differ from NumPy's by a few ulp, because NumPy's functions round differently.
     if want.dtype.kind == "f":
         np.testing.assert_allclose(
             host.astype("float64"), want.astype("float64"), rtol=8 * np.finfo(want.dtype).eps, err_msg=what
@@ -86,7 +86,7 @@ def test_operators_with_numbers(dtype: str, number: Any, device: str) -> None:
     t = dnn.asarray(a, device=device)
     for name, function in (BINARY | COMPARISONS).items():
         if (name, dtype, number) == ("pow", "bool", 2):
-            # For a bool x, NumPy computes x ** 2 as square(x), whose result is int8. For any other int exponent, the
+            # For a bool x, NumPy computes x ** 2 as square(x), whose result is int8. With any other int exponent, the
             # result is int64.
             continue
         for mine, theirs in (((t, number), (a, number)), ((number, t), (number, a))):
@@ -134,7 +134,7 @@ def test_in_place(name: str, device: str) -> None:
             what = f"{name} {dtype} {other!r}"
             if isinstance(want, Exception):
                 assert isinstance(got, (dnn.Error, TypeError)), (what, got)
-                check(t, a, what)  # after an error, the tensor is unchanged
+                check(t, a, what)  # the error has left the tensor unchanged
             else:
                 assert got is before, what
                 check(t, a, what)
@@ -268,7 +268,8 @@ def test_pickles_share_memory_out_of_band(view: str, device: str) -> None:
         assert not again.read_only and bool((again == t).all())
         frozen = pickle.loads(text, buffers=[bytes(b.raw()) for b in buffers])
         assert bool((frozen == t).all()) and (frozen.read_only or device != "cpu")
-        for protocol in (2, 5):  # in the pickle itself
+        # Without buffer_callback, the pickle contains the elements.
+        for protocol in (2, 5):
             copied = pickle.loads(pickle.dumps(t, protocol))
             assert copied.layout == t.layout and bool((copied == t).all()) and not copied.fill_(0).read_only
 

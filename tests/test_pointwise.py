@@ -17,7 +17,8 @@ INTEGERS_ONLY = {"bitwise_not", "bitwise_and", "bitwise_or", "bitwise_xor", "lef
 TESTS = {"isnan", "isinf", "isfinite", "signbit", "logical_not", "eq", "ne", "lt", "le", "gt", "ge",
          "logical_and", "logical_or", "logical_xor"}  # fmt: skip
 POSITIVE = {"sqrt", "rsqrt", "log", "log1p", "log2", "log10", "reciprocal"}
-# The absolute error of rounding a tiny result: half of the step between subnormal numbers; in float32, a whole step.
+# The absolute error of rounding a tiny result. It is half of the distance between subnormal numbers; in float32, it is
+# the whole distance.
 SMALLEST = {"float32": 2.0**-149, "float64": 0.0, "float16": 2.0**-25, "bfloat16": 2.0**-134}
 
 
@@ -27,7 +28,7 @@ def drawn(rng: np.random.Generator, operand: Operand, dtype: str, op: str, name:
     if dtype == "bool":
         x = rng.integers(0, 2, distinct).astype("float64")
     elif dtype in INTEGERS:
-        # there are few distinct values, so that some elements are equal
+        # The inputs have few distinct values, so that some elements of different inputs are equal.
         x = rng.integers(0 if dtype == "uint8" else -9, 10, distinct).astype("float64")
         if op in ("mod", "floor_div") and name == "b":
             x[x == 0] = 3
@@ -62,7 +63,7 @@ def sample(case: Case) -> Sample:
         if case.dtype != "int64":
             want = (want - low) % (high - low + 1) + low
     elif case.dtype in REAL and op not in TESTS:
-        # The inputs are exact, and the functions have an error of a few ulp. If the terms of a sum of products cancel,
+        # The inputs are exact, and the functions have an error of a few ulp. If terms of a sum of products cancel,
         # their rounding errors remain.
         largest = np.float64(0)
         if op in ("lerp", "multiply_add", "add_square"):
@@ -71,7 +72,7 @@ def sample(case: Case) -> Sample:
             largest = np.maximum(np.abs(inputs["a"]), np.abs(inputs["b"]))
         accumulator = reference.EPS[reference.accumulator(case.dtype)]
         tolerance = reference.tolerance(case.dtype, 16, np.abs(want)) + 4 * accumulator * largest + SMALLEST[case.dtype]
-        # A float16 result that overflows is Inf in the library and in the oracle.
+        # If a float16 result overflows, it is Inf in the library and in the oracle.
         want = reference.rounded(want, case.dtype) if case.dtype == "float16" else want
     call = lambda t, algo, out=None: [dnn.pointwise(op, *t.values(), algo=algo, out=out)]
     return Sample(inputs, call, [Result(want, tolerance)], dtypes)

@@ -45,7 +45,7 @@ def sample(case: Case) -> Sample:
                 ),
                 [Result(y, 0), Result(indices, 0)],
             )
-        # A maximum is exact. A mean is a sum over the window and a division, which has an error of half an ulp.
+        # A maximum is exact. A mean is a sum over the window, then a division that has an error of half an ulp.
         terms = np.prod(np.broadcast_to(window, len(shape) - 2))
         scale = 0 if mode == "max" else reference.pool_forward(np.abs(x), window, **keywords)
         return Sample(
@@ -56,8 +56,8 @@ def sample(case: Case) -> Sample:
     dy = reference.rounded(rng.normal(0, 1, y.shape), case.dtype)
     y = reference.rounded(y, case.dtype)
     want = reference.pool_backward(dy, x, y, window, **keywords)
-    # The gradient of an element is a sum over the windows that contain it. For averages, each term is a quotient with
-    # an error of half an ulp.
+    # The gradient of an element is a sum over the windows that contain the element. For averages, each term is a
+    # quotient with an error of half an ulp.
     terms = np.prod(-(-np.broadcast_to(window, len(shape) - 2) // np.broadcast_to(keywords["stride"], len(shape) - 2)))
     scale = reference.pool_backward(np.abs(dy), np.abs(x) if mode == "lp" else x, y, window, **keywords)
     inputs = {"x": x, "dy": dy, "y": y} | ({} if indices is None else {"indices": indices})
@@ -130,8 +130,8 @@ def test_random_problems(seed: int, device: str) -> None:
     dy = rng.normal(0, 1, y.shape)
     dx = dnn.pool_backward(tensor(dy, "float64", device), t, y, window, **keywords)
     assert_close(dx, Result(reference.pool_backward(dy, x, None, window, **keywords), 1e-13), what)
-    # Averages are linear, and the backward pass is their adjoint. A maximum is the sum of the elements that it selects.
-    # So the inner products must be equal.
+    # An average is a linear function of x, and its backward pass is the adjoint. A maximum is the sum of the elements
+    # that it selects. So the inner products <y, dy> and <x, dx> must be equal.
     seen = np.where(np.isfinite(values_of(y)), values_of(y), 0)
     assert abs((seen * dy).sum() - (x * values_of(dx)).sum()) < 1e-11, what
 
@@ -165,7 +165,8 @@ def test_nan_and_infinity(dtype: str, device: str) -> None:
         with np.errstate(invalid="ignore"):
             want = reference.pool_forward(x, 2, mode=mode, **keywords)
         y = dnn.pool_forward(t, 2, mode=mode, **keywords)
-        assert_close(y, Result(want, 0), mode)  # exact result: sums of small integers, divided by powers of two
+        # The results are exact, because they are sums of small integers, divided by powers of two.
+        assert_close(y, Result(want, 0), mode)
         dx = dnn.pool_backward(tensor(dy, dtype, device), t, y, 2, mode=mode, **keywords)
         assert_close(dx, Result(reference.pool_backward(dy, x, want, 2, mode=mode, **keywords), 0), mode)
 
@@ -200,7 +201,7 @@ def test_the_first_maximum_takes_the_gradient(device: str) -> None:
     dy = tensor(np.array([[[[1.0, 2], [3, 4]]]]), "float32", device)
     want = [[1, 2, 0], [3, 4, 0], [0, 0, 0]]
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
-    # The result is the same if all elements of a row are one element in memory, repeated by a stride of zero.
+    # The gradient stays the same if all elements of a row are one element in memory, which a stride of zero repeats.
     x = tensor(np.full((1, 1, 3, 1), 7.0), "float32", device).as_strided((1, 1, 3, 3), (3, 3, 1, 0))
     np.testing.assert_array_equal(values_of(dnn.pool_backward(dy, x, y, 2, stride=1))[0, 0], want)
 
@@ -209,7 +210,7 @@ def test_adaptive_and_global(device: str) -> None:
     x = np.random.default_rng(0).normal(0, 1, (2, 3, 12, 10))
     t = tensor(x, "float64", device)
     for mode in (*MODES, "lp"):
-        # output sizes: one window, equal windows, overlapping windows, repeated windows
+        # The output sizes have, in this order: one window, equal windows, overlapping windows, and repeated windows.
         for size in (1, (4, 5), (5, 3), (24, 7)):
             y = dnn.adaptive_pool_forward(t, size, mode=mode, norm=3)
             assert_close(
@@ -228,7 +229,7 @@ def test_adaptive_and_global(device: str) -> None:
 def test_indices(device: str) -> None:
     x = np.round(np.random.default_rng(0).normal(0, 1, (2, 3, 9, 8)), 1)
     x[0, 0, 3, 3] = np.nan
-    # The first window of each row and column contains only padding.
+    # With a padding of 2 and a stride of 2, the first window of each row and column contains only padding.
     keywords: dict[str, Any] = {"stride": 2, "padding": 2}
     for layout in ("NCHW", "NHWC"):
         t = dnn.asarray(x, dtype="float32", layout=layout).to(device=device)
@@ -241,7 +242,8 @@ def test_indices(device: str) -> None:
         other = where.to(layout="NHWC" if layout == "NCHW" else "NCHW")
         again = dnn.pool_backward(y, t, y, 2, **keywords, indices=other)
         assert bytes(values_of(again)) == bytes(values_of(dx))
-        # If an index is outside of its window, its gradient is dropped. Nothing is written outside of dx.
+        # If an index is outside of its window, the gradient of that window is dropped. Nothing is written outside of
+        # dx.
         wrong = dnn.full(where.shape, 10**6, dtype="int32", device=device)
         assert not values_of(dnn.pool_backward(y, t, y, 2, **keywords, indices=wrong)).any()
 
@@ -274,14 +276,14 @@ def test_indices_outside_of_their_window_take_no_gradient(dtype: str, layout: st
 
 def test_a_window_far_larger_than_x_has_an_index(device: str) -> None:
     x = tensor(np.arange(12.0).reshape(1, 3, 4), "float32", device)
-    # This call must return at once, without a loop over the whole window.
+    # This call must return at once. It must not loop over the whole window.
     y, where = dnn.pool_forward_with_indices(x, 2**31 - 1, padding=1, ceil_mode=True)
     np.testing.assert_array_equal(values_of(y)[0, :, 0], [3, 7, 11])
     np.testing.assert_array_equal(values_of(where)[0, :, 0], [3, 3, 3])
 
 
 def test_sums_of_many_equal_elements(device: str) -> None:
-    # A million equal terms have rounding errors with the same sign. A plain float32 sum would have an error of several
+    # A million equal terms have rounding errors of the same sign. So a plain float32 sum would have an error of several
     # percent.
     value = float(np.float32(0.7))
     x = dnn.full((1, 1, 1000, 1000), value, device=device)
@@ -312,7 +314,8 @@ def test_empty(device: str) -> None:
         y = dnn.pool_forward(x, 2)
         assert y.shape == (*shape[:2], 2, 2)
         assert dnn.pool_backward(y, x, y, 2).shape == shape
-    x = dnn.empty((2, 3, 0, 4), device=device)  # x has no elements, so its windows contain only padding
+    # x has no elements, so its windows contain only padding.
+    x = dnn.empty((2, 3, 0, 4), device=device)
     y = dnn.pool_forward(x, 2, mode="avg", padding=1)
     assert y.shape == (2, 3, 1, 3) and not values_of(y).any()
     assert dnn.pool_backward(y, x, y, 2, mode="avg", padding=1).shape == x.shape
@@ -326,8 +329,8 @@ def test_agrees_with_torch(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape, window, keywords = random_problem(rng)
     mode, rank = keywords["mode"], len(window)
-    # Only the problems that torch supports: equal padding on both sides, padding of at most half a window, and dilation
-    # for maxima only.
+    # Keeps only what torch supports: equal padding on both sides, padding of at most half a window, and dilation only
+    # for maxima.
     keywords["padding"] = [min(p, w // 2) for (p, _), w in zip(keywords["padding"], window, strict=True)]
     if mode != "max":
         keywords["dilation"] = 1

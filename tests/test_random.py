@@ -37,9 +37,10 @@ def sample(case: Case) -> Sample:
         tolerance = reference.tolerance(case.dtype, 2, np.abs(want) + 1)
     else:
         want = reference.random.random_normal(operand.shape, mean=1, std=2, **named)
-        # log(u) is near 0 if the random word is near 2^32. Rounding the word to a float changes u by up to e = 2^-24.
-        # This changes the radius r = sqrt(-2 log u) by up to e / r, or by up to sqrt(2 e) if r is near 0. The radius is
-        # an upper bound of |z|.
+        # A normal random number is z = r cos(angle) or r sin(angle), where r = sqrt(-2 log u), and u comes from a
+        # random word. If the word is near 2^32, log(u) is near 0. Rounding the word to a float changes u by up to e =
+        # 2^-24. This changes r by up to e / r; if r is near 0, by up to sqrt(2 e). The tolerance uses |z| in place of
+        # r, because |z| <= r.
         e, z = 2.0**-53 if case.dtype == "float64" else 2.0**-24, np.abs(want - 1) / 2
         near_zero = 2 * np.minimum(math.sqrt(2 * e), e / np.maximum(z, e))
         tolerance = reference.tolerance(case.dtype, 64, np.abs(want) + 2) + near_zero
@@ -110,7 +111,8 @@ def test_distributions(dtype: str, device: str) -> None:
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_uniform_stays_below_high(dtype: str, device: str) -> None:
     """There are few numbers between the bounds, so rounding would often reach the upper one."""
-    high = 1000 + 8 * 512 * float(np.finfo(dtype).eps)  # 1000 plus 8 times the distance between numbers near 1000
+    # `high` is 1000 plus 8 times the distance between neighbouring numbers near 1000.
+    high = 1000 + 8 * 512 * float(np.finfo(dtype).eps)
     for algo in dnn.engines("random", device):
         try:
             u = values_of(

@@ -44,10 +44,12 @@ def sample(case: Case) -> Sample:
         low, high = INTEGERS[case.dtype]
         x = rng.integers(low, high, distinct, endpoint=True).astype("float64")
         if mode == "amax":
-            x = np.maximum(x, -high)  # without the smallest integer, whose absolute value would overflow
+            # The smallest integer is left out, because its absolute value would overflow.
+            x = np.maximum(x, -high)
         if mode == "prod":
             x = np.clip(x, -9, 9)
-    # mostly zeros for `any`, mostly nonzero for `all`: some outputs see only zeros, or no zero
+    # For `any`, most elements are zero, so some outputs depend on zeros only. For `all`, most elements are nonzero, so
+    # some outputs depend on no zero.
     if mode in ("any", "all"):
         x = x * (rng.random(distinct) < (0.1 if mode == "any" else 0.9))
     x = np.broadcast_to(x, shape)
@@ -82,11 +84,11 @@ def every(x: dnn.DeviceTensor, mode: str, device: str, **options: object) -> lis
 
 @pytest.mark.parametrize("dtype", REAL)
 @pytest.mark.parametrize("axis", [0, 1])
-# In rows of 777 elements, engines reduce several chains of vectors.
+# A row of 777 elements is so long that engines reduce several vectors in parallel.
 @pytest.mark.parametrize("shape", [(24, 40), (27, 41), (13, 777)])
 def test_special_values(shape: tuple[int, int], dtype: str, axis: int, device: str) -> None:
     rng = np.random.default_rng(1)
-    # Magnitudes near 1: products of a row are finite and not 0.
+    # All magnitudes are near 1, so that the product of a row is finite and not 0.
     x = rng.uniform(0.9, 1.1, shape) * rng.choice((-1, 1), shape)
     x = reference.rounded(x if axis else x.T, dtype)
     rows = x if axis else x.T

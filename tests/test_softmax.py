@@ -12,7 +12,7 @@ from support import Result, Sample, assert_close, tensor, values_of
 import pyminidnn as dnn
 
 DTYPES = ["float32", "float64", "float16", "bfloat16"]
-# For each dtype, the distance between subnormal numbers; 0 for float64.
+# For each dtype, the distance between subnormal numbers. For float64, it is taken as 0.
 SMALLEST = {"float64": 0.0, "float32": 2.0**-149, "float16": 2.0**-24, "bfloat16": 2.0**-133}
 
 
@@ -25,10 +25,10 @@ def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
 def forward_tolerance(
     z: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool, rounded: bool = False
 ) -> np.ndarray:
-    # x - m, where m is the largest logit, is rounded before exp. So exp has a relative error of up to |x - m|
-    # roundings. The sum has the weighted mean of these errors. The logarithm turns relative errors into absolute
-    # errors. With a mask, z = scale x + mask has two more roundings. Masked elements are exact: 0, or -inf after the
-    # logarithm.
+    # Let m be the largest logit. The difference x - m is rounded before exp. So exp has a relative error of up to |x -
+    # m| roundings. The sum has the weighted mean of these errors. The logarithm converts relative errors to absolute
+    # errors. With a mask, z = scale x + mask has two more roundings. Masked elements are exact: they are 0, or -inf
+    # after the logarithm.
     masked = z == -np.inf
     size = np.where(masked, 0, np.abs(z))
     depth = np.where(masked, 0, z.max(axis=axis, keepdims=True) - z)
@@ -63,7 +63,7 @@ def sample(case: Case) -> Sample:
     name = next((n for n in ("keep", "mask") if n in case.operands), "")
     if name:
         strides = case.operands[name].strides or shape
-        # The shape of the mask before it is broadcast to x.
+        # The shape of the mask before the mask is broadcast to the shape of x.
         own = [1 if s == 0 else n for n, s in zip(shape, strides, strict=True)]
         mask = reference.rounded(rng.normal(0, 1, own), case.dtype) if name == "mask" else rng.random(own) < 0.6
         if name == "keep":
@@ -111,8 +111,8 @@ def test_properties(axis: int, layout: str, device: str) -> None:
     np.testing.assert_allclose(values_of(dnn.softmax_forward(shifted, axis=axis)), values_of(y), rtol=1e-11)
     log_y = dnn.softmax_forward(t, axis=axis, log=True)
     np.testing.assert_allclose(np.exp(values_of(log_y)), values_of(y), rtol=1e-13)
-    # Each row of results has the constant sum 1, so the gradient of that sum is zero. The gradient of any function sums
-    # to zero along a row.
+    # The results of a row always add up to 1, so the gradient of their sum is zero. The gradient of any function of the
+    # results adds up to zero along a row.
     ones = dnn.full(y.shape, 1, dtype="float64", layout=layout, device=device)
     assert np.abs(values_of(dnn.softmax_backward(ones, y, axis=axis))).max() < 1e-15
     dx = dnn.softmax_backward(t, y, axis=axis)
@@ -134,8 +134,8 @@ def test_gradient_is_the_limit_of_differences(log: bool, device: str) -> None:
 
 @pytest.mark.parametrize("log", [False, True])
 def test_a_million_equal_elements(log: bool, device: str) -> None:
-    # Equal terms have rounding errors with the same sign. In plain float32, the sum of a million terms of 0.7 would
-    # have an error of several percent.
+    # Equal terms have rounding errors of the same sign. In plain float32, a sum of a million terms of 0.7 would have an
+    # error of several percent.
     n = 1_000_000
     x = np.full((1, n), np.float32(np.log(0.7)), "float64")
     x[0, 0] = 0
@@ -167,7 +167,8 @@ def test_nan_and_infinity(dtype: str, log: bool, device: str) -> None:
         y = dnn.softmax_forward(tensor(x, dtype, device), log=log, algo=engine)
         tolerance = reference.tolerance(dtype, 16, np.nan_to_num(np.abs(want), posinf=0) + 1)
         assert_close(y, Result(want, tolerance), engine)
-        # If a row of x has a NaN, its gradient has NaN. The gradients of adjacent rows have none.
+        # If a row of y or dy has a NaN, the gradient of that row has a NaN. The gradient of row 4, whose neighbours
+        # have NaNs, must be finite.
         dy = np.ones_like(x)
         dy[5, 1] = nan
         dx = values_of(dnn.softmax_backward(tensor(dy, dtype, device), y, log=log, algo=engine))
@@ -208,7 +209,7 @@ def test_no_gradient_where_the_logarithm_is_minus_infinity(shape: tuple[int, ...
         assert (dx[:, 2] == 0).all() and np.isfinite(dx).all(), engine
 
 
-# Rows shorter than a vector, rows that end in the middle of their last vector, and long rows.
+# The shapes have rows shorter than a vector, rows that end in the middle of their last vector, and long rows.
 @pytest.mark.parametrize("shape", [(77, 3), (150, 24), (67, 100), (2, 5, 300)], ids=str)
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("log", [False, True])
@@ -236,7 +237,7 @@ def test_a_mask_at_any_address(dtype: str, device: str) -> None:
     for whole in (dnn.asarray(keep).to(device=device), tensor(add, dtype, device)):
         shifted = whole.as_strided((8, 64), (64, 1), 1)
         want = values_of(dnn.softmax_forward(t, mask=shifted.to(copy=True)))
-        # The unaligned mask may select another engine, whose results differ by one or two roundings.
+        # With an unaligned mask, another engine may be selected. Its results may differ by one or two roundings.
         assert_close(dnn.softmax_forward(t, mask=shifted), Result(want, 2 * reference.EPS[dtype]))
 
 
@@ -256,7 +257,7 @@ def test_masks_and_scales(dtype: str, device: str) -> None:
             assert_close(y, Result(want, tolerance))
             dx = values_of(dnn.softmax_backward(t, y, axis=-1, log=log, scale=0.25))
             assert np.isfinite(dx).all() and (dx[np.isinf(want) if log else want == 0] == 0).all()
-    # If the mask keeps no element of a row, the result of that row is NaN, as for a row of -inf.
+    # If the mask keeps no element of a row, the results of that row are NaN, as for a row of -inf.
     nothing = np.ones((8, 16), bool)
     nothing[3] = False
     y = values_of(dnn.softmax_forward(t, axis=-1, mask=dnn.asarray(nothing).to(device=device)))
@@ -265,10 +266,12 @@ def test_masks_and_scales(dtype: str, device: str) -> None:
 
 def test_broadcast_inputs(device: str) -> None:
     row = np.random.default_rng(3).normal(0, 1, 6)
-    x = tensor(row, "float64", device).as_strided((4, 6), (0, 1))  # stride 0 between rows: all rows are equal
+    # The stride between rows is 0, so all rows are equal.
+    x = tensor(row, "float64", device).as_strided((4, 6), (0, 1))
     y = values_of(dnn.softmax_forward(x))
     np.testing.assert_allclose(y, reference.softmax_forward(np.tile(row, (4, 1))), rtol=1e-14)
-    x = tensor(row, "float64", device).as_strided((6, 4), (1, 0))  # stride 0 between columns: all columns are equal
+    # The stride between columns is 0, so all columns are equal.
+    x = tensor(row, "float64", device).as_strided((6, 4), (1, 0))
     np.testing.assert_array_equal(values_of(dnn.softmax_forward(x)), np.full((6, 4), 0.25))
 
 

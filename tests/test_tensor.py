@@ -35,7 +35,7 @@ def ramp(*shape: int, dtype: str = "float32") -> np.ndarray:
     return np.arange(np.prod(shape, dtype=int)).reshape(shape).astype(dtype)
 
 
-# ---- creation
+# ---- tests of the functions that make tensors
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
@@ -117,7 +117,7 @@ def test_repr_len_bool_and_hash() -> None:
     assert weakref.ref(t)() is t and hash(t) == hash(t) and not t and t == t and t != dnn.ones(1)
 
 
-# ---- views
+# ---- tests of views of tensors
 
 
 def test_reshape(device: str) -> None:
@@ -170,7 +170,7 @@ BIG = 2**62
         (lambda t: t.as_strided((1,), (1,), -1), "around offset -1; the tensor has 0 to 24"),
         (lambda t: t.as_strided((1,), (1,), 24), "around offset 24"),
         (lambda t: t.as_strided((2,), (-1,)), "reaches elements -1 to 1"),
-        # Extents whose products overflow to small numbers.
+        # In these calls, products of sizes and strides exceed 64 bits and overflow to small numbers.
         (lambda t: t.as_strided((5,), (BIG,)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2, 2), (-BIG, BIG)), "reaches beyond 2^63 bytes"),
         (lambda t: t.as_strided((2,), (-(2**63),)), "reaches beyond 2^63 bytes"),
@@ -195,7 +195,7 @@ def test_shape_errors(call: object, text: str) -> None:
     np.testing.assert_array_equal(t.numpy(), x)
 
 
-# ---- tensors as NumPy arrays and through the buffer protocol
+# ---- tensors as NumPy arrays, and through the buffer protocol
 
 
 @pytest.mark.parametrize("dtype", NUMPY_DTYPES)
@@ -236,11 +236,12 @@ def test_buffer() -> None:
     t = dnn.zeros((2, 3, 4, 5), dtype="int64", layout="NHWC")
     view = memoryview(t)
     assert view.shape == t.shape and view.strides == tuple(8 * s for s in t.strides) and view.format == "l"
-    # NumPy has two 64-bit integer types; this must be the one of int64.
+    # NumPy has two integer types of 64 bits. The view must have the one that NumPy calls int64.
     assert np.asarray(view).dtype.char == np.dtype("int64").char
     assert not view.readonly and memoryview(dnn.asarray(b"ab")).readonly
     with pytest.raises((BufferError, TypeError)):
-        ctypes.c_char.from_buffer(dnn.asarray(b"ab"))  # c_char.from_buffer() requires a writable buffer
+        # c_char.from_buffer() requires a writable buffer.
+        ctypes.c_char.from_buffer(dnn.asarray(b"ab"))
     data, weak = t.data_ptr, weakref.ref(t)
     del t
     assert weak() is not None  # the memoryview keeps the tensor alive
@@ -282,7 +283,7 @@ def test_numpy_of_a_gpu_tensor() -> None:
         memoryview(t)
 
 
-# ---- asarray
+# ---- tests of asarray()
 
 
 def unaligned() -> np.ndarray:
@@ -299,7 +300,8 @@ RECORDS["b"] = np.arange(5)
         ramp(4, 3).astype(">f4"),
         ramp(4, 3).astype(">i8"),
         unaligned(),
-        RECORDS["b"],  # float32 elements that are 13 bytes apart, not a multiple of 4 bytes
+        # Neighbouring float32 elements are 13 bytes apart, which is not a multiple of 4 bytes.
+        RECORDS["b"],
         [[1.0, 2.0], [3.0, 4.0]],
         3,
         2.5,
@@ -396,7 +398,7 @@ def test_host_operands_are_copied_to_the_device(device: str) -> None:
     assert y.device == device  # the host arrays are copied to the device of the tensor t
     np.testing.assert_array_equal(values_of(y), x)
     with dnn.Handle(device):
-        # Without tensors, host arrays are copied to the device of the entered handle.
+        # No argument is a tensor. Then host arrays are copied to the device of the handle that `with` entered.
         assert dnn.activation_forward(x, "relu").device == device
         assert dnn.empty(2).device == device and dnn.zeros(2).device == device
     assert dnn.activation_forward(x, "relu", handle=dnn.Handle(device)).device == device
@@ -404,7 +406,7 @@ def test_host_operands_are_copied_to_the_device(device: str) -> None:
         assert dnn.transform(empty, handle=dnn.Handle(device)).device == device
 
 
-# ---- memory
+# ---- tests of the allocator
 
 
 def test_memory_statistics(device: str) -> None:
@@ -464,7 +466,7 @@ def test_out_of_memory(device: str) -> None:
     x = dnn.zeros((1,), device=device).as_strided((2**46,), (0,))
     with pytest.raises(dnn.OutOfMemory, match=r"activation_forward: out \[70368744177664\] float32 needs 281.5 TB"):
         dnn.activation_forward(x, "relu", handle=h)
-    # The handle works after the error.
+    # The handle still works after the error.
     assert dnn.activation_forward(dnn.zeros(3, device=device), "relu", handle=h).shape == (3,)
     del x
     gc.collect()

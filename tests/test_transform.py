@@ -17,8 +17,8 @@ import pyminidnn as dnn
 from pyminidnn import _C
 
 DTYPES = _C.dtypes
-# For each dtype: significant bits, exponent of the smallest step, exponent of the first power of two beyond the largest
-# number.
+# For each dtype: the number of significant bits, the exponent of the smallest subnormal number, and the exponent of the
+# first power of two beyond the largest number.
 FORMATS = {
     "float16": (11, -24, 16),
     "bfloat16": (8, -133, 128),
@@ -109,8 +109,8 @@ def sample(case: Case) -> Sample:
     def accumulate(
         t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
     ) -> list[dnn.DeviceTensor]:
-        # The result is always added to a copy of y, which is made without an engine. A sum with poisoned memory would
-        # be poison.
+        # Each call adds to a fresh copy of y, which is made without an engine. The tests fill new outputs with poison,
+        # and a sum with poison would be wrong.
         x = t["x"]
         fresh = exactly(array_of(y.ravel().tolist(), to).reshape(shape), to, x.device)
         if x.layout == "NHWC":
@@ -123,14 +123,14 @@ def sample(case: Case) -> Sample:
     return Sample({"x": x}, accumulate, [Result(ALPHA * x + BETA * y, reference.tolerance(to, 3, scale_of))])
 
 
-# ---- casts
+# ---- tests of casts
 
 INTERESTING = [
     0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 0.999, -0.999, 1.5, 2.5, -2.5, 126.9, 127.0, 127.5, 128.0, -127.9, -128.0, -128.9, -129.0,
     254.9, 255.0, 255.5, 256.0, 300.0, 2047.0, 2049.0, 4097.0, 65504.0, 65519.9, 65520.0, 65536.0, 1e6, 16777217.0,
     2.0**31 - 1, 2.0**31, -(2.0**31), -(2.0**31) - 1, 2.0**53, 2.0**62, 2.0**63, -(2.0**63), 2.0**63 - 1024, 2.0**64, 1e30,
     -1e30, 3.3e38, 3.4e38, 3.5e38, 1e300, 1e-5, 6e-8, 2.9e-8, 1e-38, 1e-40, 1e-45, 1e-300, 5e-324, np.inf, -np.inf, np.nan,
-    # Numbers next to ties.
+    # Here are numbers that are next to ties of rounding.
     1 + 2.0**-11 + 2.0**-40, 1 + 2.0**-11 - 2.0**-40, 1 + 2.0**-8 + 2.0**-40, 1 + 2.0**-24 + 2.0**-50,
 ]  # fmt: skip
 INTEGRAL = [0, 1, -1, 2, 3, 126, 127, 128, 129, -127, -128, -129, 254, 255, 256, 257, 2047, 2048, 2049, 2051, 65503, 65519, 65520,
@@ -185,18 +185,20 @@ def test_any_byte_but_zero_is_true(device: str) -> None:
     assert _C.reinterpret(x.to(copy=True), "uint8").numpy().tolist() == [0, 1, 1, 1, 1]
 
 
-# ---- scaling (alpha) and accumulating (beta)
+# ---- tests of scaling (alpha) and accumulating (beta)
 
 
 def test_out_is_not_read_without_beta(device: str) -> None:
     for alpha in (1.0, 2.0):
-        out, untouched = framed((2, 3), (3, 1), "float32", device)  # `out` is filled with NaN
+        # The tensor `out` is filled with NaN.
+        out, untouched = framed((2, 3), (3, 1), "float32", device)
         y = dnn.transform(np.ones((2, 3), "float32"), alpha=alpha, out=out)
         assert y.data_ptr == out.data_ptr and (values_of(out) == alpha).all() and untouched()
     nan = dnn.full(3, float("nan"), device=device)
-    # with beta, out is read
+    # With beta, the library reads `out`.
     assert np.isnan(values_of(dnn.transform(dnn.zeros(3, device=device), beta=1.0, out=nan))).all()
-    assert np.isnan(values_of(dnn.transform(nan, alpha=0.0))).all()  # x is read even if alpha is 0
+    # x is read even if alpha is 0.
+    assert np.isnan(values_of(dnn.transform(nan, alpha=0.0))).all()
 
 
 @pytest.mark.parametrize("to", REAL)
@@ -236,7 +238,7 @@ def test_linear(device: str) -> None:
     assert (values_of(out) == 0).all()
 
 
-# ---- shapes
+# ---- tests of broadcasting, shapes and layouts
 
 
 @pytest.mark.parametrize("x_shape, out_shape", [((), (2, 3)), ((3,), (2, 3)), ((2, 1), (2, 3)), ((1, 1, 1), (4, 2, 3)), ((1, 3), (0, 3)),
@@ -262,10 +264,10 @@ def test_layout_and_dtype_of_the_result(device: str) -> None:
     y = dnn.transform(x, layout="NHWC", dtype="float16")
     assert (y.layout, y.dtype) == ("NHWC", "float16") and dnn.transform(y).layout == "NHWC"
     np.testing.assert_array_equal(values_of(y), values_of(x))
-    # a view of 2 of the 3 channels: it has gaps, and its layout is channels-last
+    # This view has 2 of the 3 channels. It has gaps, and its layout is channels-last.
     channels = y.as_strided((2, 2, 4, 5), y.strides)
     assert dnn.transform(channels).layout == "NHWC"
-    # One channel is repeated with stride 0, so the smallest stride does not tell the layout.
+    # One channel is repeated with stride 0. So the smallest stride does not tell the layout.
     repeated = x.as_strided((2, 3, 4, 5), (60, 0, 5, 1))
     assert dnn.transform(repeated).layout == "NCHW"
 
@@ -284,7 +286,8 @@ def test_torch_agrees(device: str) -> None:
 
     if device != "cpu" and not torch.cuda.is_available():
         pytest.skip("torch has no CUDA here")
-    # x is exact in float32: torch converts float64 to 16 bits through float32, so other numbers would be rounded twice.
+    # x is exact in float32. torch converts float64 to 16 bits through float32, so any other number would be rounded
+    # twice.
     x = (torch.randn(3, 5, 8, 7, device=device) * 100).double()
     for source in REAL:
         s = x.to(getattr(torch, source))

@@ -57,7 +57,7 @@ def records(folder: Path) -> list[list[str]]:
     return [line.split("\t") for line in (folder / "tuning.txt").read_text().splitlines()]
 
 
-# ---- lines of a tuning file that do not apply to the problem
+# ---- lines of a tuning file that are ignored, because they do not apply to the problem
 
 
 @pytest.mark.parametrize("config", ["images=0", "images=-1", "images=9223372036854775807", "images=17", "garbage", "",
@@ -183,7 +183,7 @@ def test_garbage_is_ignored(content: bytes, folder: Path) -> None:
     assert run("print(chosen().measured_us)", folder) == "0.0\n"
 
 
-# ---- restrictions
+# ---- calls that restrict the choice of the engine
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def test_the_key_names_processor_threads_and_instruction_set(folder: Path) -> No
         assert len(records(folder)) == 2
 
 
-# ---- the file
+# ---- reading and writing the tuning file
 
 FIND = "dnn.find(dnn.softmax_forward, np.ones((3, {}), 'float32'))"
 
@@ -314,7 +314,7 @@ print(any(e.measured_us for e in r.engines))
     assert len(records(folder)) == 1  # the failed write has left no part of the second record
 
 
-# ---- plans
+# ---- the plans of threads and handles, before and after find()
 
 
 def test_find_reaches_threads_that_have_a_plan() -> None:
@@ -334,7 +334,7 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     ready.wait()
-    # find() with algo does not change the plan that the other thread uses.
+    # A find() with algo does not change the plan that the second thread uses.
     dnn.find(dnn.softmax_forward, x, algo="reference")
     (report,) = dnn.find(dnn.softmax_forward, x)
     found.set()

@@ -80,7 +80,7 @@ def pooling(case: Case, t: dict[str, Any], torch: Any) -> Any:
         return [f(t["x"], list(map(int, window)), **options)]
     x = t["x"].requires_grad_()
     y = f(x, list(map(int, window)), **options)
-    # A maximum of -inf belongs to a window that contains only padding. There, torch adds the gradient outside of x's
+    # If a maximum is -inf, its window contains only padding. For such a window, torch adds the gradient outside of x's
     # plane (the pixels of a channel).
     return None if y.isinf().any() else torch.autograd.grad(y, x, t["dy"])
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements activation.h: argument checks, problems as text, and estimates of bytes and flop.
+// Implements activation.h: checks of arguments, the text of a call for tests and tuning files, and estimates of its
+// bytes and FLOP.
 #include "cpp/activation/activation.h"
 
 namespace minidnn {
@@ -7,10 +8,10 @@ namespace {
 
 struct Mode {
   const char* name;
-  double alpha;  // the default value of the parameter alpha; 0 if the mode has no alpha
+  double alpha;  // the default value of the parameter alpha of an activation; 0 if the activation has no alpha
 };
 constexpr Mode kModes[kActivations] = {
-    // in the order of the enum
+    // The activations are in the order of enum Activation.
     {"identity", 0}, {"relu", 0},      {"clipped_relu", 6}, {"leaky_relu", 0.01}, {"tanh", 0},
     {"sigmoid", 0},  {"elu", 1},       {"gelu", 0},         {"gelu_tanh", 0},     {"softplus", 1},
     {"silu", 0},     {"hardswish", 0}, {"mish", 0},
@@ -80,7 +81,8 @@ double activation_bytes(const ActivationProblem& p) {
   return double(p.x.numel()) * double(itemsize(p.x.dtype)) * tensors;
 }
 double activation_flop(const ActivationProblem& p) {
-  // Flop per element: 2 for the modes up to leaky_relu, 20 for later modes, most of which call exp, tanh or erf.
+  // Returns an estimate of the FLOP of a call. identity, relu, clipped_relu and leaky_relu count as 2 FLOP per element.
+  // All other activations count as 20, because most of them call exp, tanh or erf.
   return double(p.x.numel()) * (p.mode <= Activation::leaky_relu ? 2 : 20);
 }
 

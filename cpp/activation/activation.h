@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public C++ functions for activations, forward and backward, and what dispatch needs to know about them. The
-// formulas are in activation_math.h.
+// The public C++ functions that compute activations and their gradients, and the declarations that the choice of an
+// engine needs. The formulas are in activation_math.h.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/engine/op.h"
@@ -16,23 +16,26 @@ template <> struct Family<ActivationProblem> {
   static const Engines<ActivationProblem>& cuda_engines();
 };
 
-// The name of a mode in Python, such as "clipped_relu".
+// Returns the name of an activation in Python, such as "clipped_relu".
 std::string name(Activation);
-// Finds a mode by its name. For an unknown name, a ShapeError lists all modes; `argument` is the name of the caller's
-// parameter, for this message.
+// Returns the activation of the given name. If there is none, throws a ShapeError that lists all names. `argument` is
+// the name of the caller's parameter, which the message of the error quotes.
 Activation activation_from(const std::string& name, const char* call, const char* argument = "activation");
 double default_alpha(Activation);
 
-// Returns f(x). If `alpha` is absent, default_alpha(mode) is used. `out` may be x.
+// Returns y = f(x), where f is the activation. If `alpha` is absent, default_alpha(mode) is used. `out` may be the same
+// tensor as x.
 Tensor activation_forward(const Tensor& x, Activation mode, std::optional<double> alpha, const Call& call);
-// Returns dx = dy * f'(x). `out` may be x or dy. y = f(x) is checked but not read: every derivative is computed from x.
+// Returns dx = dy * f'(x), where f is the activation. `out` may be the same tensor as x or dy. The shape of y is
+// checked, but its elements are not read: every derivative is computed from x.
 Tensor activation_backward(const Tensor& dy, const Tensor& x, const Tensor& y, Activation mode,
                            std::optional<double> alpha, const Call& call);
 
-// Bytes moved and floating-point operations of a call, from which the CPU and the CUDA engines estimate their time.
+// activation_bytes() returns the bytes that a call moves, activation_flop() its floating-point operations. CPU and CUDA
+// engines estimate their time from these numbers.
 double activation_bytes(const ActivationProblem&);
 double activation_flop(const ActivationProblem&);
-// The activation as a function on arrays of floats, for the epilogues of matrix products on the CPU
+// Returns an activation as a function on arrays of floats. The epilogues of matrix products on the CPU call it
 // (cpp/simd/gemm_microkernel.h).
 struct FloatsFunction;
 FloatsFunction activation_on_floats(Activation);

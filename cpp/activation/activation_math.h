@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations and their derivatives, defined once: CPU engines, CUDA kernels, epilogues and fusions all call these
-// functions. T is float or double, independent of the tensor's dtype. Every finite x gives a finite result without
-// cancellation. For infinite x the formula is evaluated as it is, so 0 * Inf gives NaN. Where the derivative jumps, the
-// left derivative is used, except for hardswish at x = 3, where it is 1.
+// The activations and their derivatives. CPU engines, CUDA kernels, epilogues and fused kernels all call these
+// functions. T is the type of the computation, float or double; it does not depend on the dtype of the tensor. Every
+// finite x gives a finite result without cancellation. For infinite x the formula is evaluated as it is written, so 0 *
+// Inf gives NaN. Where the derivative is discontinuous, its left limit is used. The only exception is hardswish at x =
+// 3, where the derivative is 1.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
-// The parameter alpha is the ceiling of clipped_relu, the factor of leaky_relu and elu for negative x, and the
-// sharpness (beta) of softplus. Other modes ignore alpha.
+// The parameter alpha of activations. In clipped_relu, alpha is the upper bound of y. In leaky_relu and elu, alpha is a
+// factor for negative x. In softplus, alpha is the sharpness (beta in PyTorch). All other activations ignore alpha.
 enum class Activation : int64_t {
   identity,
   relu,
@@ -44,12 +45,12 @@ template <class T> MINIDNN_HD T sigmoid(T x) {
   T e = maths::exp_of_negative(-maths::abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
-// log(1 + exp x). The comparison below computes max(x, 0), and NaN if x is NaN.
+// Computes log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)). If x is NaN, the result is NaN.
 template <class T> MINIDNN_HD T softplus(T x) {
   return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(x)));
 }
-// With n = exp x: tanh(softplus(x)) = n (n + 2) / (n (n + 2) + 2). For x > 0 the numerator and the denominator are
-// divided by n^2, which avoids overflow.
+// Computes tanh(softplus(x)) as a numerator and a denominator. With n = exp(x), it is n (n + 2) / (n (n + 2) + 2). For
+// x > 0, numerator and denominator are divided by n^2, which avoids overflow.
 template <class T> struct TanhOfSoftplus {
   T e, numerator, denominator;
   MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp_of_negative(-maths::abs(x))) {
@@ -57,7 +58,7 @@ template <class T> struct TanhOfSoftplus {
     denominator = numerator + (x < T(0) ? T(2) : T(2) * e * e);
   }
 };
-template <class T> MINIDNN_HD T sech2(T x) {  // computes 1 - tanh(x)^2 without cancellation
+template <class T> MINIDNN_HD T sech2(T x) {  // Computes 1 - tanh(x)^2 without cancellation.
   T e = maths::exp_of_negative(T(-2) * maths::abs(x));
   return T(4) * e / ((T(1) + e) * (T(1) + e));
 }
@@ -66,8 +67,8 @@ template <class T> MINIDNN_HD T clip(T x, T low, T high) { return x < low ? low 
 
 constexpr double kTwoSqrt2OverPi = 1.59576912160573071176, kGeluTanhCubic = 0.044715;
 
-// gelu_tanh(x) = x sigmoid(2u) with 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). For |x| > 50 the sigmoid is exactly 0 or 1,
-// even in double. Clipping x to [-50, 50] keeps x^3 finite.
+// Computes the term 2u in gelu_tanh(x) = x sigmoid(2u), where 2u = 2 sqrt(2/pi) (x + 0.044715 x^3). For |x| > 50 the
+// sigmoid is exactly 0 or 1, even in double. So x is clipped to [-50, 50], which keeps x^3 finite.
 template <class T> MINIDNN_HD T gelu_tanh_2u(T x) {
   x = clip(x, T(-50), T(50));
   return T(kTwoSqrt2OverPi) * (x + T(kGeluTanhCubic) * x * x * x);
@@ -98,7 +99,7 @@ template <Activation mode, class T> MINIDNN_HD T activate(T x, T alpha) {
   } else return x;
 }
 
-// d activate(x) / d x
+// Returns the derivative of activate(x) with respect to x.
 template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha) {
   using namespace detail;
   if constexpr (mode == Activation::identity) return T(1);
@@ -123,8 +124,8 @@ template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha)
     return s.of_x * (T(1) + x * s.of_minus_x);
   } else if constexpr (mode == Activation::hardswish) return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : x / T(3) + T(0.5);
   else if constexpr (mode == Activation::mish) {
-    // With n = exp x and d = n (n + 2) + 2, the derivative of tanh at softplus(x) is 4 (1 + n)^2 / d^2, and the
-    // derivative of softplus at x is n / (1 + n).
+    // The derivative of x tanh(softplus(x)) has two factors from the chain rule. With n = exp(x) and d = n (n + 2) + 2,
+    // the derivative of tanh at softplus(x) is 4 (1 + n)^2 / d^2. The derivative of softplus at x is n / (1 + n).
     TanhOfSoftplus<T> t(x);
     T inverse = T(1) / t.denominator, weight = x < T(0) ? t.e : t.e * t.e;
     return t.numerator * inverse + x * (T(4) * (T(1) + t.e) * weight * (inverse * inverse));
@@ -135,8 +136,8 @@ template <Activation mode> struct ActivationMode {
   static constexpr Activation value = mode;
 };
 
-// Turns a mode that is known at run time into a template argument: calls f(ActivationMode<mode>{}). For code where a
-// separate kernel for each mode is not worthwhile.
+// Converts an activation that is known only at run time to a template argument: calls f(ActivationMode<mode>{}). It is
+// used by code that is not worth a separate kernel for each activation.
 template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
   switch (mode) {
     case Activation::relu:
@@ -169,7 +170,7 @@ template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
 }
 
 namespace detail {
-// A functor instead of a generic lambda, because NVRTC treats a generic lambda as host code.
+// This is a functor, not a generic lambda, because NVRTC treats a generic lambda as host code.
 template <class T> struct Activate {
   T x, alpha;
   template <class Mode> MINIDNN_HD T operator()(Mode) const { return activate<Mode::value>(x, alpha); }
@@ -185,8 +186,8 @@ enum class ActivationDirection : int64_t { forward, backward };
 struct ActivationProblem {
   ActivationDirection direction{};
   Activation mode{};
-  // `dy` is used by backward only. `out` is y in forward and dx in backward. All tensors have the same dtype and the
-  // same shape, with any strides.
+  // Only the backward function uses `dy`. `out` describes y in the forward function, and dx in the backward function.
+  // All tensors have the same dtype and the same shape, with any strides.
   TensorDesc x, dy, out;
 };
 
@@ -197,8 +198,8 @@ struct ActivationArgs {
   double alpha = 0;
 };
 
-// Computes one element of the result. x_at, dy_at and out_at are offsets in elements. The inputs are read before the
-// result is written, so `out` may be x or dy.
+// Computes one element of y or dx. x_at, dy_at and out_at are offsets in elements. The inputs are read before the
+// result is written, so `out` may be the same memory as x or dy.
 template <class T, Activation mode, bool backward>
 MINIDNN_HD void activation_element(const ActivationArgs& a, int64_t x_at, int64_t dy_at, int64_t out_at) {
   using Acc = Accumulator<T>;
@@ -208,7 +209,7 @@ MINIDNN_HD void activation_element(const ActivationArgs& a, int64_t x_at, int64_
   static_cast<T*>(a.out)[out_at] = T(result);
 }
 
-// Computes element number i of the result, in row-major order of the shape.
+// Computes the i-th element of y or dx, counted in row-major order of the shape.
 template <class T, Activation mode, bool backward>
 MINIDNN_HD void activation_element(const ActivationProblem& p, const ActivationArgs& a, int64_t i) {
   activation_element<T, mode, backward>(a, p.x.offset_of(i), backward ? p.dy.offset_of(i) : 0, p.out.offset_of(i));

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of the CPU engines of activation.
+// The list of the CPU engines that compute activations.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_list.h"
 

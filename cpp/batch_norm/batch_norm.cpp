@@ -6,8 +6,8 @@
 namespace minidnn {
 namespace {
 
-// The layout of parameters (scale, bias) and statistics (mean, variance). It is row-major and has the kept dimensions
-// of x: [C], or all dimensions but N with per_activation.
+// Returns the layout of the parameters (scale, bias) and the statistics (mean, variance). They are row-major. Their
+// shape is [C], or with per_activation the shape of x without dimension N.
 TensorDesc parameter_desc(const BatchNormProblem& p) {
   DType dtype = p.x.dtype == DType::float64 ? DType::float64 : DType::float32;
   return dense(dtype, shape_of(p.x).subspan(size_t(p.kept_begin), size_t(p.kept_end - p.kept_begin)),
@@ -34,7 +34,7 @@ void check_eps(const char* call, double eps) {
   MINIDNN_CHECK(ShapeError, eps >= 0 && std::isfinite(eps), call, ": eps must be 0 or a positive number; got ", eps);
 }
 
-// Checks the residual of a forward call, and copies the fused options (relu, residual) to the problem `p` and to the
+// Checks the residual of a forward call. Copies the fused options (relu, residual) to the problem `p` and to the
 // arguments `a`.
 void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Call& options, BatchNormProblem& p,
           BatchNormArgs& a) {
@@ -46,16 +46,16 @@ void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Cal
   a.other = f.residual->data;
 }
 
-// Returns a parameter in row-major order, which engines expect. A parameter in another order is rare and small, so it
-// is copied, on the stream of the handle.
+// Returns a parameter in row-major order, because engines expect it. A parameter with other strides is copied on the
+// stream of the handle. Such parameters are rare and small.
 Tensor packed(const Tensor& parameter, const Handle& h, const Call& call) {
   parameter.storage->used_on(h.stream());
   if (is_row_major(parameter.desc)) return parameter;
   return transform(parameter, 1, 0, {}, Layout::channels_first, {"", {}, call.handle});
 }
 
-// Returns a running statistic, checked as an output of the call. The tensor must be row-major, because it is updated in
-// place.
+// Checks a running statistic as an output of the call, and returns it. The tensor must be row-major, because it is
+// updated in place.
 Tensor running_output(const char* call, const char* label, const Tensor& running, const TensorDesc& want,
                       const Handle& h, std::initializer_list<Operand> inputs) {
   Tensor t = output(call, label, running, want, h, inputs);
@@ -64,8 +64,8 @@ Tensor running_output(const char* call, const char* label, const Tensor& running
   return t;
 }
 
-// The step of each dimension of x in a parameter tensor: row-major strides for the kept dimensions, 0 for the other
-// dimensions.
+// Returns the stride of each dimension of x in a parameter tensor. Dimensions that the parameter has get row-major
+// strides. All other dimensions get stride 0.
 std::vector<int64_t> parameter_strides(const BatchNormProblem& p) {
   std::vector<int64_t> strides(size_t(p.x.rank), 0);
   int64_t step = 1;
@@ -102,7 +102,8 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // The strides of x stand for those of an absent tensor, which then does not prevent any merge of loops.
+  // A tensor that is absent in this call gets the strides of x. So it does not prevent two loops over dimensions from
+  // being merged into one.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;
@@ -185,8 +186,8 @@ BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& sca
   BatchNormTraining r{output(me, "y", {}, dense_like(x.desc, x.desc.dtype, me), h, {}),
                       output(me, "saved_mean", {}, parameter, h, {}),
                       output(me, "saved_inv_std", {}, parameter, h, {})};
-  // Without channels there is nothing to compute. With channels but no samples, the engine runs: the statistics are
-  // NaN.
+  // If x has no channels, all results are empty, and no engine runs. If x has channels but no samples, an engine runs,
+  // and the statistics are NaN.
   if (parameter.numel() == 0) return r;
   p.out = r.y.desc;
   Tensor scale_packed = packed(scale, h, call), bias_packed = packed(bias, h, call);
@@ -253,8 +254,8 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                       output(me, "dbias", {}, parameter, h, {}),
                       {}};
   if (fusion.dresidual) r.dresidual = output(me, "dresidual", {}, dense_like(x.desc, x.desc.dtype, me), h, {});
-  // Without channels there is nothing to compute. With channels but no samples, the engine runs: the gradients are
-  // zeros.
+  // If x has no channels, all results are empty, and no engine runs. If x has channels but no samples, an engine runs,
+  // and the gradients are zeros.
   if (parameter.numel() == 0) return r;
   p.dy = dy.desc;
   p.out = r.dx.desc;

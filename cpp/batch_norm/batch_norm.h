@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch normalization: the public functions, their checks, and the struct that describes a call (BatchNormProblem).
-// Each channel has its own statistics, or with per_activation each position of a sample. Layer, group and instance norm
-// are in cpp/layer_norm. The formulas are in batch_norm_math.h.
+// Batch normalization: the public functions, their checks, and BatchNormProblem, the struct that describes a call. Each
+// channel has its own mean and variance. With per_activation, each position of a sample has its own mean and variance.
+// Layer, group and instance norm are in cpp/layer_norm. The formulas are in batch_norm_math.h.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cpp/engine/op.h"
@@ -19,19 +19,19 @@ struct Family<BatchNormProblem> {
 };
 
 // x is [N, C, spatial...] with 2 to 5 dimensions. Parameters and statistics are float64 if x is float64, else float32.
-// They have the shape [C], and statistics are taken over N and the spatial dimensions. With per_activation, they have
-// the shape of one sample, and statistics are taken over N.
+// Without per_activation, they have the shape [C], and statistics are taken over N and the spatial dimensions. With
+// per_activation, they have the shape of one sample, and statistics are taken over N.
 struct BatchNormTraining {
   Tensor y, saved_mean, saved_inv_std;
 };
-// y = max(0, batch norm + residual); relu and residual are both optional. The residual has x's shape and dtype, and any
-// strides.
+// Options of a forward call: y = max(0, batch norm + residual). Both the relu and the residual are optional. The
+// residual has the shape and dtype of x, and any strides.
 struct BatchNormFusion {
   bool relu = false;
   std::optional<Tensor> residual{};
 };
-// With relu, `y` is the result of the forward call. With dresidual, the call also returns the gradient of the residual,
-// which is dy where y > 0 and else 0.
+// Options of a backward call. If relu is set, `y` is the result of the forward call. If dresidual is set, the call also
+// returns the gradient of the residual: dy where y > 0, and 0 where y <= 0.
 struct BatchNormBackwardFusion {
   bool relu = false;
   std::optional<Tensor> y{};
@@ -41,10 +41,11 @@ struct BatchNormAttributes {
   double eps = 1e-5;
   bool per_activation = false;
 };
-// Running statistics. Both tensors are given and updated in place, or both are absent.
+// The running statistics of batch norm. A call that updates them in place gets both tensors; any other call gets
+// neither.
 struct BatchNormRunning {
   std::optional<Tensor> mean{}, var{};
-  // The weight of the batch's statistics: running = (1 - momentum) * running + momentum * batch.
+  // momentum is the weight of the new batch: running = (1 - momentum) * running + momentum * batch.
   double momentum = 0.1;
 };
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,
@@ -62,10 +63,11 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                                       const Tensor& saved_inv_std, bool per_activation, const BatchNormBackwardFusion&,
                                       const Call& call);
 
-// Returns loops over those dimensions of a tensor that `dims` lists. `shape` and `steps` describe all dimensions.
+// Returns nested loops over the dimensions of a tensor that `dims` lists. `shape` and `steps` have the size and the
+// strides of every dimension.
 NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
-// For engines. norm_spaces() returns the loops over the tensors of a call. norm_bytes() and norm_flop() return its
-// bytes and FLOP, from which its time is estimated.
+// Functions that engines call. norm_spaces() returns the loops over the tensors of a call. norm_bytes() and norm_flop()
+// return the bytes and FLOP of a call, from which its time is estimated.
 NormSpaces norm_spaces(const BatchNormProblem&);
 double norm_bytes(const BatchNormProblem&);
 double norm_flop(const BatchNormProblem&);

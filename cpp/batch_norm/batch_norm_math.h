@@ -1,46 +1,49 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of normalization, shared by CPU and CUDA. A team (one thread, or a block on a GPU) computes the sums of
-// each statistic. Then each element is computed from the coefficients of its channel. The variance is the mean of (x -
-// mean)^2, never E[x^2] - E[x]^2, and the mean is computed from sums of x - x[first]. So for |mean| >> std, the only
-// loss of accuracy is the rounding of the mean itself.
+// The formulas of normalization, shared by CPU and CUDA. First, a team of threads computes the sums of each statistic.
+// A team is one thread on a CPU, or a block on a GPU. Then each element is computed from the coefficients of its
+// channel. The variance is the mean of (x - mean)^2, never E[x^2] - E[x]^2. The mean is the first element plus the mean
+// of the differences from the first element. So for |mean| >> std, the only loss of accuracy is the rounding of the
+// mean itself.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/team.h"
 
 namespace minidnn {
 
 enum class NormDirection : int64_t { training, inference, backward };
 
-// Statistics and parameters have the dimensions [kept_begin, kept_end) of x. Each statistic is taken over the other
-// dimensions of x. Batch norm keeps dimension 1. With per_activation, it keeps all but dimension 0.
+// A call of batch norm. Statistics and parameters have the dimensions [kept_begin, kept_end) of x. Each statistic is
+// taken over the remaining dimensions of x. Without per_activation, parameters have dimension 1 of x, the channels.
+// With per_activation, they have all dimensions except dimension 0.
 struct BatchNormProblem {
   NormDirection direction{};
-  // dy is used only by the gradient. `out` is y, or dx in the gradient. All tensors have one dtype and one shape, and
-  // any strides.
+  // Only the backward function uses dy. `out` describes y in forward functions, and dx in the backward function. All
+  // tensors have one dtype and one shape, and any strides.
   TensorDesc x, dy, out;
   int64_t kept_begin = 0, kept_end = 0;
   int64_t running = 0;  // 1 if training also updates running_mean and running_var, else 0
-  // Fused: y = max(0, batch norm + residual), where relu and the residual are both optional. The gradient with relu
-  // reads the sign of y from `other`. It may write the gradient of the residual, which is dy where y > 0 and else 0, to
-  // `dresidual`.
+  // Fused options. Forward computes y = max(0, batch norm + residual), where relu and the residual are optional. If
+  // relu is set, backward reads the sign of y from `other`. Backward may also write the gradient of the residual to
+  // `dresidual`: dy where y > 0, and 0 where y <= 0.
   int64_t relu = 0;
-  // Both have the shape and dtype of x; rank 0 means an absent tensor. `other` is the residual, or y in the gradient.
+  // `other` is the residual in forward functions, and y in the backward function. `dresidual` is the gradient of the
+  // residual. Both tensors have the shape and dtype of x. Rank 0 means that a tensor is absent.
   TensorDesc other, dresidual;
-  // The bytes to which the addresses of all these tensors are aligned; see alignment_of().
+  // The bytes to which the addresses of all tensors of the call are aligned; see alignment_of().
   int64_t alignment = 16;
 };
 
-// The pointers of a call. Parameters and statistics are row-major, with elements of type Accumulator<T> (float64 if T
-// is float64, else float32). A pointer that the formula of the direction does not need is null.
+// The pointers and options of a call of batch norm. Parameters and statistics are row-major. Their elements have the
+// type Accumulator<T>: float64 if T is float64, else float32. Pointers that a call does not need are null.
 struct BatchNormArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
   const void* scale = nullptr;
   const void* bias = nullptr;
-  // Training writes mean and inv_std. The gradient reads mean and inv_std. Inference reads mean.
+  // Training writes mean and inv_std, backward reads both, and inference reads only mean.
   void* mean = nullptr;
   void* inv_std = nullptr;
   const void* var = nullptr;     // the variance, which only inference reads
@@ -54,7 +57,7 @@ struct BatchNormArgs {
   int64_t relu = 0;  // 1 if a ReLU is fused, as in BatchNormProblem, else 0
 };
 
-// An offset, or a step of a loop, for each tensor of a call, in elements.
+// For each tensor of a call: the offset of an element, or the stride of a loop. Offsets and strides are in elements.
 struct NormOffsets {
   int64_t x = 0, dy = 0, out = 0, parameter = 0, other = 0, dresidual = 0;
   MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
@@ -65,21 +68,22 @@ struct NormOffsets {
 };
 
 // Some dimensions of the tensors of a call as nested loops, outermost first. The loops are sorted by the strides of x.
-// Two loops become one if one step describes both in each tensor. So all elements of dense NCHW tensors are the loops
-// (N, C, HW), and those of NHWC tensors are (NHW, C).
+// Two loops are merged if one stride describes both in every tensor. For example, all elements of dense NCHW tensors
+// are the loops (N, C, HW), and all elements of dense NHWC tensors are the loops (NHW, C).
 struct NormSpace {
-  int64_t size = 1;  // number of elements that the loops visit
-  int64_t rank = 1;  // number of loops, at least one
+  int64_t size = 1;  // number of elements that all loops together visit
+  int64_t rank = 1;  // the number of nested loops, at least 1
   int64_t shape[kMaxRank]{};
   NormOffsets step[kMaxRank]{};
 
-  MINIDNN_HD int64_t span() const { return shape[rank - 1]; }  // the length of the innermost loop
+  MINIDNN_HD int64_t span() const { return shape[rank - 1]; }  // The number of iterations of the innermost loop.
   MINIDNN_HD NormOffsets span_step() const { return step[rank - 1]; }
 
   MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
     NormOffsets at;
 #ifdef __CUDACC__
-// If the loop were unrolled, each use of the function would have four divisions and three times the code.
+// The loop is not unrolled. Unrolled, it would have four divisions and three times the code, in every function that
+// calls it.
 #pragma unroll 1
 #endif
     for (int i = int(rank) - 1; i > 0; --i) {
@@ -90,15 +94,15 @@ struct NormSpace {
   }
 };
 
-// The loops that engines run; norm_spaces() in batch_norm.h computes them. `groups` visits the statistics, at the
-// offset of the first element of each. `members` visits the elements of one statistic, relative to that offset. `all`
-// visits all elements.
+// The loops that engines run over the tensors of a call; norm_spaces() in batch_norm.h computes them. `members` visits
+// the elements over which one statistic is taken. `groups` visits, for each statistic, the first of these elements. The
+// offsets of `members` are relative to that first element. `all` visits all elements of x.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// A team of one thread, for members that are contiguous in x, dy and `other`. The steps are then constants, so
-// compilers vectorise the sums.
+// A team of one thread. It sums elements that are contiguous in x, dy and `other`. So strides are compile-time
+// constants, and compilers vectorise the sums.
 struct PackedSingleThread : SingleThread {};
 
 namespace norm {
@@ -115,8 +119,9 @@ inline constexpr bool kIsAlone<SingleThread> = true;
 // The number of partial sums per thread and result. With several partial sums, an addition need not wait for the
 // previous addition, and compilers use SIMD.
 constexpr int kLanes = 8;
-// A partial sum joins the compensated total after at most this many terms. If the innermost loop is short, partial sums
-// join the total after few terms, so the total has many additions. That is why the total is compensated.
+// A partial sum has at most kChunk terms. Then it is added to a compensated total. If the innermost loop is short,
+// partial sums have few terms, and the total has many additions. The compensation corrects the rounding errors of these
+// additions.
 constexpr int64_t kChunk = 1024;
 
 template <class Acc, class F>
@@ -129,8 +134,9 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Sums by one thread. Loops over the innermost dimension avoid a division per element. All functions f process a chunk
-// before the next chunk, so all but the first find it in the cache.
+// Computes, in one thread, the sums of several functions f over the same elements. Nested loops compute offsets without
+// a division per element. All functions read kChunk elements before any function reads the next kChunk elements. So
+// only the first function reads the elements from memory, and the others read them from the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -145,7 +151,7 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Sums each function f(offsets) over the elements of `s`. Each thread of the team gets all sums.
+// Sums each function f(offsets) over the elements that the loops `s` visit. Each thread of the team gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
@@ -176,8 +182,9 @@ MINIDNN_HD Acc inverse_std(Acc var, double eps) {
 
 }  // namespace norm
 
-// Computes the statistics of one group (a channel, in batch norm): mean, 1 / sqrt(var + eps), and the running
-// statistics. For an empty batch, the mean is NaN and the running statistics do not change.
+// Computes the statistics of one group of elements, which is a channel in batch norm. The statistics are the mean, 1 /
+// sqrt(var + eps), and the running mean and variance. For an empty batch, the mean is NaN, and the running statistics
+// do not change.
 template <class T, class Team>
 MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -188,8 +195,8 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, 
   Acc sum[1];
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
   Acc from_first = sum[0] / n;
-  // `mean` is rounded, and `rest` is its rounding error. The deviations subtract both, so the variance is that around
-  // the exact mean.
+  // `mean` is the rounded mean, and `rest` is its rounding error. Both are subtracted from x, so the variance is taken
+  // around the exact mean.
   Acc mean = first + from_first, rest = from_first - (mean - first);
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
     Acc deviation = (Acc(x[m.x]) - mean) - rest;
@@ -207,7 +214,7 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, 
   running_var = keep * running_var + momentum * (squares / max_of(n - Acc(1), Acc(1)));
 }
 
-// The gradient of the normalization's output: dy, or zero where relu made y zero.
+// Returns the gradient of the normalized value. It is dy, or zero where the fused relu made y zero.
 template <class T>
 MINIDNN_HD Accumulator<T> norm_dy(const BatchNormArgs& a, const NormOffsets& at) {
   using Acc = Accumulator<T>;
@@ -216,7 +223,8 @@ MINIDNN_HD Accumulator<T> norm_dy(const BatchNormArgs& a, const NormOffsets& at)
   return Acc(static_cast<const T*>(a.other)[at.other]) <= Acc(0) ? Acc(0) : dy;
 }
 
-// The gradients of the parameters of one group (a channel, in batch norm): dbias = sum(dy), dscale = sum(dy * x_hat).
+// Computes the gradients of the parameters of one group of elements, which is a channel in batch norm: dbias = sum(dy)
+// and dscale = sum(dy * x_hat).
 template <class T, class Team>
 MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -241,8 +249,9 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const BatchNormArgs& a, Team team
   else norm_training_sums<T>(s, a, team, group);
 }
 
-// The coefficients that all elements of one channel share, for norm_element(). norm_sums() has stored `a.mean` and
-// `a.inv_std` before, and for the gradient `a.dscale` and `a.dbias`. Inference needs no sums.
+// The coefficients from which norm_element() computes all elements of one channel. In training and in backward,
+// norm_sums() must be called first: it stores the statistics and gradients from which the coefficients are computed.
+// Inference does not need norm_sums().
 template <class Acc>
 struct NormCoefficients {
   Acc mean, factor, offset, slope;
@@ -261,10 +270,10 @@ MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& 
   } else return {mean, scale * inv_std, parameter<Acc>(a.bias, at), Acc(0)};
 }
 
-// Forward: y = scale * x_hat + bias, then the fused residual and relu.
+// Computes one element of y or dx, with x_hat = (x - mean) * inv_std.
+// Forward: y = scale * x_hat + bias, then the fused residual and relu are applied.
 // Backward: dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n).
-// x_hat = (x - mean) * inv_std. All inputs of an element are read before its result is written, so `out` may be an
-// input.
+// All inputs of an element are read before its result is written, so the result may overwrite an input.
 template <class T, NormDirection direction>
 MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {
   using Acc = Accumulator<T>;
@@ -276,7 +285,7 @@ MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, cons
   } else {
     result = deviation * c.factor + c.offset;
     if (a.other) result += Acc(static_cast<const T*>(a.other)[at.other]);
-    // The comparison with 0 is false for NaN, so NaN is kept.
+    // If the result is NaN, the comparison with 0 is false, and relu keeps the NaN.
     if (a.relu) result = result < Acc(0) ? Acc(0) : result;
   }
   static_cast<T*>(a.out)[at.out] = T(result);

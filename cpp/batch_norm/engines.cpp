@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of batch_norm.
+// The list of the CPU engines of batch_norm.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/engine_list.h"
 

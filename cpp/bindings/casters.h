@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts Python values to C++ for the bindings of all families: dtypes, layouts, devices and streams in all common
-// spellings.
+// Converts Python arguments to C++ values, for the bindings of all functions: dtypes, layouts, devices and streams.
+// Each is accepted in every spelling that is common in Python.
 #pragma once
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
@@ -18,7 +18,7 @@ namespace py = pybind11;
 namespace minidnn {
 
 // Releases the GIL for a scope. If a daemon thread reacquires the GIL while the interpreter shuts down, Python ends the
-// thread by unwinding its stack, and pybind11's own class turns that into std::terminate. This class lets the thread
+// thread by unwinding its stack. pybind11's gil_scoped_release then calls std::terminate. This class lets the thread
 // sleep until the process exits, as Python 3.14 and later do.
 class ReleaseGil {
  public:
@@ -42,48 +42,51 @@ DType dtype_from_python(py::handle, const char* name = "dtype");
 // Returns an empty optional if the argument is None.
 std::optional<DType> optional_dtype(py::handle);
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
-// Throws DeviceError if the machine does not have this device.
+// Throws DeviceError if the machine does not have the named device.
 Place place_from_python(const std::string& device);
 std::optional<Place> optional_place(const std::optional<std::string>&);
 // Accepts a stream as an int (its address), as an object with __cuda_stream__, or as a torch or CuPy stream. None is
-// the default stream. Error messages begin with `call`.
+// the default stream. Error messages begin with `call`, the name of the called function.
 Stream stream_from_python(py::handle, Place, const char* call);
-// The stream's number in DLPack and __cuda_array_interface__: 1 for the default stream, else its address.
+// The number that stands for a stream in DLPack and __cuda_array_interface__: 1 for the default stream, else the
+// stream's address.
 uintptr_t stream_number(Stream);
 py::tuple tuple_of(std::span<const int64_t>);
 
 // Returns repr(value), cut off after about 80 characters.
 std::string repr_text(py::handle value);
 
-// The argument `algo` of the Python functions. None becomes the empty name, which lets the library choose the engine.
+// The argument `algo` of the Python functions. None becomes an empty string, which lets the library choose the engine.
 struct Algo : std::string {};
 
-// read_integer() reads an int, read_integers() an int or a sequence of ints. They return false for anything else, and
-// for ints that do not fit 64 bits.
+// read_integer() accepts an int. read_integers() accepts an int or a sequence of ints. Both functions return false for
+// any other value, and for ints that do not fit 64 bits.
 bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
-// Read stride, padding or dilation: one int for all spatial dimensions, or one for each dimension. Padding may also
-// have a pair (before, after) for each dimension. Anything else is a ShapeError, whose text names `several` as the
-// alternative to one int.
+// These functions read a stride, padding or dilation: one int for all spatial dimensions, or one int for each
+// dimension. Padding may also be a pair (before, after) for each dimension. Any other value is a ShapeError, whose text
+// says that the argument must be one int, or what the parameter `several` says.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,
                                      const char* several = "one or a pair (before, after) for each spatial dimension");
 
-void bind_core(py::module_&);                           // binds the errors, Handle, DeviceTensor and the allocator
+void bind_core(py::module_&);                           // binds the error types, Handle, DeviceTensor and the allocator
 void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_array_interface__ and NumPy
-// Binds what find(), explain(), engines() and the log need.
+// Binds the C++ functions that the Python package needs for find(), explain(), engines() and its log.
 void bind_engine(py::module_&);
-void bind_runtime(py::module_&);  // binds reports on this machine: GPUs, NVRTC, caches
-// Makes the errors of all functions bound so far name the public function and its argument.
+void bind_runtime(py::module_&);  // binds functions that report on this machine: GPUs, NVRTC, kernel caches
+// Changes the error messages of all functions that are bound so far. The messages then name the public function and its
+// argument.
 void explain_refusals(py::module_&);
 
 }  // namespace minidnn
 
 namespace pybind11::detail {
 
-// An object made by __new__ without __init__, such as DeviceTensor.__new__(DeviceTensor), holds no C++ value.
-// pybind11's caster would allocate a value and leave it uninitialised. This caster throws instead.
+// An object that is made by __new__ without __init__, such as DeviceTensor.__new__(DeviceTensor), contains no C++
+// value. pybind11's type caster would allocate a value and leave it uninitialised. This type caster throws an error
+// instead.
 template <class Base> struct initialized_caster : Base {
   bool load(handle source, bool convert) { return Base::template load_impl<initialized_caster>(source, convert); }
   void load_value(value_and_holder&& found) {
@@ -97,15 +100,16 @@ template <class T>
            std::same_as<T, minidnn::EngineReport> || std::same_as<T, minidnn::KernelSpec>)
 struct type_caster<T> : initialized_caster<type_caster_base<T>> {};
 
-// Nearly every call passes None as its handle, so this caster accepts None first. pybind11's caster would search for a
-// conversion, which takes a third of the time of a call on small tensors.
+// Nearly every call passes None as its handle, so this type caster accepts None first. pybind11's type caster would
+// search for a conversion. That search takes a third of the time of a call on small tensors.
 template <>
 struct type_caster<minidnn::HandlePtr>
     : initialized_caster<copyable_holder_caster<minidnn::Handle, minidnn::HandlePtr>> {
   bool load(handle source, bool convert) { return source.is_none() || initialized_caster::load(source, convert); }
 };
 
-// Accepts only integers. pybind11's caster would also convert other values by int(), such as numpy.float32(1.7).
+// This type caster accepts only integers. pybind11's type caster would also convert other values by int(), such as
+// numpy.float32(1.7).
 template <> struct type_caster<int64_t> {
   PYBIND11_TYPE_CASTER(int64_t, const_name("int"));
   bool load(handle source, bool) { return minidnn::read_integer(source, value); }
@@ -120,8 +124,8 @@ template <> struct type_caster<minidnn::Shape> {
   }
 };
 
-// Accepts only str without NUL characters, because an error message would end at a NUL. pybind11's caster would also
-// accept bytes.
+// This type caster accepts only str without NUL characters, because an error message would end at a NUL. pybind11's
+// type caster would also accept bytes.
 template <> struct type_caster<std::string> : string_caster<std::string> {
   bool load(handle source, bool convert) {
     return PyUnicode_Check(source.ptr()) && string_caster::load(source, convert) && value.find('\0') == value.npos;

@@ -17,22 +17,25 @@ DType dtype_from_python(py::handle value, const char* name) {
   try {
     if (PyUnicode_Check(value.ptr())) {
       const auto text = value.cast<std::string>();
-      // NumPy's "i8" and "u8" have 8 bytes. In case lines, they have 8 bits.
+      // NumPy's "i8" and "u8" are integers of 8 bytes, so find_dtype(), which reads them as integers of 8 bits, is not
+      // asked.
       if (text != "i8" && text != "u8") dtype = find_dtype(text);
-    } else {  // torch.float32 prints "torch.float32"; NumPy's and ml_dtypes' types and dtypes have a name
+    } else {
+      // torch.float32 prints as "torch.float32". The types and dtypes of NumPy and ml_dtypes have the attribute `name`
+      // or `__name__`.
       py::object named =
           py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
       const auto text = py::str(named).cast<std::string>();
       dtype = find_dtype(text.substr(text.rfind('.') + 1));
       native = py::getattr(value, "isnative", native);
     }
-    if (!dtype) {  // the value is a dtype that only NumPy knows, such as "f8" or float
+    if (!dtype) {  // only NumPy knows this spelling of a dtype, such as "f8" or float
       py::object numpy = py::module_::import("numpy").attr("dtype")(value);
       dtype = find_dtype(numpy.attr("name").cast<std::string>());
       native = numpy.attr("isnative");
     }
-  } catch (const py::cast_error&) {         // the value is a str with a NUL or a lone surrogate
-  } catch (const py::error_already_set&) {  // one of the object's own methods raised
+  } catch (const py::cast_error&) {         // the str contains a NUL or a lone surrogate
+  } catch (const py::error_already_set&) {  // a method of the Python object raised an exception
   }
   MINIDNN_CHECK(DTypeError, dtype, name, " must be one of ", dtype_names(), "; got ", repr_text(value));
   MINIDNN_CHECK(DTypeError, native.ptr() != Py_False, name, "=", repr_text(value),
@@ -59,7 +62,8 @@ Place place_from_python(const std::string& device) {
   Place place = place_from(device);
   try {
     device_at(place);
-  } catch (const DeviceError& error) {  // the driver's message does not mention the argument
+  } catch (const DeviceError& error) {
+    // The driver's error message does not name the argument `device`. The new message does.
     throw DeviceError(cat("device='", device, "': ", error.what()));
   }
   return place;
@@ -69,7 +73,8 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
   if (value.is_none()) return nullptr;
   MINIDNN_CHECK(DeviceError, place.is_cuda, call, ": stream is not supported on device 'cpu'; omit it");
   py::object address = py::reinterpret_borrow<py::object>(value);
-  // __cuda_stream__ gives the pair (0, address). It is a method; in the protocol's first draft it was an attribute.
+  // __cuda_stream__() returns the pair (0, address of the stream). In the first draft of the protocol, __cuda_stream__
+  // was an attribute. Both forms are accepted.
   if (py::hasattr(value, "__cuda_stream__")) {
     py::object answer = value.attr("__cuda_stream__");
     if (PyCallable_Check(answer.ptr())) answer = answer();
@@ -86,7 +91,7 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     PyErr_Clear();
     throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
-  // The number 1 also means the default stream, which is a null pointer here.
+  // DLPack and __cuda_array_interface__ write the default stream as 1. This library represents it by a null pointer.
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);
 }
 
@@ -100,8 +105,8 @@ py::tuple tuple_of(std::span<const int64_t> values) {
 
 namespace {
 
-// Keeps a Python object alive for C++ code that does not use Python. The reference is released under the GIL, but is
-// not released if the interpreter has shut down.
+// Keeps a Python object alive for C++ code. The deleter takes the GIL and releases the reference. It leaks the
+// reference if the interpreter has shut down.
 std::shared_ptr<void> shared_object(const py::object& object) {
   return {object.inc_ref().ptr(), [](void* p) {
             if (!Py_IsInitialized()) return;
@@ -201,7 +206,8 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
       .def_property_readonly(
           "max_plans", [](const Handle& h) { return h.options().max_plans; },
           "The most plans that are kept for each kind of problem.")
-      // pybind11 passes None as a null pointer to a pointer to a method. It refuses None for a reference.
+      // These are lambdas that take a reference, because pybind11 refuses None for a reference. For a pointer to a member
+      // function, pybind11 would pass None as a null pointer.
       .def_property_readonly(
           "closed", [](const Handle& h) { return h.closed(); }, "Whether close() was called.")
       .def(
@@ -221,7 +227,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
-// A Python tuple of the pyminidnn.dtypes.DType objects.
+// The pyminidnn.dtypes.DType objects as a Python tuple, indexed by the enum DType.
 PyObject*& dtype_objects() {
   static PyObject* objects = nullptr;
   return objects;
@@ -246,7 +252,7 @@ Tensor permute(const Tensor& t, const std::vector<int64_t>& axes) {
 
 bool is_device_name(const std::string& text) { return text == "cpu" || text.starts_with("cuda"); }
 
-// DeviceTensor.to(). `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
+// Implements DeviceTensor.to(). `target` is a device or a dtype, as in t.to("cuda:0") and t.to("float64").
 Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> device, const py::object& dtype,
                  std::optional<std::string> layout, bool copy) {
   auto place = optional_place(device);
@@ -367,7 +373,7 @@ void bind_full(py::module_& m) {
       py::arg("device"));
 }
 
-// Binds helpers for public functions that are written in Python and parse their arguments there.
+// Binds functions that convert arguments, for public functions that are written in Python.
 void bind_readers(py::module_& m) {
   m.def(
       "promoted",

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings of the choice of engines: find(), explain(), engines() and the log.
+// Bindings of find(), explain(), engines() and the log, which report the engines of a call and choose among them.
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Exchanges DeviceTensors with other libraries by DLPack 1.x and the version before it, __cuda_array_interface__, the
-// buffer protocol and NumPy. No copy is made where memory and device allow that.
+// Exchanges DeviceTensors with other libraries by DLPack (1.x and the version before 1.0), __cuda_array_interface__,
+// the buffer protocol and NumPy. The memory is shared. It is copied only if the device, the dtype or the caller
+// requires a copy.
 #include <pybind11/numpy.h>
 
 #include "cpp/bindings/casters.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/transform/transform.h"
 
@@ -63,8 +64,8 @@ dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
   return {type, id};
 }
 
-// The stream on which the consumer of an exported CUDA tensor will use it. Empty if the consumer requests no
-// synchronisation.
+// Returns the stream on which the consumer of an exported CUDA tensor will use the tensor. The result is empty if the
+// consumer requests no synchronisation.
 std::optional<Stream> consumer_stream(const py::object& stream) {
   if (stream.is_none()) return Stream{};
   int64_t number;
@@ -83,7 +84,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
   Place target = self.place();
   if (!dl_device.is_none()) try {
       target = dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
-    } catch (const DeviceError& error) {  // the protocol requires a BufferError
+    } catch (const DeviceError& error) {  // the DLPack protocol requires a BufferError for a failed export
       throw py::buffer_error(cat("__dlpack__: dl_device=", repr_text(dl_device), ": ", error.what()));
     }
   bool copies = copy.value_or(target != self.place());
@@ -116,8 +117,8 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-// The stream on which an array that is imported on a device (`place`) will be used. If the call's handle is for this
-// device, it is the stream of this handle, else the stream of the device's current handle.
+// Returns the stream on which an imported array will be used. `place` is the device of the array. If `handle` belongs
+// to this device, the result is the handle's stream. If not, it is the stream of the current handle for the device.
 Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
   return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
 }
@@ -139,13 +140,15 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
     py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(dlpack::kVersion.major, dlpack::kVersion.minor));
     capsule = source.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
-    if (!e.matches(PyExc_TypeError)) throw;  // an exporter older than DLPack 1.0 does not accept max_version
+    if (!e.matches(PyExc_TypeError)) throw;
+    // An exporter older than DLPack 1.0 has no parameter max_version and raises TypeError. It is called again without
+    // max_version.
     capsule = source.attr("__dlpack__")(**wanted);
   }
   return moved(from_capsule(capsule), target, copy.value_or(false));
 }
 
-// The storage of a tensor over memory that a Python object owns. The storage keeps this object alive.
+// The storage of a tensor whose memory belongs to a Python object. The storage keeps this object alive.
 struct PythonStorage final : Storage {
   py::object owner;
   ~PythonStorage() override {
@@ -193,12 +196,13 @@ CudaArray parse(const py::object& interface) {
             optional("stream"),
             optional("mask")};
   } catch (const py::cast_error&) {
-  } catch (const py::error_already_set&) {  // it is no dict, or lacks a key
+  } catch (const py::error_already_set&) {  // `interface` is not a dict, or it lacks a key
   }
   throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " does not follow the protocol"));
 }
 
-// __cuda_array_interface__ does not name the device of its pointer. This function asks the driver.
+// __cuda_array_interface__ does not name the device of its pointer. This function asks the driver which device can read
+// the pointer.
 Place place_of_pointer(const void* p) {
   for (int i = 0; i < cuda::device_count(); ++i)
     if (memory_of({true, i}).reaches(p)) return {true, i};
@@ -241,8 +245,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
-  // The consumer waits for the stream that the dict names. This is the current stream, which is made to wait for all
-  // other streams that used the tensor.
+  // The returned dict names the stream of the current handle, for which the consumer waits. This stream is made to wait
+  // for all other streams that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;

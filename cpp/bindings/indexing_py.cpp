@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Indexing: t[key] and t[key] = value. Keys of integers, slices, `...` and None select a view, which this file
-// computes. Keys with arrays of integers or of bool are passed to pyminidnn/indexing.py.
+// Indexing of tensors: t[key] and t[key] = value. A key of integers, slices, `...` and None selects a view, and this
+// file computes the view. A key with an array of integers or of bool is passed to pyminidnn/indexing.py.
 #include "cpp/bindings/operators.h"
 
 namespace minidnn {
 namespace {
 
-// Whether one part of an index key is an array: a list, a tensor, an array of another library, or a bool.
+// Whether one element of an index key is an array: a list, a tensor, an array of another library, or a bool.
 bool is_array(PyObject* part) {
   if (PyLong_CheckExact(part) || PySlice_Check(part) || part == Py_None || part == Py_Ellipsis) return false;
   return PyBool_Check(part) || !PyIndex_Check(part) || tensor_or_null(part) || py::hasattr(part, "ndim");
@@ -21,11 +21,11 @@ struct Key {
   bool has_array() const { return std::any_of(parts, parts + count, is_array); }
 };
 
-// Computes the view that an index key selects. It goes through the dimensions of the tensor t from left to right, and
-// collects the dimensions of the view.
+// Computes the view that an index key selects. A ViewBuilder goes through the dimensions of the tensor t from left to
+// right, and collects the dimensions of the view.
 struct ViewBuilder {
   const Tensor& t;
-  int64_t from = 0;  // the next dimension of t that a part of the key indexes
+  int64_t from = 0;  // the dimension of the tensor that the next element of the key indexes
   int64_t offset = 0;
   int64_t rank = 0;
   int64_t shape[kMaxRank], stride[kMaxRank];
@@ -39,7 +39,8 @@ struct ViewBuilder {
     for (; dimensions > 0; --dimensions, ++from) add(t.desc.shape[from], t.desc.stride[from]);
   }
   void select(PyObject* number) {
-    const Py_ssize_t given = PyNumber_AsSsize_t(number, nullptr);  // an int that does not fit Py_ssize_t is clamped
+    // An int that does not fit Py_ssize_t becomes the nearest value that fits.
+    const Py_ssize_t given = PyNumber_AsSsize_t(number, nullptr);
     if (given == -1 && PyErr_Occurred()) throw py::error_already_set();
     const int64_t size = t.desc.shape[from], index = given < 0 ? given + size : given;
     MINIDNN_CHECK(IndexingError, index >= 0 && index < size, "index ", given, " is out of range for dimension ", from,

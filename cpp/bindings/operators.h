@@ -10,8 +10,8 @@ const Tensor& tensor_of(PyObject*);
 // Returns null if the Python object is no DeviceTensor.
 const Tensor* tensor_or_null(PyObject*);
 
-// Returns f(). If f throws a C++ exception, sets the Python error that pybind11's dispatcher would set, and returns
-// null or -1.
+// Returns f(). If f throws a C++ exception, this function sets the same Python error as pybind11 would, and returns
+// null or -1, depending on the return type of f.
 template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
   try {
     return f();
@@ -27,8 +27,8 @@ template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
 inline PyObject* to_python(Tensor t) { return py::cast(std::move(t)).release().ptr(); }
 inline py::object methods_module() { return py::module_::import("pyminidnn.methods"); }
 
-// set_operators() and set_indexing() fill the slots of the Python type DeviceTensor. py::custom_type_setup calls them
-// before Python completes the type.
+// set_operators() and set_indexing() fill the slots (such as nb_add) of the Python type DeviceTensor.
+// py::custom_type_setup calls the two functions before Python completes the type.
 void set_operators(PyHeapTypeObject*);
 void set_indexing(PyHeapTypeObject*);
 void bind_operators(py::class_<Tensor>&);

@@ -11,8 +11,8 @@
 namespace minidnn {
 namespace {
 
-// Makes a 0-dimensional tensor with the dtype of t from a Python number. Returns nothing if `value` is no int, float or
-// bool, or if the dtype cannot hold it.
+// Makes a 0-dimensional tensor with the dtype of t from a Python number. The result is empty if `value` is no int,
+// float or bool, or if the dtype cannot represent it.
 std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
   const DType dtype = t.desc.dtype;
   const bool is_bool = PyBool_Check(value), is_int = PyLong_CheckExact(value) || is_bool;
@@ -34,12 +34,12 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
 }
 
 struct Operands {
-  std::optional<Tensor> scalar;  // the tensor that replaces an operand that is a Python number
+  std::optional<Tensor> scalar;  // a Python number among the operands, converted to a 0-dimensional tensor
   const Tensor *a = nullptr, *b = nullptr;
 };
 
-// The operands of a binary operator. Returns nothing unless they are two tensors of one dtype, or a tensor and a Python
-// number that fits the tensor's dtype. The function must also support the dtype.
+// Reads the operands of a binary operator. They must be two tensors of one dtype, or a tensor and a Python number that
+// fits the tensor's dtype, and the function `op` must support the dtype. The result is empty for any other operands.
 std::optional<Operands> operands_of(Pointwise op, PyObject* left, PyObject* right) {
   Operands o{{}, tensor_or_null(left), tensor_or_null(right)};
   const Tensor* known = o.a ? o.a : o.b;

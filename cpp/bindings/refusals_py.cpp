@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rewords the errors of all bound functions for Python users. pybind11 reports an argument of a wrong type by a list of
-// signatures, and code that several functions share does not know which of them was called. explain_call() corrects
+// signatures. C++ code that several functions share does not know which function was called. explain_call() corrects
 // both. It replaces pybind11's dispatcher in every function, and calls the dispatcher. If the call fails,
 // pyminidnn/refusals.py words the error for the public function and its argument. A successful call costs one
 // additional jump.
 //
-// Functions also get a __text_signature__, which inspect.signature() and help() read.
+// This file also gives the bound functions a __text_signature__, which inspect.signature() and help() read.
 #include <cstdlib>
 #include <cstring>
 
@@ -18,8 +18,9 @@ using Function = PyObject* (*)(PyObject* self, PyObject* const* arguments, Py_ss
 Function dispatcher;  // pybind11's dispatcher, which is the same for all bound functions
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
-  py::error_already_set error;                // takes the current error from the Python interpreter
-  if (error.trace()) return error.restore();  // an error with a traceback comes from Python code that was called
+  py::error_already_set error;  // takes the current error from the Python interpreter
+  // An error with a traceback was raised by Python code that the function called. Such an error is not reworded.
+  if (error.trace()) return error.restore();
   try {
     const auto* record = py::detail::function_record_ptr_from_PyObject(self);
     py::tuple positional(count);
@@ -31,7 +32,7 @@ void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObj
                                .attr("explained")(error.value(), record->name, record->signature, positional, keywords);
     if (explained.is(error.value())) error.restore();
     else PyErr_SetObject(py::type::handle_of(explained).ptr(), explained.ptr());
-  } catch (const py::error_already_set&) {  // nothing can be imported while the interpreter shuts down
+  } catch (const py::error_already_set&) {  // the import fails while the interpreter shuts down
     error.restore();
   }
 }
@@ -43,7 +44,7 @@ PyObject* explain_call(PyObject* self, PyObject* const* arguments, Py_ssize_t co
   return result;
 }
 
-// The parameters of a function as Python writes them, without types: "(self, shape, *, copy=False)".
+// Returns the parameters of a bound function in Python's notation, without types: "(self, shape, *, copy=False)".
 std::string parameters_text(const py::detail::function_record& f) {
   std::string text;
   for (size_t i = 0; i < f.nargs; ++i) {
@@ -60,11 +61,13 @@ std::string parameters_text(const py::detail::function_record& f) {
   return cat("(", text, ")");
 }
 
-// Python takes the part of a C function's documentation before "--" as its signature, and the rest as its __doc__.
+// Writes the signature of a bound function in front of its documentation. Python reads the text before "--" as
+// __text_signature__, and the text after it as __doc__.
 void add_text_signature(PyMethodDef* definition, const py::detail::function_record& f) {
   const char* doc = definition->ml_doc ? definition->ml_doc : "";
   const std::string text = cat(definition->ml_name, parameters_text(f), "\n--\n\n", doc);
-  std::free(const_cast<char*>(definition->ml_doc));  // pybind11 allocates and frees it like this
+  // pybind11 allocates ml_doc by strdup() and releases it by free().
+  std::free(const_cast<char*>(definition->ml_doc));
   definition->ml_doc = strdup(text.c_str());
 }
 
@@ -78,7 +81,8 @@ void explain_one(const std::string& name, PyObject* f) {
                 "this version of pybind11 calls functions differently from 3.1; build pyminidnn with pybind11 3.1");
   if (!dispatcher) dispatcher = reinterpret_cast<Function>(reinterpret_cast<void (*)()>(definition->ml_meth));
   definition->ml_meth = reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&explain_call));
-  if (!*record->name) {  // the getter of a property has no name of its own
+  // pybind11 gives the getter of a property an empty name. It gets the name of the property.
+  if (!*record->name) {
     std::free(record->name);
     definition->ml_name = record->name = strdup(name.c_str());
   } else {
@@ -93,7 +97,7 @@ void explain_all(const py::dict& members) {
   }
 }
 
-// Python and pybind11 write this name in errors and reprs.
+// Sets the name of a Python type that errors and repr() show, such as pyminidnn.Handle.
 void name_publicly(const py::object& type, const char* name) {
   type.attr("__module__") = "pyminidnn";
   reinterpret_cast<PyTypeObject*>(type.ptr())->tp_name = name;

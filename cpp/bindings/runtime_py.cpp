@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bindings that report what this machine has: devices, NVRTC and kernel caches. Also the list of kernels to compile
-// ahead of time.
+// Binds functions that report what this machine has: devices, NVRTC and kernel caches. Also binds the list of kernels
+// that can be compiled ahead of time.
 #include <atomic>
 #include <chrono>
 
 #include "cpp/bindings/casters.h"
-#include "cpp/core/cuda_backend.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/engine/registry.h"
 #include "cpp/simd/gemm_microkernel.h"
 #include "cuda/runtime/driver.h"
@@ -17,7 +17,7 @@
 namespace minidnn {
 namespace {
 
-// The value of threading.get_ident() for the main thread, which is the pthread_t of this thread.
+// The value of threading.get_ident() for Python's main thread. It is the pthread_t of that thread.
 unsigned long main_thread = 0;
 
 // Python runs signal handlers, including the one that raises KeyboardInterrupt, only on its main thread.

@@ -9,15 +9,16 @@ namespace {
 // The longest sequence that is accepted. The limit refuses an infinite sequence before it fills the memory.
 constexpr size_t kMostElements = 1 << 20;
 
-// Called after a method of the Python value raised an exception. Clears the exception and returns false. Ctrl-C is not
-// cleared, but thrown on.
+// Must be called after a method of a Python value raised an exception. Clears the exception and returns false. An
+// exception that is not derived from Python's Exception, such as KeyboardInterrupt, is not cleared: it is thrown to the
+// caller.
 bool refused() {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
   PyErr_Clear();
   return false;
 }
 
-// Calls read(element) for each element of a sequence, and stops when `read` returns that it could not read the element.
+// Calls read(element) for each element of a sequence. Stops and returns false when read() returns false.
 template <class Read> bool read_sequence(py::handle v, Read read) {
   if (!PySequence_Check(v.ptr()) || PyUnicode_Check(v.ptr()) || PyBytes_Check(v.ptr())) return false;
   auto iterator = py::reinterpret_steal<py::object>(PyObject_GetIter(v.ptr()));

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums of each channel over all other dimensions, computed by plans of the reduce family. This file defines the base
-// classes of two engines, which the CPU and the CUDA engines share:
-//   {cpu,cuda}.conv.bias_reduction      computes db, the sums of dy
-//   {cpu,cuda}.conv.unfused_statistics  computes y with any forward engine, then reads y again for its statistics
+// Two convolution engines that call the plans of the reduce family. The CPU and the CUDA engines derive from the base
+// classes in this file. For each channel, a plan sums a tensor over all other dimensions.
+//   {cpu,cuda}.conv.bias_reduction      computes db, the sum of dy per channel
+//   {cpu,cuda}.conv.unfused_statistics  computes y with any forward engine, then reads y again and sums y and y^2
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"

@@ -28,7 +28,8 @@ TensorDesc out_desc(const ConvProblem& p) {
   }
 }
 
-// The descriptor that the result gets if the caller passes no `out`.
+// Returns the descriptor (dtype, shape, strides) of the result that a convolution allocates if the caller passes no
+// `out`.
 TensorDesc default_out(const ConvProblem& p, const char* what) {
   Layout layout = p.direction == ConvDirection::backward_bias   ? Layout::channels_first
                   : p.direction == ConvDirection::backward_data ? preferred_layout(p.y)
@@ -36,8 +37,8 @@ TensorDesc default_out(const ConvProblem& p, const char* what) {
   return dense(out_dtype(p), shape_of(out_desc(p)), layout, what);
 }
 
-// Checks the attributes (stride, padding, dilation, groups). Returns a ConvProblem with these attributes whose tensor
-// descriptors are still empty.
+// Checks the convolution attributes (stride, padding, dilation, groups) and stores them in a new ConvProblem. Its
+// tensor descriptors are still empty.
 ConvProblem problem(const char* call, ConvDirection direction, const ConvAttributes& from, int64_t rank) {
   ConvProblem p;
   p.direction = direction;
@@ -69,13 +70,14 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
   return y;
 }
 
-// Checks that a convolution of x gives dy's spatial sizes. Several sizes of x may give the same dy. With the smallest
-// of these sizes, the last window ends at the end of the padding.
+// Checks that a convolution of x with window w gives the spatial sizes of dy. Several sizes of x may give the same size
+// of dy. In the smallest such x, the last window ends exactly at the end of the padding.
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
-    // last: where the last window starts, in padded x. reach: the distance from the first to the last element of a
-    // window. least, most: the smallest and the largest size of x that gives this size of dy.
+    // `last` is the index in padded x at which the last window starts. `reach` is the distance from the first to the
+    // last element of a window. `least` and `most` are the smallest and the largest size of x that gives the size of
+    // dy.
     int64_t last = 0, reach = 0, least = 0, most = 0;
     bool fits = dy[2 + i] > 0 && !__builtin_mul_overflow(dy[2 + i] - 1, s.stride[i], &last) &&
                 !__builtin_mul_overflow(s.dilation[i], w[2 + i] - 1, &reach) &&
@@ -97,7 +99,7 @@ int64_t ieee(const Handle& h, DType dtype) { return h.options().math == Math::ie
 std::string conv_text(const ConvProblem& p, const char* word) {
   const char* name = Family<ConvProblem>::name;
   std::string text = head_text(name, word, operand_dtype(p));
-  // the shape alone, because out= shows the strides
+  // Returns the shape of a result as text, without its strides. conv_text() appends the strides as "out=".
   auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);
@@ -118,7 +120,8 @@ std::string conv_text(const ConvProblem& p, const char* word) {
   return text + out_text(out_desc(p), default_out(p, name));
 }
 
-// A forward convolution whose arguments have been checked, with its problem, its pointers and its output y.
+// A forward convolution after its arguments have been checked: the handle, the problem, the data pointers and the
+// output y.
 struct Forward {
   Handle& handle;
   ConvProblem problem;
@@ -132,10 +135,11 @@ struct ForwardInputs {
   const ConvAttributes& attributes;
   Activation activation;
 };
-// Checks the arguments and makes y. Error messages about y's shape begin with `what`.
+// Checks the arguments of a forward convolution and allocates y. `what` is the beginning of error messages about the
+// shape of y.
 Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
   const auto& [x, w, bias, residual, attributes, activation] = inputs;
-  const Tensor& b = bias ? *bias : w;  // if there is no bias, w is passed to the checks instead
+  const Tensor& b = bias ? *bias : w;  // Without a bias, `b` is w, and the checks below see w twice.
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
   Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};

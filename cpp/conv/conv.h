@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution forward and its three gradients (of the data, the filter and the bias): the public functions, their
-// checks and the type of their problem (shapes, strides, dtypes, options). conv_math.h has the arithmetic of the direct
-// engines. im2col.h computes a convolution as a matrix product.
+// The public functions for convolutions: the forward convolution and its gradients with respect to the data, the filter
+// and the bias. The file also declares the estimates of bytes and FLOP. conv_math.h defines ConvProblem (shapes,
+// strides, dtypes, options) and the arithmetic of the direct engines. im2col.h computes a convolution as a matrix
+// product.
 #pragma once
 #include "cpp/activation/activation.h"
 #include "cpp/conv/conv_math.h"
@@ -35,43 +36,48 @@ struct ConvAttributes {
   int64_t groups = 1;
   bool flip = false;  // true for mode "convolution" (reversed window), false for mode "cross_correlation"
 };
-// Returns whether `mode` is "convolution" and not "cross_correlation". Throws ShapeError if it is neither.
+// Returns true if `mode` is "convolution", and false if it is "cross_correlation". Throws ShapeError for any other
+// mode.
 bool conv_flips(const std::string& mode, const char* call);
 
-// Returns y [N, K, ...] in the memory layout (channels-first or channels-last) that x prefers. `bias` [K] and
-// `residual` (of y's shape) are optional. `out` may be the same tensor as `residual`. The activation uses its default
-// alpha.
+// Computes a forward convolution. Returns y [N, K, ...] in the memory layout (channels-first or channels-last) that x
+// prefers. `bias` [K] and `residual` (of y's shape) are optional. `out` may be the same tensor as `residual`. The
+// activation function uses its default alpha.
 Tensor conv_forward(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                     const std::optional<Tensor>& residual, const ConvAttributes&, Activation, const Call&);
-// conv_forward_statistics() does the same as conv_forward(). It also returns the sum of y and the sum of y^2 of each
-// channel.
+// Computes y like conv_forward(), and also two sums per channel: the sum of y and the sum of y^2.
 struct ConvStatistics {
   Tensor y, sum, sum_of_squares;
 };
 ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const std::optional<Tensor>& bias,
                                        const std::optional<Tensor>& residual, const ConvAttributes&, Activation,
                                        const Call&);
-// Returns dx of shape `x_shape`, in the memory layout (channels-first or channels-last) that dy prefers.
+// Computes the gradient with respect to the data. Returns dx of shape `x_shape`, in the memory layout (channels-first
+// or channels-last) that dy prefers.
 Tensor conv_backward_data(const Tensor& dy, const Tensor& w, const Shape& x_shape, const ConvAttributes&, const Call&);
-// Returns dw of shape `w_shape`. dw is channels-last if x prefers that layout, else row-major.
+// Computes the gradient with respect to the filter. Returns dw of shape `w_shape`. dw is channels-last if x prefers
+// channels-last, and row-major if x prefers channels-first.
 Tensor conv_backward_filter(const Tensor& dy, const Tensor& x, const Shape& w_shape, const ConvAttributes&,
                             const Call&);
-// Returns db [K]: for each channel, the sum of dy over all other dimensions.
+// Computes the gradient with respect to the bias. Returns db [K]: for each channel, the sum of dy over all other
+// dimensions.
 Tensor conv_backward_bias(const Tensor& dy, const Call&);
 
-// For engines. operand_dtype: the dtype of the tensors that a convolution reads, including the bias. out_dtype: the
-// dtype of the result and of the residual.
+// For engines. operand_dtype() returns the dtype of the tensors that a convolution reads, including the bias.
+// out_dtype() returns the dtype of the result and of the residual.
 DType operand_dtype(const ConvProblem&);
 DType out_dtype(const ConvProblem&);
-// Calls f(Type<T>, Type<Y>), where T is the C++ type of the operands and Y that of the result.
+// Calls f(Type<T>, Type<Y>), where T is the C++ type of the operands of a convolution, and Y is the C++ type of its
+// result.
 template <class F> void with_conv_types(const ConvProblem& p, F&& f) {
   with_product_types(operand_dtype(p), out_dtype(p), std::forward<F>(f));
 }
 
-// The bytes that a convolution moves and its FLOP, for the time estimates of engines of CPU and GPU. Window elements
-// that fall on padding count as FLOP, too.
+// conv_bytes() returns the bytes that a convolution moves, and conv_flop() its number of FLOP. CPU and GPU engines
+// estimate their time from these. Window elements that fall on padding count as FLOP, too.
 double conv_bytes(const ConvProblem&);
 double conv_flop(const ConvProblem&);
-DType statistics_dtype(const ConvProblem&);  // dtype of the sums that conv_forward_statistics() returns
+// the dtype of the sums of y and of y^2 that conv_forward_statistics() returns
+DType statistics_dtype(const ConvProblem&);
 
 }  // namespace minidnn

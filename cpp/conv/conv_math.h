@@ -3,35 +3,38 @@
 // output element. For dw and db, a team of threads computes one element.
 //   y[n, k, p] = activation(sum_{c, r} w[k, c, r] * x[n, c, p * stride - pad + r * dilation]
 //                           + bias[k] + residual[n, k, p])
-// Elements outside x are skipped, not multiplied by zero. The position p and the window element r have three
-// dimensions. In a 2-D convolution, one of the three has size 1.
+// Terms whose index lies outside x are skipped, not multiplied by zero. The position p and the window element r have
+// three dimensions. In a 2-D convolution, the first of the three has size 1.
 #pragma once
 #include "cpp/activation/activation_math.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/spatial_math.h"
 
 namespace minidnn {
 
 enum class ConvDirection : int64_t { forward, backward_data, backward_filter, backward_bias };
 
-// Everything about a convolution but its pointers. All operands, including the bias, have the same dtype. The output
-// has this dtype too, or is float32 if the operands are 16-bit.
+// The type of a convolution problem: everything about a convolution except its data pointers. All operands, including
+// the bias, have the same dtype. The output has this dtype too, or is float32 if the operands are 16-bit.
 struct ConvProblem {
   ConvDirection direction{};
-  TensorDesc x;  // x, or dx in backward_data: [N, C, spatial...]; rank 0 in backward_bias
-  TensorDesc w;  // w, or dw in backward_filter: [K, C / groups, window...]; rank 0 in backward_bias
-  TensorDesc y;  // y, or dy in the backward directions: [N, K, spatial...]
-  // The residual is only used forward. It has y's shape and dtype, and may be the same memory as y. Rank 0 if there is
-  // none.
+  // The descriptor of x, or of dx in backward_data: [N, C, spatial...]. Its rank is 0 in backward_bias.
+  TensorDesc x;
+  // The descriptor of w, or of dw in backward_filter: [K, C / groups, window...]. Its rank is 0 in backward_bias.
+  TensorDesc w;
+  // The descriptor of y, or of dy in the backward directions: [N, K, spatial...].
+  TensorDesc y;
+  // The descriptor of the residual of a forward convolution. The residual has y's shape and dtype, and may be the same
+  // memory as y. The rank is 0 if there is no residual.
   TensorDesc residual;
   SpatialAttributes spatial;
   int64_t groups = 1;
   int64_t flip = 0;        // 1 for convolution (the window is reversed), 0 for cross-correlation
   int64_t ieee = 0;        // 1 if float32 products stay float32, 0 if engines may round operands to TF32
-  int64_t alignment = 16;  // Alignment in bytes that all tensors have: at most 16. It is less than 16 only on a GPU.
+  int64_t alignment = 16;  // the alignment in bytes that all tensors have: at most 16, and less than 16 only on a GPU
   Activation activation{};
   int64_t has_bias = 0;     // 1 if a forward convolution adds a bias, else 0
-  int64_t bias_stride = 0;  // stride in elements of the bias [K], or of db in backward_bias
+  int64_t bias_stride = 0;  // the stride in elements of the bias [K], or of db in backward_bias
 };
 
 struct ConvArgs {
@@ -40,34 +43,41 @@ struct ConvArgs {
   const void* bias = nullptr;
   const void* residual = nullptr;
   const void* dy = nullptr;
-  void* out = nullptr;  // y, dx, dw or db, depending on the direction
+  // The tensor that the convolution writes: y, dx, dw or db, depending on the direction.
+  void* out = nullptr;
   double activation_alpha = 0;
 };
 
-// A forward convolution that also returns the sums of y (as stored) and of y^2 for each channel.
+// A forward convolution that also computes two sums per channel: the sum of y (as stored, after rounding) and the sum
+// of y^2.
 struct ConvStatisticsProblem : ConvProblem {};
 struct ConvStatisticsArgs : ConvArgs {
-  void* sums = nullptr;  // [2, K], contiguous: the sums of y, then those of y^2. float64 if y is float64, else float32
+  // The result [2, K], contiguous: for each channel, the sum of y, then for each channel, the sum of y^2. Its dtype is
+  // float64 if y is float64, else float32.
+  void* sums = nullptr;
 };
 
-// The sizes and strides (in elements) of x or y, always with three spatial dimensions.
+// The sizes and strides (in elements) of a tensor of a convolution, such as x or y, always with three spatial
+// dimensions.
 struct ConvTensorView {
-  int64_t channels = 1;  // number of channels of one group
+  int64_t channels = 1;  // the number of channels in one group of the convolution
   int64_t size[kMaxSpatial]{1, 1, 1};
   int64_t image = 0, channel = 0, space[kMaxSpatial]{};
 };
 
-// A ConvProblem in the form that the arithmetic uses: sizes and strides only. It is computed once per plan.
+// A ConvProblem in the form that the arithmetic uses: sizes and strides without descriptors. A plan computes it once.
 struct ConvGeometry {
   int64_t images = 0, groups = 1;
   ConvTensorView x, y, residual;
   int64_t window[kMaxSpatial]{1, 1, 1};
-  // the strides w_space are negative if the window is reversed
+  // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. The taps (window elements) that use the same element of x are tap_period apart, where tap_period
-  // = stride / gcd(stride, dilation). The elements of y that they use are y_period apart, where y_period = dilation /
-  // gcd(stride, dilation).
+  // For backward_data. A tap is a window element. `tap_period` is the distance in the window between two neighbouring
+  // taps that use the same element of x:
+  //   tap_period = stride / gcd(stride, dilation)
+  // `y_period` is the distance between the elements of y that these two taps use:
+  //   y_period = dilation / gcd(stride, dilation)
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -112,8 +122,8 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
     g.window[j] = p.w.shape[2 + i];
     g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
     if (p.flip) g.w_origin += (g.window[j] - 1) * p.w.stride[2 + i];
-    // The stride has no effect if y has one element in this dimension. The dilation has no effect if the window has one
-    // element. They are then set to 1, which makes the arithmetic below cheaper.
+    // If y has one element in this dimension, the stride has no effect and is set to 1. If the window has one element
+    // in this dimension, the dilation has no effect and is set to 1. A value of 1 makes the arithmetic cheaper.
     g.stride[j] = g.y.size[j] == 1 ? 1 : p.spatial.stride[i];
     g.dilation[j] = g.window[j] == 1 ? 1 : p.spatial.dilation[i];
     g.pad[j] = p.spatial.before[i];
@@ -129,14 +139,16 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
   return g;
 }
 
-// Iterates over the indices of a D-dimensional box, the last dimension fastest. advance() moves by `stride` elements.
-// The constructor converts the stride to an index too, so that advance() needs no division.
+// Iterates over the multi-dimensional indices of a D-dimensional box, the last dimension fastest. advance() moves by
+// `stride` elements. The constructor converts the stride to a multi-dimensional index, so that advance() needs no
+// division.
 template <int D> struct NdIterator {
   int64_t at[D], step[D], size[D];
 
   MINIDNN_HD NdIterator(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
     for (int d = D - 1; d >= 0; --d) {
-      // a loop may construct the iterator of an empty box, but never advances it
+      // A size of 0 is replaced by 1, which avoids a division by 0. A loop over an empty box constructs the iterator,
+      // but never advances it.
       size[d] = max_of(sizes[d], int64_t(1));
       at[d] = d ? index % size[d] : index;
       step[d] = d ? stride % size[d] : stride;
@@ -155,21 +167,21 @@ template <int D> struct NdIterator {
   }
 };
 
-// In one dimension, the taps (window elements) that fall on data and not on padding. Tap number i < count is element
-// tap + i * tap_step of the window. It reads element at + i * at_step of the data.
+// The taps (window elements) that fall on data and not on padding, in one dimension. For i < `count`, tap number i is
+// element `tap` + i * `tap_step` of the window. It reads element `at` + i * `at_step` of the data.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };
 
 namespace detail {
 
-// max(0, ceil(a / d)): how many steps of length d it takes from 0 to a or beyond. The case d = 1 is common, and has its
-// own branch because a 64-bit division costs more than one multiply-add of a convolution.
+// Computes max(0, ceil(a / d)): how many steps of length d lead from 0 to a or beyond. The common case d = 1 has its
+// own branch, because a 64-bit division costs more than one multiply-add of a convolution.
 MINIDNN_HD int64_t steps_to(int64_t a, int64_t d) { return a <= 0 ? 0 : d == 1 ? a : (a - 1) / d + 1; }
 
 }  // namespace detail
 
-// In dimension j: the taps (window elements) that fall on data when y[p] is computed, and the indices of x that they
+// Computes which taps (window elements) fall on data in dimension j when y[p] is computed, and which indices of x they
 // read.
 MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
   int64_t first = p * g.stride[j] - g.pad[j];
@@ -178,8 +190,9 @@ MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
   return {end - begin, begin, 1, first + begin * g.dilation[j], g.dilation[j]};
 }
 
-// In dimension j: the taps r (window elements) and the indices p of y that use x[h], in the order of r. They solve p *
-// stride + r * dilation = h + pad.
+// Computes which taps r (window elements) use x[h] in dimension j, in ascending order of r, and which index p of y each
+// tap uses. The pairs (r, p) solve
+//   p * stride + r * dilation = h + pad
 MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   int64_t reach = h + g.pad[j], r = 0, end = min_of(g.tap_period[j], g.window[j]);
   if (g.stride[j] > 1)
@@ -193,8 +206,8 @@ MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   return {count, r, g.tap_period[j], p, -g.y_period[j]};
 }
 
-// Calls f(tap offset, data offset) for each combination of taps (window elements) of the three dimensions. `tap_stride`
-// and `data_stride` are the strides of the window and of the data in memory.
+// Calls f(tap offset, data offset) for each combination of taps (window elements) in the three spatial dimensions.
+// `tap_stride` has the strides of the window in memory, and `data_stride` the strides of the data.
 template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], const int64_t (&tap_stride)[kMaxSpatial],
                                             const int64_t (&data_stride)[kMaxSpatial], F&& f) {
   for (int64_t a = 0; a < t[0].count; ++a)
@@ -208,9 +221,9 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// A linear index split into image, channel and spatial position. The channel is the fastest dimension if
-// `channels_last`, else the last spatial dimension is the fastest. Consecutive indices are then neighbours in a dense
-// tensor of that layout.
+// A linear index split into image, channel and spatial position. If `channels_last` is true, the channel is the fastest
+// dimension. If not, the last spatial dimension is the fastest. Consecutive linear indices are then neighbours in a
+// dense tensor of the channels-last or channels-first layout.
 struct ConvPoint {
   NdIterator<5> count;
   int first_space;
@@ -232,8 +245,8 @@ struct ConvPoint {
   }
 };
 
-// The taps (window elements) that fall on data at one position of the output. move_to() computes them again only in the
-// dimensions in which the position has changed.
+// The taps (window elements) that fall on data when the window is at one position of the output. move_to() moves the
+// window to another position. It computes the taps again only in the dimensions in which the position has changed.
 struct ConvWindow {
   ConvTaps taps[kMaxSpatial];
   int64_t at[kMaxSpatial]{-1, -1, -1};
@@ -247,16 +260,18 @@ struct ConvWindow {
   }
 };
 
-// The tensor that the call writes (dx in backward_data, y forward), and its number of elements.
+// conv_out() returns the sizes and strides of the tensor that the convolution writes: dx in backward_data, y in a
+// forward convolution. conv_out_numel() returns its number of elements.
 MINIDNN_HD const ConvTensorView& conv_out(const ConvGeometry& g) { return g.backward_data ? g.x : g.y; }
 MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
   const ConvTensorView& s = conv_out(g);
   return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
 }
 
-// Computes one element of y or of dx. It is a sum over the channels of the group in the tensor that is read (x or dy),
-// and over the taps (window elements) that fall on data. dx uses the same weights as y, with k and c exchanged. The
-// caller must have moved `window` to `point`. Y is the type of out and residual.
+// Computes one element of y (forward) or of dx (backward_data). The element is a sum over the channels of its group in
+// the tensor that is read, which is x or dy. It is also a sum over the taps (window elements) that fall on data. The
+// weights of dx are those of y with the indices k and c exchanged. Before the call, the caller moves `window` to
+// `point`. T is the type of the operands. Y is the type of the output and the residual.
 template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
@@ -285,19 +300,20 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
   return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
 }
 
-// A team of threads computes one element of dw: the sum over all images and positions of dy * x, where x is the element
-// that this weight multiplies at the position.
+// Computes one element of dw by a team of threads: the gradient for one weight (element of w). It is a sum over all
+// images and positions. At each position, dy is multiplied by the element of x that the weight multiplies at this
+// position.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  // offsets in dy and x of the first position at which this weight falls on data
+  // The offsets in dy and x that belong to the first position at which the weight falls on data, and not on padding.
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // first: the x index that this weight reads at position 0
+    // `first` is the index in x that the weight reads when the window is at position 0.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);
     positions[1 + j] =
@@ -323,7 +339,7 @@ template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(cons
   if (team.rank() == 0) static_cast<Y*>(a.out)[dw_at] = Y(sum);
 }
 
-// A team of threads computes one element of db: the sum of dy[:, k] over all images and positions.
+// Computes one element of db by a team of threads: the sum of dy[:, k] over all images and positions.
 template <class T, class Team> MINIDNN_HD void conv_bias_element(const ConvGeometry& g, const ConvArgs& a, int64_t k,
                                                                  Team& team) {
   using Acc = Accumulator<T>;

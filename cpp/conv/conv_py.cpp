@@ -38,8 +38,8 @@ void bind_conv(py::module_& m) {
     ConvStatistics s = conv_forward_statistics(std::forward<decltype(arguments)>(arguments)...);
     return std::tuple{std::move(s.y), std::move(s.sum), std::move(s.sum_of_squares)};
   });
-  // Defines conv_backward_data or conv_backward_filter in Python. Either one takes dy, one operand (w or x) and the
-  // shape of its result.
+  // Defines the Python function conv_backward_data or conv_backward_filter. Both functions take dy, one operand (w or
+  // x) and the shape of the result.
   auto define_gradient = [&m](const char* name, auto call, const char* operand, const char* shape) {
     m.def(
         name,

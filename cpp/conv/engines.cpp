@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of conv.
+// The lists of the CPU engines of the conv family, which computes convolutions.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_list.h"
 

@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cpp/conv/im2col_product.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -14,16 +14,17 @@ struct Chunk : Im2colChunk {
   SelectedPlan<MatmulProblem> choice;
 };
 
-// How a config divides the batch into chunks of images, and the plans that compute the chunks. All chunks have `images`
-// images, except that the last may be shorter.
+// How a config divides the batch into chunks of images, and the plans that compute the chunks. Each chunk has `images`
+// images, except the last chunk, which may have fewer.
 struct Im2colTiling {
-  int64_t images;  // number of images of a whole chunk (a part of the batch)
+  // The number of images in each chunk of the batch, except the last chunk.
+  int64_t images;
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  // Offsets in the workspace, in bytes. The matrix product and the transform that writes dw share the space at
-  // inner_at.
+  // Offsets in the workspace, in bytes. `inner_at` is the beginning of the workspace of the matrix product. After the
+  // last product, the transform that writes dw uses this part of the workspace.
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
@@ -58,7 +59,8 @@ struct Im2colTiling {
     bytes += inner;
   }
   bool moves() const { return whole.gathers_x || whole.gathers_dy || whole.sums_dx; }
-  // For one whole chunk of images: the bytes that are written to the im2col matrix, plus the bytes read back from it.
+  // Returns the bytes that are written to the im2col matrix, plus the bytes that are read from it, for one whole chunk
+  // of images.
   double moved_bytes(DType t) const {
     double x = whole.gathers_x || whole.sums_dx ? columns_elements(whole.x.g) : 0;
     double dy = whole.gathers_dy ? columns_elements(whole.dy.g) : 0;
@@ -164,7 +166,7 @@ double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
   const Im2colTiling tiling(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], tiling.images));
   // For the time estimate: the speed of the loops that copy to and from the im2col matrix, as a fraction of the speed
-  // of a plain copy. On a GPU, these loops move one element at a time, with a stride in both arrays. Measurements on
+  // of a plain copy. On a GPU, these loops move one element at a time, with a stride in both tensors. Measurements on
   // GPUs gave fractions from 0.03 to 0.4.
   const double rate = d.place.is_cuda ? 0.1 : 0.5;
   double moving = tiling.moves() ? roofline_us(0, tiling.moved_bytes(operand_dtype(p)), d, rate) : 0;
@@ -172,8 +174,8 @@ double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
 }
 
 std::vector<Config> Im2colEngine::configs(const ConvProblem& p, const Device& d) const {
-  // Chunks whose im2col matrix has this many bytes have enough rows for any product, and larger chunks are not faster.
-  // On the CPU, the matrix must also fit the caches.
+  // If the im2col matrix of a chunk has this many bytes, its matrix product has enough rows for any engine. Larger
+  // chunks are not faster. On the CPU, the im2col matrix must also fit the caches.
   double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
   const Im2colChunk one = im2col_chunk(p, 1, false);

@@ -4,8 +4,8 @@
 namespace minidnn {
 namespace {
 
-// Returns the stride with which the dimensions can be traversed as one dimension, or nullopt if there is no such
-// stride. The last dimension is the fastest.
+// Joins the given dimensions, of which the last is the fastest, to one dimension. Returns the stride of this dimension,
+// or nullopt if the given dimensions cannot be joined.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -19,21 +19,21 @@ std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_
   return stride ? stride : 1;
 }
 
-// Strides of an operand that has one matrix per group and image. The rows of the matrix are positions, or filters if
-// the operand is w or dw.
+// The strides of an operand that has one matrix per group and image. The rows of the matrix are spatial positions. If
+// the operand is w or dw, the rows are filters.
 struct Matrix4 {
   int64_t group = 0, image = 0, row = 0, column = 0;
   Matrix4 transposed() const { return {group, image, column, row}; }
 };
 
-// Whether the rows of all images have one common stride. The product can then treat the matrices of all images as one
-// matrix.
+// Returns true if the rows of all images have one common stride. The matrix product can then treat the matrices of all
+// images as one matrix.
 bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
   return images == 1 || rows == 1 || m.image == m.row * rows;
 }
 
-// Returns the strides of x or y as [groups, images, positions, channels], where neighbouring positions are `step`
-// pixels apart. Returns nullopt if the positions have no common stride.
+// Returns the strides of x or y as a tensor [groups, images, positions, channels]. Neighbouring positions are `step`
+// pixels from each other. Returns nullopt if the positions have no common stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
   auto row =
@@ -44,19 +44,19 @@ std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, co
 constexpr int64_t kUnitSteps[] = {1, 1, 1};
 
 // Returns the strides of x (or dx) as the im2col matrix of a pointwise convolution. Returns nullopt if the window has
-// several elements or ever falls on padding.
+// several elements, or if any window falls on padding.
 std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
   for (int j = 0; j < kMaxSpatial; ++j) {
     bool inside = g.pad[j] == 0 && (g.y.size[j] - 1) * g.stride[j] < g.x.size[j];
-    // backward_data must write every element of dx, so no pixel may be left out
+    // backward_data must write every element of dx, so the windows must not skip any pixel of dx.
     bool all = !g.backward_data || (g.stride[j] == 1 && g.y.size[j] == g.x.size[j]);
     if (g.window[j] != 1 || !inside || !all) return std::nullopt;
   }
   return pixels(g, g.x, g.stride);
 }
 
-// w or dw as [groups, filters, channels x taps], where taps are window elements. If taps_last, the taps are the fastest
-// dimension, else the channels are.
+// The strides of w or dw as a tensor [groups, filters, channels x taps], where taps are window elements. If `taps_last`
+// is true, the taps are the fastest dimension. If it is false, the channels are the fastest dimension.
 struct Filters {
   Matrix4 matrix;
   bool taps_last;
@@ -76,8 +76,9 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
-// The im2col matrix of x, in the order of x's own layout, and its strides in the matrix product. The larger stride is a
-// multiple of 8 elements. Rows of 16-bit elements then begin at multiples of 16 bytes, as wide loads require.
+// The im2col matrix of x and its strides in the matrix product. The order of the matrix follows the layout of x. The
+// larger of the strides of rows and columns is a multiple of 8 elements. Rows of 16-bit elements then begin at
+// multiples of 16 bytes, as wide loads require.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;
@@ -152,7 +153,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
   std::optional<Matrix4> x = x_as_columns(g), y = pixels(g, g.y, kUnitSteps), residual;
   if (g.has_residual) residual = pixels(g, g.residual, kUnitSteps);
   bool filter = p.direction == ConvDirection::backward_filter;
-  if (filter) {  // for dw, images and positions are summed over, so they must form one dimension
+  // To compute dw, the product sums over images and positions, so these must form one dimension.
+  if (filter) {
     if (x && !rows_join(*x, images, positions)) x = {};
     if (y && !rows_join(*y, images, positions)) y = {};
   }
@@ -165,7 +167,9 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     c.sums_dx = g.backward_data;
     c.gathers_x = !g.backward_data;
   }
-  if (!y) {  // dy has no usable strides, so it is copied, like an im2col matrix for a window of one element
+  // If the positions of dy have no common stride, dy is copied. The copy is like an im2col matrix for a window of one
+  // element.
+  if (!y) {
     ConvGeometry pack;
     pack.images = images;
     pack.groups = g.groups;
@@ -176,8 +180,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     y = columns.matrix;
     c.gathers_dy = true;
   }
-  // If all operands allow it, images and positions form one dimension of the product. Otherwise, images become a batch
-  // dimension.
+  // If all operands allow it, images and positions are joined to one dimension of the product. If not, images become a
+  // batch dimension.
   bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions) &&
                          (!residual || rows_join(*residual, images, positions)));
   int64_t batch = join ? 1 : images, rows = join ? images * positions : positions;
@@ -189,8 +193,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
 
   MatmulProblem& m = c.product;
   m.ieee = p.ieee;
-  // Sets the alignment of the product's operands. A chunk may begin at any image, so the image strides limit the
-  // alignment. With several groups, the bias may begin at any element.
+  // Sets the alignment of the operands of the product. A chunk may begin at any image, so the image strides limit the
+  // alignment. With several groups, the bias of a group may begin at any element.
   int64_t bits = p.alignment | g.x.image * int64_t(itemsize(t)) | g.y.image * int64_t(itemsize(p.y.dtype));
   bits |= c.sums_dx ? 0 : g.x.image * int64_t(itemsize(to));
   if (p.has_bias && g.groups > 1) bits |= int64_t(itemsize(t));
@@ -201,8 +205,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     m.y = matrices(to, *y, g.groups, batch, rows, k);
     if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
     m.activation = p.activation;
-    // All matrices of a product share its bias. If there are several groups, each has its own bias. The bias is then
-    // passed as operand c of the product, with stride 0 along the rows.
+    // All matrices of a batched product share one bias. But with several groups, each group has its own bias. The bias
+    // is then passed as operand c of the product, with stride 0 along the rows.
     if (p.has_bias && g.groups > 1)
       m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
     else if (p.has_bias) {

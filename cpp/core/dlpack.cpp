@@ -12,8 +12,9 @@ struct Code {
   uint8_t code, bits;
 };
 constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6;
-constexpr Code kCodes[] = {  // the DLPack code of each DType
-    {kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8}, {kUint, 8}, {kInt, 32}, {kInt, 64}, {kBool, 8}};
+// The DLPack type code and the number of bits of each DType, in the order of the enum.
+constexpr Code kCodes[] = {{kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8},
+                           {kUint, 8},   {kInt, 32},   {kInt, 64},   {kBool, 8}};
 
 DType dtype_of(DataType t) {
   for (size_t i = 0; i < std::size(kCodes); ++i)
@@ -22,8 +23,8 @@ DType dtype_of(DataType t) {
                        t.lanes, " lanes); supported are ", dtype_names()));
 }
 
-// An exported DLPack structure, with the tensor whose memory it points to. It lives until the consumer calls the
-// deleter.
+// An exported DLPack structure, with the tensor whose memory it points to. The object exists until the consumer of the
+// tensor calls the deleter.
 template <class M> struct Export {
   M managed;
   Tensor tensor;
@@ -65,7 +66,8 @@ template <class M> Tensor take(M* managed, bool read_only) {
                 "from_dlpack: x has byte_offset ", d.byte_offset, ", which exceeds 2^63 - 1; its exporter is at fault");
   void* data = static_cast<char*>(d.data) + (d.data ? d.byte_offset : 0);
   Tensor t = adopt(desc, data, place_of(d.device), storage, "from_dlpack");
-  // The import has succeeded. From now on, this library is responsible for calling the deleter.
+  // The import has succeeded at this point. From now on, this library is responsible for calling the exporter's
+  // deleter.
   storage->managed = managed;
   return t;
 }
@@ -78,7 +80,7 @@ Place place_of(DLDevice d) {
   if (d.type == kCpu || d.type == kCudaHost) return {};
   MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "device type ", d.type,
                 " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
-  device_at({true, d.id});  // device_at() throws DeviceError if there is no such device
+  device_at({true, d.id});  // device_at() throws DeviceError if the machine does not have the device
   return {true, d.id};
 }
 

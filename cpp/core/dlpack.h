@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// DLPack, the exchange format of array libraries (https://dmlc.github.io/dlpack): the binary interface of versions 1.x
-// and of the version before, and conversions to and from Tensor. This header is independent of Python;
-// bindings/exchange_py.cpp handles Python's capsules.
+// DLPack is the exchange format of array libraries (https://dmlc.github.io/dlpack). This header has the binary
+// interface of DLPack 1.x and of the version before 1.0, and conversions to and from Tensor. It is independent of
+// Python; bindings/exchange_py.cpp handles Python's capsules.
 #pragma once
 #include "cpp/core/tensor.h"
 
 namespace minidnn::dlpack {
 
-// Structures and constants of the DLPack specification.
+// The structures and constants of the DLPack specification.
 struct Version {
   uint32_t major, minor;
 };
@@ -46,13 +46,15 @@ constexpr int32_t kCpu = 1, kCuda = 2, kCudaHost = 3, kCudaManaged = 13;
 DLDevice device_of(Place);
 Place place_of(DLDevice);  // place_of() throws DeviceError for an unsupported device type
 
-// Export the tensor. The exported structure shares ownership of the memory until the consumer calls `deleter`.
+// These functions export a tensor. The exported structure shares ownership of the memory until the consumer calls
+// `deleter`.
 ManagedVersioned* export_versioned(const Tensor&, bool copied);
-// This older structure cannot mark a tensor as read-only, so callers must not pass read-only tensors.
+// Exports the structure of DLPack before 1.0. It cannot mark a tensor as read-only, so callers must not pass read-only
+// tensors.
 Managed* export_legacy(const Tensor&);
 
 // import() takes ownership of the DLPack structure, and calls its deleter when the last Tensor that uses it is
-// destroyed. On an error the caller keeps ownership. import() throws ShapeError, DTypeError or DeviceError for a null
+// destroyed. If import() throws, the caller keeps ownership. It throws ShapeError, DTypeError or DeviceError for a null
 // data pointer, a negative shape, an unknown dtype, or a pointer that its device cannot read.
 Tensor import(ManagedVersioned*);
 Tensor import(Managed*);

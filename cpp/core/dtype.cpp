@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The table of the element types (dtypes), and functions that look up its entries.
+// The table of the element types (dtypes), and functions that look up its rows.
 #include "cpp/core/dtype.h"
 
 #include "cpp/core/text.h"
@@ -15,7 +15,7 @@ struct Row {
   double epsilon;
 };
 constexpr Row kRows[] = {
-    // in the order of the enum
+    // The rows of the table have the order of the enum DType.
     {"float32", "f32", "float", 4, 0x1p-23},
     {"float64", "f64", "double", 8, 0x1p-52},
     {"float16", "f16", "minidnn::float16", 2, 0x1p-10},
@@ -65,7 +65,7 @@ DType promoted(DType a, DType b) {
     return itemsize(integer) == 1 ? (is_floating(a) ? a : b) : DType::float64;
   }
   if (itemsize(a) != itemsize(b)) return itemsize(a) > itemsize(b) ? a : b;
-  // Two dtypes of equal size: float16 and bfloat16 give float32; int8 and uint8 give int32.
+  // The two dtypes differ and have equal sizes. float16 with bfloat16 gives float32. int8 with uint8 gives int32.
   return is_floating(a) ? DType::float32 : DType::int32;
 }
 

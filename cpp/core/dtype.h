@@ -5,24 +5,24 @@
 #include <string>
 #include <utility>
 
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
 std::string name(DType);        // the name of a dtype in Python, such as "float32"
-std::string short_name(DType);  // the short name, such as "f32", which problem texts use
-// The name of the type in CUDA source, such as "minidnn::float16". It becomes a template argument of kernels.
+std::string short_name(DType);  // the short name of a dtype, such as "f32", which problem texts use
+// The name of a dtype in CUDA source, such as "minidnn::float16". It becomes a template argument of kernels.
 std::string cuda_name(DType);
 std::optional<DType> find_dtype(const std::string& name);  // finds a dtype by its name() or short_name()
-std::string dtype_names();                                 // all names for error messages: "float32, float64, ..."
+std::string dtype_names();  // the names of all dtypes for error messages: "float32, float64, ..."
 size_t itemsize(DType);
-double epsilon(DType);  // the machine epsilon: distance from 1 to the next number; 0 for integers
+double epsilon(DType);  // the machine epsilon: the distance from 1 to the next larger number; 0 for integers
 constexpr bool is_floating(DType t) { return t <= DType::bfloat16; }
-// Whether the integer is a value of the dtype, which must be an integer dtype or bool.
+// Returns whether a dtype can represent the integer. The dtype must be an integer dtype or bool.
 bool holds(DType, int64_t);
-// The dtype of the result of an operation on two dtypes, as in NumPy. Where NumPy gives int16, which this library
-// lacks, it is int32.
+// Returns the dtype of the result of an operation on two dtypes, as in NumPy. This library has no int16: where NumPy
+// gives int16, this function returns int32.
 DType promoted(DType, DType);
 constexpr DType kFloatingDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16};
 constexpr DType kDTypes[] = {DType::float32, DType::float64, DType::float16, DType::bfloat16, DType::int8,
@@ -32,7 +32,7 @@ template <class T> struct Type {
   using type = T;
 };
 
-// Calls f(Type<T>{}), where T is the C++ type of the floating dtype. The caller must have excluded other dtypes.
+// Calls f(Type<T>{}), where T is the C++ type of a floating dtype. The caller must exclude all other dtypes.
 template <class F> decltype(auto) with_floating(DType t, F&& f) {
   switch (t) {
     case DType::float64:
@@ -61,7 +61,8 @@ template <class F> decltype(auto) with_any(DType t, F&& f) {
       return with_floating(t, std::forward<F>(f));
   }
 }
-// For code that only moves elements: calls f(Type<T>{}), where T is the unsigned integer type of that many bytes.
+// Calls f(Type<T>{}), where T is the unsigned integer type with the given number of bytes. It serves code that only
+// moves elements.
 template <class F> void with_word(int64_t bytes, F&& f) {
   switch (bytes) {
     case 1:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The handles that are entered on each thread, default handles, and the locks for fork().
+// Implements handle.h: the handles that are entered on each thread, the default handles, and the locks for fork().
 #include "cpp/core/handle.h"
 
 #include <pthread.h>
@@ -8,8 +8,8 @@
 
 namespace minidnn {
 
-// Every handle of the process. fork() locks the mutexes of all handles and of all plan caches. Otherwise a child could
-// inherit a mutex locked by a thread that does not exist in the child.
+// All handles of the process. fork() locks the mutexes of all handles and of all plan caches. Without that, a child
+// process could inherit a mutex locked by a thread that does not exist in the child.
 struct AllHandles {
   std::mutex mutex;
   std::vector<Handle*> handles;
@@ -49,7 +49,7 @@ struct AllHandles {
 namespace {
 
 thread_local std::vector<HandlePtr> entered;
-// The default handles of this thread. There are few, so they are searched linearly.
+// The default handles of this thread. They are few, so they are searched linearly.
 thread_local std::vector<HandlePtr> defaults;
 
 Handle& default_handle(Place place) {
@@ -83,7 +83,7 @@ void Handle::close() {
 }
 
 void Handle::drop_plans() {
-  // `dropped` is destroyed after the lock is released.
+  // The plans in `dropped` are destroyed after the lock is released, because `dropped` is declared before the lock.
   std::vector<std::shared_ptr<HandleCache>> dropped;
   std::lock_guard lock(mutex_);
   dropped.swap(caches_);

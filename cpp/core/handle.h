@@ -14,13 +14,13 @@
 
 namespace minidnn {
 
-// How engines multiply float32 numbers: in true float32, or rounded to TF32 where an engine can use it.
+// How engines multiply float32 numbers: `ieee` in true float32, `tf32` rounded to TF32 where an engine can use it.
 enum class Math { ieee, tf32 };
 
 struct HandleOptions {
   // The most bytes of workspace that a call may use in addition to its tensors.
   size_t max_workspace = std::numeric_limits<size_t>::max();
-  bool deterministic = false;  // true excludes engines whose results vary from run to run
+  bool deterministic = false;  // true excludes engines whose results vary between equal calls
   Math math = Math::tf32;
   // The most CPU threads that a call may use; 0 means all threads.
   int threads = 0;
@@ -37,7 +37,7 @@ struct HandleCache {
 
 class Handle {
  public:
-  // `stream_owner` keeps the stream alive. It is null if the creator of the stream keeps the stream alive.
+  // `stream_owner` keeps the stream alive. It is null if the code that created the stream keeps it alive.
   Handle(Place place, Stream stream, HandleOptions options, std::shared_ptr<void> stream_owner = nullptr)
       : place_(place),
         device_(&device_at(place)),
@@ -60,9 +60,9 @@ class Handle {
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one slot number,
-  // which is the same in all handles. The result is a shared pointer, because another thread may close the handle in
-  // the meantime.
+  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one index in
+  // caches_, which is the same in all handles. The result is a shared pointer, because another thread may close the
+  // handle while the cache is in use.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);
@@ -87,16 +87,16 @@ class Handle {
 
 using HandlePtr = std::shared_ptr<Handle>;
 
-// Returns the handle that a call on a device (the Place) uses: `given` if it is not null, else the innermost handle
+// Returns the handle that a call on the device `Place` uses: `given` if it is not null, else the innermost handle
 // entered for this device, else the default handle. Throws DeviceError if the handle is closed or belongs to another
 // device. The text of the error names `call` and `tensor`.
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
 // Returns the innermost handle that is entered on this thread, or null if there is none.
 HandlePtr entered_handle();
 void enter(HandlePtr);
-// Removes the handle from the stack of entered handles. Throws DeviceError if it was not the innermost.
+// Removes the handle from the stack of entered handles. Throws DeviceError if this handle was not the innermost one.
 void leave(const Handle&);
-// Drops the plans of the default handles of all threads for one device.
+// Destroys the plans of one device in the default handles of all threads.
 void drop_plans_of_default_handles(Place);
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strides and names of layouts, overlap of tensors, and broadcasting.
+// Implements layout.h: strides and names of layouts, overlap of tensors, and broadcasting.
 #include "cpp/core/layout.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@
 namespace minidnn {
 namespace {
 
-// A list of dimension numbers in some order. It is on the stack, since every call needs a few such lists.
+// A list of dimension numbers in some order. It is on the stack, because every call needs a few such lists.
 struct Dims {
   int count = 0;
   int at[kMaxRank];
@@ -19,7 +19,7 @@ struct Dims {
   int operator[](int i) const { return at[i]; }
 };
 
-// The dimensions of a layout from the outermost to the innermost.
+// Returns the dimensions of a layout from the outermost to the innermost.
 Dims order_of(int64_t rank, Layout layout) {
   Dims order;
   bool last = layout == Layout::channels_last && rank > 2;
@@ -48,7 +48,8 @@ bool is_dense_in(const TensorDesc& d, const Dims& order) {
   return true;
 }
 
-// The dimensions longer than one, from the largest stride to the smallest. Dimensions of equal stride keep their order.
+// Returns the dimensions longer than one, from the largest stride to the smallest. Dimensions of equal stride keep
+// their order.
 Dims by_stride(const TensorDesc& d) {
   Dims dims;
   for (int i = 0; i < d.rank; ++i) {
@@ -61,9 +62,10 @@ Dims by_stride(const TensorDesc& d) {
   return dims;
 }
 
-// Whether `rest` can be a sum of d_k * stride_k over the dimensions k in dims[from], dims[from + 1] and so on. Each d_k
-// is an integer between 1 - b.shape_k and a.shape_k - 1. The stride of a dimension is larger than the sum that all
-// dimensions inside it can reach, so at most three values of d_k have to be tried.
+// `a` and `b` are tensors with equal strides. Returns whether the distance `rest` can be the sum of d_k * stride_k over
+// the dimensions k = dims[from], dims[from + 1] and so on. Each d_k is a difference of indices: an integer between 1 -
+// b.shape[k] and a.shape[k] - 1. The dimensions are sorted by stride: each stride is larger than the sum that all later
+// dimensions can reach. Therefore, at most three values of d_k have to be tried.
 bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
                 int from) {
   if (from == dims.count) return rest == 0;
@@ -86,7 +88,8 @@ const Names* names_of(int64_t rank) { return rank >= 3 && rank <= 5 ? &kNames[ra
 }  // namespace
 
 std::string shape_text(std::span<const int64_t> shape) {
-  // The most sizes that the text shows. A sequence that is no valid shape may have millions of elements.
+  // The largest number of sizes that the returned text shows. A sequence that is no valid shape may have millions of
+  // elements.
   constexpr size_t kMostShown = 2 * kMaxRank;
   if (shape.size() <= kMostShown) return cat("[", join(shape), "]");
   return cat("[", join(shape.first(kMostShown)), ", ...]");
@@ -122,8 +125,8 @@ std::string layout_name(const TensorDesc& d) {
 Layout preferred_layout(const TensorDesc& d) {
   if (!names_of(d.rank) || is_row_major(d)) return Layout::channels_first;
   if (is_dense_in(d, order_of(d.rank, Layout::channels_last))) return Layout::channels_last;
-  // Dimensions of stride zero are ignored. If NCHW data are broadcast along the channels, the channels have stride
-  // zero, the smallest stride, although the layout is not channels last.
+  // Dimensions of stride zero are ignored. For example, the channels of NCHW data may be broadcast. Their stride is
+  // then zero and the smallest of all strides, but the layout is not channels last.
   Dims dims = by_stride(d);
   while (dims.count && d.stride[dims[dims.count - 1]] == 0) --dims.count;
   return dims.count && dims[dims.count - 1] == 1 ? Layout::channels_last : Layout::channels_first;
@@ -139,7 +142,7 @@ TensorDesc dense(DType dtype, std::span<const int64_t> shape, Layout layout, con
   for (size_t i = 0; i < shape.size(); ++i) {
     MINIDNN_CHECK(ShapeError, shape[i] >= 0, what, " ", shape_text(shape), " has a negative size in dimension ", i);
     d.shape[i] = shape[i];
-    // A dimension of size 0 counts as 1 here. Otherwise it would hide an overflow in the strides of the other
+    // A dimension of size 0 counts as size 1 here. A factor of 0 would hide an overflow in the strides of the other
     // dimensions.
     bool overflow = __builtin_mul_overflow(bytes, std::max<int64_t>(shape[i], 1), &bytes);
     MINIDNN_CHECK(ShapeError, !overflow, what, " ", shape_text(shape), " ", name(dtype), " is larger than 2^63 bytes");
@@ -166,7 +169,7 @@ TensorDesc strided(DType dtype, std::span<const int64_t> shape, std::span<const 
   MINIDNN_CHECK(ShapeError, strides.size() == shape.size(), what, " ", shape_text(shape), " has ", shape.size(),
                 " dimensions, strides ", shape_text(strides), " have ", strides.size());
   auto size = int64_t(itemsize(dtype));
-  // The bytes from the lowest byte of the tensor to one past its highest byte.
+  // The number of bytes from the lowest byte of the tensor to one past its highest byte.
   int64_t reach = size, bytes;
   for (size_t i = 0; i < strides.size(); ++i) {
     bool overflow = __builtin_mul_overflow(strides[i], size, &bytes) || bytes == std::numeric_limits<int64_t>::min() ||
@@ -186,8 +189,9 @@ bool is_dense(const TensorDesc& d) {
   return is_dense_in(d, by_stride(d));
 }
 
-// Exact for views of dense arrays. Each stride must exceed the largest offset that the dimensions inside it reach. The
-// loop checks this from the innermost dimension outwards.
+// The result is exact for views of dense arrays. For other strides it may be true although no elements overlap. It is
+// false if each stride exceeds the largest offset that the dimensions inside it reach. The loop checks this from the
+// innermost dimension outwards.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
   // The largest offset, in elements, that the inner dimensions reach.

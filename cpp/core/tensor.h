@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor: a description, a pointer, and shared ownership of its storage. Copies share memory, as NumPy views do.
 #pragma once
-#include "cpp/core/allocator.h"
+#include "cpp/core/device/allocator.h"
 #include "cpp/core/layout.h"
 
 namespace minidnn {
 
 struct Tensor {
   TensorDesc desc;
-  // The address of the element at index (0, ..., 0). It is never before storage->data.
+  // The address of the element at index (0, ..., 0). It is never lower than storage->data.
   void* data = nullptr;
   std::shared_ptr<Storage> storage;
 
@@ -21,18 +21,19 @@ struct Tensor {
 // `call` and `label`, such as "conv_forward" and "y".
 Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* label);
 
-// Creates a tensor over existing memory that `owner` keeps alive, and sets owner->data, bytes and place. Throws
-// ShapeError if the tensor has elements and the pointer is null or misaligned. Throws DeviceError if the device cannot
-// read the pointer. The texts of these errors begin with `call`.
+// Creates a tensor over existing memory that `owner` keeps alive. Sets the members data, bytes and place of `owner`.
+// Throws ShapeError if the tensor has elements and the pointer is null or misaligned. Throws DeviceError if the device
+// cannot read the pointer. The texts of these errors begin with `call`.
 Tensor adopt(const TensorDesc&, void* data, Place, std::shared_ptr<Storage> owner, const char* call);
 
-// Returns a view of the same memory with another shape. Throws ShapeError if strides cannot express the view. The text
-// of the error begins with `what`.
+// Returns a view of the same memory with another shape. Throws ShapeError if no strides give such a view. The text of
+// the error begins with `what`.
 Tensor view_as(const Tensor&, std::span<const int64_t> shape, const char* what);
 bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* what, TensorDesc* result);
 
 // Whether the two tensors may share an element. The answer is exact for views of one array that have the strides of
-// this array, such as two slices of channels. If the strides differ, it is true as soon as the byte ranges overlap.
+// this array, such as two slices of channels. If the strides differ, the answer is true as soon as the byte ranges
+// overlap.
 bool share_memory(const Tensor&, const Tensor&);
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Builds messages and problem texts from values. It uses no iostreams, so that the locale does not affect how numbers
+// Makes messages and problem texts from values. No iostreams are used, so that the locale does not affect how numbers
 // print.
 #pragma once
 #include <charconv>
@@ -26,7 +26,8 @@ void append(std::string& text, T value) {
     text.append(digits, end.ptr);
   }
 }
-// This overload is a template. Otherwise a string literal would match it and print as an address.
+// Appends a pointer to void as an address. This overload is a template so that string literals, which convert to a
+// pointer to void, do not match it.
 template <class T>
   requires std::is_void_v<T>
 void append(std::string& text, T* pointer) {
@@ -41,7 +42,7 @@ template <class... Parts> std::string cat(const Parts&... parts) {
   return text;
 }
 
-// Joins values with a separator: "64, 3, 7, 7", or "64x3x7x7" if the separator is "x".
+// Joins values with a separator. For example, the result is "64, 3, 7, 7", or "64x3x7x7" if the separator is "x".
 template <class Sequence> std::string join(const Sequence& values, const char* separator = ", ") {
   std::string text;
   const char* before = "";
@@ -53,7 +54,7 @@ template <class Sequence> std::string join(const Sequence& values, const char* s
   return text;
 }
 
-// 822083584 -> "822.1 MB"
+// Returns a number of bytes as text, such as "822.1 MB" for 822083584.
 std::string bytes_text(double bytes);
 
 }  // namespace minidnn

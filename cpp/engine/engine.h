@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// How pyminidnn chooses an implementation. Every family of functions uses this mechanism and no other.
-//   Problem    what a call computes: shapes, strides, dtypes, attributes. A struct of 64-bit fields. Calls whose
+// How pyminidnn chooses an implementation of a function. All families use only this mechanism. A family is a group of
+// functions with one type of problem, such as conv or softmax.
+//   Problem    what a call computes: shapes, strides, dtypes, attributes. It is a struct of 64-bit fields. Calls whose
 //              problems have equal bytes share a plan.
-//   Engine     one implementation of a family. Stateless and const; its folder's engine list names it once.
-//   Config     a variant of an engine as text, such as "tile=128x64;stages=3", so that a tuning file can hold it.
-//   Plan       an engine and a config, ready to run (kernels compiled). Immutable: any thread may run it.
-//   Family<P>  ties the problem type P to its engines. The header F.h of each family F specialises it.
+//   Engine     one implementation of a family. It is stateless and const. The engine list of its family names it once.
+//   Config     a variant of an engine as text, such as "tile=128x64;stages=3", so that a tuning file can contain it.
+//   Plan       an engine and a config, ready to run (kernels are compiled). It is immutable: any thread may run it.
+//   Family<P>  ties the problem type P to its engines. The header F.h of each family F specialises this template.
 #pragma once
 #include <algorithm>
 #include <atomic>
@@ -17,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/handle.h"
-#include "cpp/core/thread_pool.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/report.h"
 #include "cpp/engine/timer.h"
@@ -29,7 +30,7 @@ namespace minidnn {
 using Config = std::string;
 enum Trait : unsigned { kNondeterministic = 1, kReducedPrecision = 2, kNeedsJit = 4 };
 
-// Specialised for each problem type P. The members, with those of softmax as examples:
+// This template is specialised for each problem type P. Its members, with those of softmax as examples:
 //   using Args                                          the pointers and scalars of one call
 //   static constexpr const char* name                   name of the family, "softmax"
 //   static std::string text(const P&)                   problem as text, "softmax forward f32 4x1000 axis=1"
@@ -41,35 +42,37 @@ template <class P> using ArgsOf = typename Family<P>::Args;
 
 template <class P> struct Plan {
   virtual ~Plan() = default;
-  // Enqueues the work on `stream` and returns. It neither allocates nor synchronises, so a CUDA graph can capture it.
+  // Enqueues the work of the plan on `stream`, and returns. It neither allocates nor synchronises, so a CUDA graph can
+  // capture it.
   virtual void run(const ArgsOf<P>& args, void* workspace, Stream stream) const = 0;
 };
 
 template <class P> struct Engine {
   virtual ~Engine() = default;
-  // The name, such as "cuda.softmax.block_per_row". It is public and stable, and tuning files contain it.
+  // The name of the engine, such as "cuda.softmax.block_per_row". It is public and stable, and tuning files contain it.
   virtual std::string name() const = 0;
-  // To be incremented when the kernel changes. Lines of a tuning file with another revision do not apply.
+  // The revision of the engine. It must be incremented when the kernel changes. Records of a tuning file that have
+  // another revision are ignored.
   virtual int revision() const { return 1; }
   virtual unsigned traits() const { return 0; }
-  // Returns "" if this engine computes the problem correctly on this device, else the reason as one sentence. It never
-  // judges speed.
+  // Returns an empty text if this engine computes the problem correctly on this device. If not, it returns the reason
+  // as one sentence. Slow speed is never a reason.
   virtual std::string why_not(const P&, const Device&) const = 0;
   // The expected time in microseconds, comparable between engines. It is called only for problems that the engine can
-  // run (why_not() returns "").
+  // run, that is, if why_not() returns an empty text.
   virtual double estimate_us(const P&, const Device&) const = 0;
-  // All configs for this problem, beginning with the best guess.
+  // Returns all configs of the engine for a problem. The first config is expected to be the fastest.
   virtual std::vector<Config> configs(const P&, const Device&) const { return {""}; }
-  // Bytes of workspace that a config needs. It is a method of the engine, not of the plan, so that a memory limit is
-  // checked before anything is compiled.
+  // The number of bytes of workspace that a config needs. This is a method of the engine, not of the plan, so that a
+  // memory limit is checked before anything is compiled.
   virtual size_t workspace_bytes(const P&, const Device&, const Config&) const { return 0; }
   virtual std::unique_ptr<Plan<P>> build(const P&, const Device&, const Config&) const = 0;
-  // All kernels that build() may need. `python -m pyminidnn compile` compiles them ahead of time.
+  // Returns all kernels that build() may need. `python -m pyminidnn compile` compiles them ahead of time.
   virtual std::vector<KernelSpec> kernels() const { return {}; }
 };
 template <class P> using Engines = std::vector<const Engine<P>*>;
 
-// Makes a plan from a callable object, for engines whose run() fits in a lambda.
+// Makes a plan from a callable object. It is for engines whose Plan::run() fits in a lambda.
 template <class P, class Run> std::unique_ptr<Plan<P>> make_plan(Run run) {
   struct Callable final : Plan<P> {
     Run run_;
@@ -93,7 +96,7 @@ template <class P> struct SelectedPlan {
 };
 
 // The syntax of the argument `algo`. The empty text selects all engines, "cuda.conv.direct" selects one engine, and
-// "direct" selects all engines whose name ends in ".direct". A config may follow after a colon:
+// "direct" selects all engines whose name ends in ".direct". A config may follow the engine after a colon:
 // "simt:tile=64x64;split=2".
 inline std::string engine_of(const std::string& algo) { return algo.substr(0, algo.find(':')); }
 inline bool names_config(const std::string& algo) { return algo.find(':') != std::string::npos; }
@@ -102,8 +105,8 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// Writes to `line` the configs of the engine `e` whose workspace the handle allows. If `algo` names a config, only this
-// config is considered. If no config remains, line.why_not gets the reason.
+// Writes to the report `line` the configs of the engine `e` whose workspace the handle allows. If `algo` names a
+// config, only this config is considered. If no config remains, line.why_not gets the reason.
 template <class P>
 void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::string& algo, EngineReport& line) {
   std::vector<Config> all = e.configs(p, h.device());
@@ -128,8 +131,8 @@ void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::st
                        bytes_text(double(h.options().max_workspace)));
 }
 
-// A report on every engine of a family, in the order of the engine list: its estimated time, or the reason why it is
-// excluded.
+// Returns a report on every engine of a family, in the order of the engine list. For each engine, the report has the
+// estimated time, or the reason why the engine is excluded.
 template <class P> Report evaluate_engines(const P& p, const Handle& h, const std::string& only) {
   Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
   for (const Engine<P>* e : engines<P>(h.place())) {
@@ -149,19 +152,20 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
   return report;
 }
 
-// Builds the plan for one line of `report`, which stands for an engine, and for one of its configs.
+// Builds the plan for an engine and one of its configs. `line` is the report on this engine in `report`.
 template <class P>
 SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
                             const Config& config) {
-  // The report and the list of engines have the same order.
+  // The report lists the engines in the order of engines<P>(), so the index of `line` in the report is the index of the
+  // engine.
   const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];
   const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
   return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};
 }
 
-// The restrictions of a call in addition to its problem (algo, deterministic, max_workspace, threads), as text. The
-// text is a part of the key of a tuning record: calls without a restriction should not use what find() chose under it.
-// "" if there are no restrictions.
+// Returns the restrictions of a call as text: its options algo, deterministic, max_workspace and threads. The key of a
+// tuning record contains this text, because a call without a restriction should not use what find() chose under the
+// restriction. The text is empty if there are no restrictions.
 inline std::string restrictions_text(const HandleOptions& o, const std::string& algo) {
   std::string text;
   if (!algo.empty()) text += cat(" algo=", algo);
@@ -171,8 +175,8 @@ inline std::string restrictions_text(const HandleOptions& o, const std::string& 
   return text;
 }
 
-// The tuning record for the problem with these restrictions, else the record for the problem without restrictions.
-// Empty if there is no record, or if `algo` names the config.
+// Returns the tuning record for the problem with the restrictions of the call. If there is none, it returns the record
+// for the problem without restrictions. The result is empty if there is no record at all, or if `algo` names a config.
 template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h, const std::string& algo) {
   if (names_config(algo)) return {};
   const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
@@ -181,8 +185,8 @@ template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h,
   return tuning().recall(h.device(), text);
 }
 
-// Times every config of every engine that can run `p`, on separate scratch memory, and writes the median times to the
-// report.
+// Times every config of every engine that can run the problem, on separate scratch memory. Writes the median times to
+// the report.
 template <class P> void measure(const P& p, Handle& h, Report& report) {
   Scratch scratch(h.place(), h.stream());
   ArgsOf<P> args = Family<P>::scratch(p, scratch);
@@ -207,9 +211,10 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
   }
 }
 
-// For an engine that contains plans of another family, such as a convolution that contains a matmul. Chooses the engine
-// with the lowest estimate on the device. Ignores plan caches and tuning records. Considers only deterministic engines,
-// so that the containing engine is deterministic, too. plan_on() builds the plan, choose_on() does not.
+// Chooses an engine for a problem that belongs to another engine, such as a matmul inside a convolution. The engine
+// with the lowest estimate on the device is chosen. Plan caches and tuning records are ignored. Only deterministic
+// engines are considered, so that the outer engine is deterministic, too. plan_on() also builds the plan; choose_on()
+// does not.
 template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
@@ -268,16 +273,17 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;  // the value of insertions_ when the plan was last found
-    // The generation of the tuning records when the plan was last compared with them.
+    std::atomic<uint64_t> used;  // value of the counter insertions_ when the plan was last used
+    // The value of tuning().generation() when the plan was last compared with the tuning records.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
-  // Returns null if there is no plan. `stale` is set if find() has measured something since the plan was last compared
-  // with the tuning records; it may have measured this problem.
+  // Returns the cached plan of a problem, or null if there is none. Sets `stale` if find() has measured any problem
+  // since the plan was last compared with the tuning records. The caller must then compare the plan with the records
+  // again.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
@@ -296,7 +302,7 @@ template <class P> class PlanCache final : public HandleCache {
   }
   void put(const P& p, const std::string& algo, std::shared_ptr<const SelectedPlan<P>> choice, uint64_t generation,
            size_t most) {
-    // The plans in `dropped` are destroyed after the lock is released.
+    // The plans in `dropped` are destroyed after the lock is released, because `dropped` is declared before the lock.
     std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;
     std::unique_lock lock(mutex);
     if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
@@ -327,8 +333,8 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// Chooses the plan for a problem: from the plan cache, else by the tuning file, else the engine with the lowest
-// estimate. During find() it chooses the engine and config with the lowest measured time.
+// Returns the plan for a problem: from the plan cache, else by the tuning file, else of the engine with the lowest
+// estimate. During find(), the plan has the engine and the config with the lowest measured time.
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
@@ -368,9 +374,10 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   return choice;
 }
 
-// Finds a plan and runs it with workspace from the allocator. Every public function that computes ends in this call.
+// Finds a plan, and runs it with workspace from the allocator. Every public function that computes does so by this
+// call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // limits the threads of the measurements of find(), too
+  const cpu::ThreadLimit limit(h.options().threads);  // find() measures under this limit, too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);

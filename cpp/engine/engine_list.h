@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of the engines of one family on one device. The file F/engines.cpp of the family F names their classes, one
-// per line:
+// The list of the engines of one family on one device. For a family F, the file F/engines.cpp names the classes of its
+// engines, one per line:
 //   namespace cuda::softmax {
 //   using List = EngineList<SoftmaxProblem,
-//       struct PersistentRows,  // defined in persistent_rows.cpp
-//       struct StridedAxis>;
+//                           struct PersistentRows,  // defined in persistent_rows.cpp
+//                           struct StridedAxis>;
 //   }
-// The file that defines an engine ends with an instantiation of the engine's object:
+// The file that defines an engine ends with an instantiation of the function that returns the engine:
 //   template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cuda::softmax::PersistentRows>();
-// Without this line, the program does not link. Files that define engines include engine_object.h, which defines the
-// template engine_object.
+// Without this instantiation, the program does not link. Files that define engines include engine_object.h, which
+// defines the template engine_object.
 #pragma once
 #include "cpp/engine/engine.h"
 

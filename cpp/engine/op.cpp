@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The checks of op.h.
+// Implements op.h: the checks of operands and outputs.
 #include "cpp/engine/op.h"
 
 namespace minidnn {

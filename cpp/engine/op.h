@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the public functions of all families: the options of a call, and checks of operands and outputs. The
-// messages of the checks name the called function. Each check returns or throws.
+// What the public functions of all families share: the options of a call, and checks of operands and outputs. The
+// messages of the checks name the called function. A check that fails throws an error.
 #pragma once
 #include <optional>
 
@@ -9,9 +9,10 @@
 
 namespace minidnn {
 
-// The last keyword arguments of every public function in Python.
+// The options of a call. They are the last keyword arguments of every public function in Python.
 struct Call {
-  // The name of an engine, or its last part, such as "direct". If it is empty, the library chooses.
+  // The name of an engine, or the last word of the name, such as "direct". If it is empty, the library chooses the
+  // engine.
   std::string algo;
   // The tensor to which the result is written. If it is empty, a new tensor is made.
   std::optional<Tensor> out;
@@ -23,26 +24,26 @@ struct Operand {
   const Tensor& tensor;
 };
 
-// Returns the handle on which the call runs. Throws unless every operand is on the handle's device, and all operands
-// have the same floating dtype.
+// Returns the handle that the call uses. Throws unless every operand is on the handle's device, and all operands have
+// the same floating dtype.
 Handle& check_operands(const char* call, const Call&, std::initializer_list<Operand>);
 void check_rank(const char* call, const Operand&, int64_t least, int64_t most);
-// Returns `axis` as a non-negative number. A negative `axis` counts from the end. Throws ShapeError if it is out of
+// Returns `axis` as a non-negative number. A negative `axis` counts from the end. Throws ShapeError if `axis` is out of
 // range.
 int64_t checked_axis(const char* call, const Operand&, int64_t axis);
 void check_shape(const char* call, const Operand&, std::span<const int64_t> wanted, const char* why);
 
-// Returns the tensor for a result. If `out` is given, this is `out`, after checks that it has the shape and dtype of
-// `want` and can be written; else it is a new tensor. `out` must not share memory with `inputs`. It may be the same
-// tensor as one of `in_place`, element for element.
+// Returns the tensor for a result. If `out` is not given, this is a new tensor. If `out` is given, it is returned after
+// checks: it must have the shape and dtype of `want`, be writable, and not share memory with `inputs`. `out` may be the
+// same tensor as one of `in_place`, element for element.
 Tensor output(const char* call, const char* name, const std::optional<Tensor>& out, const TensorDesc& want,
               const Handle&, std::initializer_list<Operand> inputs, std::initializer_list<Operand> in_place = {});
 
-// The dtype of the result of a matrix product: float32 if the operands have 16 bits and `out` is float32, else the
-// dtype of the operands.
+// The dtype of the result of a matrix product. It is float32 if the operands have 16-bit elements and `out` is float32.
+// If not, it is the dtype of the operands.
 DType product_dtype(DType operands, const std::optional<Tensor>& out);
-// The largest power of two, at most 16, that divides all these addresses, in bytes. On the CPU the result is always 16,
-// because the CPU engines do not use it.
+// The largest power of two, at most 16, that divides all the given addresses. On the CPU the result is always 16,
+// because CPU engines do not use the alignment.
 int64_t alignment_of(const Handle&, std::initializer_list<const void*>);
 // Calls f(Type<T>, Type<Y>), where T is the type of the operands of a matrix product, and Y the type of its result.
 template <class F> void with_product_types(DType operands, DType result, F&& f) {
@@ -54,11 +55,11 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// Text for problem texts, such as " out=4x5:s1,4". It is "" if the output has the strides that the library would choose
-// for a result like `like`.
+// Returns the strides of an output for a problem text, such as " out=4x5:s1,4". The text is empty if the output has the
+// strides of `like`, which describes the output that the library would make.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
-// The first words of every problem text, such as "softmax forward f32".
+// Returns the first words of a problem text, such as "softmax forward f32".
 inline std::string head_text(const char* family, const char* direction, DType dtype) {
   return cat(family, " ", direction, " ", short_name(dtype));
 }

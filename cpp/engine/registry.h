@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A registry of all families by name, with public facts about their engines. The function engines() in Python, the
-// documentation of engines, and the manifest of kernels use it.
+// A registry of all families by name, with facts about their engines. The Python function engines(), the documentation
+// of engines, and the manifest of kernels use it.
 #pragma once
 #include <functional>
 
@@ -25,7 +25,8 @@ inline std::vector<FamilyInfo>& families() {
   return all;
 }
 
-// bind_F() of the family F calls this for each problem type of the family.
+// Registers a family. The function that binds the family to Python calls register_family() for each problem type of the
+// family.
 template <class P> void register_family() {
   families().push_back({Family<P>::name,
                         [](bool cuda) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements report.h: choices from a report, nested dry runs, and the log.
+// Implements report.h: choices of engines from a report, nested dry runs, and the log.
 #include "cpp/engine/report.h"
 
 #include <algorithm>

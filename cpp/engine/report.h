@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// What dispatch knows about one problem, as data. explain() and find() return a report; errors and the log print it.
+// A report on the engines for one problem: which of them can run it, their configs, and their times. explain() and
+// find() return a report. Errors and the log print it.
 #pragma once
 #include <string>
 #include <vector>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 namespace minidnn {
 
@@ -16,11 +17,11 @@ struct EngineReport {
   unsigned traits = 0;
   std::string why_not{};  // the reason why the engine cannot run the problem; empty if it can
   std::string config{};
-  std::vector<std::string> configs{};      // all configs that the handle allows, the best guess first
-  std::vector<size_t> config_workspace{};  // bytes of workspace that each of `configs` needs
+  std::vector<std::string> configs{};      // all configs that the handle allows, best guess first
+  std::vector<size_t> config_workspace{};  // bytes of workspace that each config needs
   double estimate_us = 0;
-  double measured_us = 0;  // the least time of the engine's configs; 0 if not measured
-  // Each measured config with its time in microseconds.
+  double measured_us = 0;  // the least time of the engine's configs in microseconds; 0 if not measured
+  // The measured configs, each with its time in microseconds.
   std::vector<std::pair<std::string, double>> measurements{};
   size_t workspace_bytes = 0;
 };
@@ -32,22 +33,25 @@ struct Report {
   std::vector<EngineReport> engines;
   std::string chosen;
 
-  // After find(): why the measurement is not in the tuning file, or "" if it is.
+  // After find(), the reason why the measurement is not in the tuning file. It is empty if the measurement is in the
+  // file.
   std::string not_kept{};
 
   bool any() const;
-  // One line for each engine that cannot run the problem, such as "\n  cuda.softmax.warp: needs cols <= 1024; got
-  // 4096".
+  // Returns one line for each engine that cannot run the problem, such as "\n  cuda.softmax.warp: needs cols <= 1024;
+  // got 4096".
   std::string reasons() const;
-  // The fastest engine that can run the problem, by measured time, or by estimate if nothing was measured.
+  // Returns the fastest engine that can run the problem: by measured time, or by estimated time if nothing was
+  // measured.
   EngineReport& fastest();
-  // Returns the engine that a tuning record names, with the config of the record. Returns null if the record does not
-  // apply: the engine cannot run the problem, has another revision, or does not offer the config to this handle.
+  // Returns the report on the engine that a tuning record names, with the config of the record. Returns null if the
+  // record does not apply: the engine cannot run the problem, has another revision, or does not offer the config to
+  // this handle.
   EngineReport* recorded(const TuningLine&);
 };
 
-// While a DryRun object exists on a thread, public functions on this thread report how they would run, and do not write
-// outputs.
+// While a DryRun object exists on a thread, public functions on this thread only report how they would run. They do not
+// write outputs.
 class DryRun {
  public:
   explicit DryRun(bool measures);
@@ -65,8 +69,8 @@ class DryRun {
   std::vector<Report> reports_;
 };
 
-// The environment variable PYMINIDNN_LOG. With "info", each call prints one line with its problem and engine. With
-// "debug", it also prints why the other engines were not chosen.
+// The log level, from the environment variable PYMINIDNN_LOG. With "info", each call prints one line with its problem
+// and engine. With "debug", the call also prints why the other engines were not chosen.
 enum class LogLevel { off, info, debug };
 LogLevel log_level();
 void set_log_level(LogLevel);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements spatial.h: checks of window attributes, their texts, and the sizes of outputs.
+// Implements spatial.h: checks of window attributes, the attributes as text, and the sizes of outputs.
 #include "cpp/engine/spatial.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace {
 
 std::string sides_text(const Sides& s) { return s.before == s.after ? cat(s.before) : cat(s.before, ":", s.after); }
 
-// Joins the values by commas. If all values are equal, returns only one of them.
+// Joins the values with commas. If all values are equal, only one of them is returned.
 std::string collapsed(const std::vector<std::string>& values) {
   bool equal = std::ranges::all_of(values, [&](auto& v) { return v == values.front(); });
   return equal ? values.front() : join(values, ",");
@@ -52,8 +52,8 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
     // The distance in elements from the first element of a window to its last.
     int64_t reach;
     if (!__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach)) {
-      // The last position at which a window fits, counted from the first position. ceil_mode allows a window to extend
-      // beyond the padded x by less than a stride.
+      // The largest offset at which a window may begin, in elements from the beginning of the padded x. ceil_mode
+      // allows a window to extend beyond the padded x by less than a stride.
       int64_t last_begin = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);
       if (last_begin >= 0) count = last_begin / a.stride[i] + 1;
       if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn {
 namespace {
@@ -23,8 +23,8 @@ double once_us(const Handle& h, const std::function<void()>& before, const std::
 double median_us(const Handle& h, const std::function<void()>& before, const std::function<void()>& run) {
   constexpr double kBudgetUs = 50e3;
   constexpr size_t kMostSamples = 21;
-  // The first run may load a module or touch memory for the first time. Its time counts only if further runs would take
-  // too long.
+  // The first execution may load a module or touch memory for the first time. Its time counts only if further
+  // executions would take too long.
   const double cold = once_us(h, before, run);
   if (cold > 10 * kBudgetUs) return cold;
   const double first = once_us(h, before, run);

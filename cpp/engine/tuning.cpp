@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tuning file: reads, appends and replaces records while other processes do the same.
+// Implements tuning.h: reads, appends and replaces the records of the tuning file, while other processes do so, too.
 #include "cpp/engine/tuning.h"
 
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn {
 namespace {
@@ -38,8 +38,8 @@ class File {
   const int fd_;
 };
 
-// Returns why the file must not be trusted, or "". The file must be trusted, because its records choose which engine
-// runs and with which config.
+// Returns the reason why the file must not be trusted, or an empty text. Trust matters because the records of the file
+// choose which engine runs and with which config.
 std::string why_not_ours(const File& file) {
   struct stat info{};
   if (fstat(file.fd(), &info) != 0) return std::strerror(errno);
@@ -133,7 +133,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
 };
 
-// The beginnings that problem texts had before version 0.1.0, and their current beginnings. The first entry that
+// The first words that problem texts had before version 0.1.0, and their current first words. The first pair that
 // matches is applied.
 constexpr std::pair<std::string_view, std::string_view> kRenamedProblems[]{
     {"norm layer_", "layer_norm layer_"},
@@ -181,8 +181,8 @@ template <class F> void each_line(const std::string& text, F&& f) {
   }
 }
 
-// Appends `bytes` to the file. Returns "", or the text of the error. After an error the file is truncated to its
-// previous length, if possible.
+// Appends `bytes` to the file. Returns an empty text, or the text of the error. After an error the file is truncated to
+// its previous length, if possible.
 std::string write_all(const File& file, const std::string& bytes) {
   struct stat before{};
   fstat(file.fd(), &before);
@@ -255,8 +255,8 @@ std::string Tuning::write(const Key& key, const TuningLine& record, bool replace
   if (const std::string why = why_not_ours(file); !why.empty()) return why;
   const std::string line = text_of(key, record);
   if (!replaces) {
-    // After a full disk or a killed process, the last line may lack its newline. The record must then begin with a
-    // newline.
+    // After a full disk or a killed process, the last line of the file may lack its newline. The new record must then
+    // begin with a newline.
     char last = '\n';
     const off_t size = lseek(file.fd(), 0, SEEK_END);
     if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
@@ -276,8 +276,8 @@ std::string Tuning::write(const Key& key, const TuningLine& record, bool replace
   return why;
 }
 
-// fork() waits for the mutex. Otherwise a child could inherit the mutex locked by a thread that does not exist in the
-// child.
+// fork() locks the mutex of the records. Without that, a child process could inherit the mutex locked by a thread that
+// does not exist in the child.
 Tuning& tuning() {
   static Tuning& all = *new Tuning([] {
     std::string folder = cuda::cache_folder();

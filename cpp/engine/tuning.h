@@ -32,14 +32,15 @@ class Tuning {
   // Finds a record. A key is the text of the problem followed by the text of the call's restrictions
   // (restrictions_text()).
   std::optional<TuningLine> recall(const Device&, const std::string& key) const;
-  // Adds the record for `key`, or replaces it. Returns "", or why the file could not be written; the record is then
-  // kept in memory only.
+  // Adds the record for `key`, or replaces it. Returns an empty text, or the reason why the file could not be written.
+  // The record is then kept in memory only.
   std::string remember(const Device&, const std::string& key, const EngineReport&);
 
-  // A number that each remember() increments. A plan that was chosen at an earlier generation may disagree with the
+  // The number of calls of remember() so far. A plan that was chosen when this number was lower may disagree with the
   // records.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
-  // Returns why remember() keeps records in memory only, or "" if it writes them to the file.
+  // Returns the reason why remember() keeps records in memory only. Returns an empty text if it writes them to the
+  // file.
   std::string why_not_kept() const;
 
  private:
@@ -54,7 +55,7 @@ class Tuning {
   Lines lines_;
 };
 
-// The tuning records of this process, which are read from the file in the cache folder.
+// Returns the tuning records of this process, which are read from the file in the cache folder.
 Tuning& tuning();
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of gather.
+// The list of the CPU engines of the gather family, which selects slices by index.
 #include "cpp/engine/engine_list.h"
 #include "cpp/gather/gather.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of gather.h: checks, the text of a call for tuning files and tests (case line), and estimates of
-// the time.
+// The public functions of gather.h: checks of the arguments, time estimates, and case lines. A case line is a call as
+// text, for tuning files and tests.
 #include "cpp/gather/gather.h"
 
 namespace minidnn {
@@ -32,8 +32,8 @@ Shape shape_of_result(const GatherProblem& p) {
   return shape;
 }
 
-// Checks all indices before anything is written. Indices on a GPU are not checked, because the check would have to wait
-// for the device.
+// Checks all indices before anything is written. Indices on a GPU are not checked, because the CPU would have to wait
+// for the GPU.
 void check_indices(const char* call, const GatherProblem& p, const Tensor& index) {
   if (index.place().is_cuda) return;
   for (int64_t k = 0; k < p.index.numel(); ++k) {
@@ -126,13 +126,15 @@ size_t gather_cpu_bytes(const GatherProblem& p) {
 GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* workspace) {
   const int64_t n = p.index.numel();
   const GatherOrder o = gather_order(p, workspace);
-  int32_t* const rows = o.order + n;  // the row of x that each index selects; -1 if the index is out of range
+  // For each index, the row of x that it selects, or -1 if the index is out of range.
+  int32_t* const rows = o.order + n;
   std::fill(o.starts, o.starts + p.rows() + 1, 0);
   for (int64_t k = 0; k < n; ++k)
     if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
-  // After this loop, starts[r] is the end of row r, which is the start of row r + 1.
+  // At this point, starts[r] is the index in `order` at which the part of row r begins. The loop increments starts[r]
+  // for each index that selects row r. So after the loop, starts[r] is the index at which the part of row r + 1 begins.
   for (int64_t k = 0; k < n; ++k)
     if (rows[k] >= 0) o.order[o.starts[rows[k]]++] = int32_t(k);
   std::move_backward(o.starts, o.starts + p.rows(), o.starts + p.rows() + 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gathering slices by index, and the gradient: the public functions, and the struct that describes a call. The formulas
-// are in gather_math.h.
+// Gathering slices of a tensor by index, and its gradient: the public functions, and functions for engines. The
+// formulas are in gather_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/gather/gather_math.h"
@@ -16,23 +16,27 @@ template <> struct Family<GatherProblem> {
   static const Engines<GatherProblem>& cuda_engines();
 };
 
-// `index` has any shape and the dtype int32 or int64. In the shape of the result, the dimensions of `index` replace
-// dimension `axis` of x.
+// Gathers slices of x along dimension `axis`, and computes the gradient. `index` has any shape and the dtype int32 or
+// int64. The shape of the result is the shape of x with dimension `axis` replaced by the dimensions of `index`.
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
 
-// For engines: the call as to[outer][index][span] = from[outer][row][span], where `row` is the value of the index. The
-// gradient is to[outer][row][span] = the sum of from[outer][index][span] over the indices of that row.
+// For engines: a gather of row-major tensors in the form
+//   to[outer][index][span] = from[outer][row][span]
+// where `row` is the value of the index. The gradient in this form is
+//   to[outer][row][span] = sum of from[outer][index][span] over all indices whose value is `row`
 struct GatherRows {
-  int64_t outer = 1, rows = 1, indices = 1, span = 1;  // span: the number of contiguous elements of a slice
+  // `span` is the number of contiguous elements of a slice.
+  int64_t outer = 1, rows = 1, indices = 1, span = 1;
 };
-// Returns "" if the call has the form above, else the reason. All tensors must be row-major.
+// Checks whether the form of GatherRows can describe a gather. If it can, stores the description and returns an empty
+// string. If it cannot, returns the reason.
 std::string gather_rows(const GatherProblem&, GatherRows&);
 double gather_bytes(const GatherProblem&);
 size_t gather_order_bytes(const GatherProblem&);
 GatherOrder gather_order(const GatherProblem&, void* workspace);
-// For the CPU: sorts the indices by row, in a workspace of gather_cpu_bytes(). The function reads each index only once,
-// because another thread may write to the tensor of indices at the same time.
+// For the CPU: sorts the indices by the row that they select, in a workspace of gather_cpu_bytes(). The function reads
+// each index only once, because another thread may write to the tensor of indices at the same time.
 size_t gather_cpu_bytes(const GatherProblem&);
 GatherOrder sort_indices(const GatherProblem&, const GatherArgs&, void* workspace);
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Forward: y = the slices of x along an axis that `index` selects. Gradient: each slice of dx is the sum of the slices
-// of dy whose index selects it. Shared by CPU and CUDA.
+// The formulas of gather, shared by CPU and CUDA. Forward: y has those slices of x along an axis that `index` selects.
+// Gradient: each slice of dx is the sum of all slices of dy whose index selects it.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
@@ -13,35 +13,40 @@ struct GatherProblem {
   GatherDirection direction{};
   int64_t axis = 0;
   TensorDesc x, index,
-      // For the gradient, `x` describes dx and `y` describes dy. y has the dimensions of `index` in place of dimension
-      // `axis` of x. `index` is int32 or int64.
+      // Descriptors of the tensors of a gather. y has the shape of x with dimension `axis` replaced by the dimensions
+      // of `index`. For the gradient, `x` describes dx and `y` describes dy. `index` is int32 or int64.
       y;
-  // The bytes to which x and y are aligned in memory, at most 16. It is always 16 on a CPU.
+  // The number of bytes to which x and y are aligned in memory: at most 16, and always 16 on a CPU.
   int64_t alignment = 16;
 
   MINIDNN_HD int64_t rows() const { return x.shape[axis]; }
 };
 
 struct GatherArgs {
-  const void* from = nullptr;  // the input: x, or dy for the gradient
+  // The input of a gather: x in the forward direction, dy for the gradient.
+  const void* from = nullptr;
   const void* index = nullptr;
-  void* to = nullptr;  // the result: y, or dx for the gradient
+  // The result of a gather: y in the forward direction, dx for the gradient.
+  void* to = nullptr;
 };
 
-// The row of x that index[at] selects, or -1 if the index is out of range. A negative index counts from the end.
+// Returns the row of x that index[at] selects, or -1 if the index is out of range. A negative index counts from the
+// end.
 MINIDNN_HD int64_t gather_row_at(const GatherProblem& p, const void* index, int64_t at) {
   int64_t row = p.index.dtype == DType::int32 ? int64_t(static_cast<const int32_t*>(index)[at])
                                               : static_cast<const int64_t*>(index)[at];
   if (row < 0) row += p.rows();
   return 0 <= row && row < p.rows() ? row : -1;
 }
-// The row of x that the k-th index selects, in row-major order of `index`; -1 if the index is out of range.
+// Returns the row of x that element k of `index` selects, or -1 if the index is out of range. Elements are counted in
+// row-major order.
 MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t k) {
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// Computes element `linear` of y. It is zero if its index is out of range: an error would require a check of all
-// indices, and that would have to wait for the device.
+// Computes one element of y. `linear` counts the elements in row-major order. If the element of `index` that selects
+// the row of x is out of range, the element of y is set to 0. No error is reported, because the CPU would have to wait
+// for the GPU.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {
@@ -60,12 +65,15 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
   static_cast<T*>(a.to)[y_at] = row < 0 ? T(0) : static_cast<const T*>(a.from)[x_at + row * p.x.stride[p.axis]];
 }
 
-// For the gradient, the positions of the indices are first sorted by the row of x that they select. The positions of
-// row r are order[starts[r]] to order[starts[r + 1] - 1], in ascending order. Sums are added in that order, so they do
-// not depend on the number of threads.
+// The indices of a gather, sorted by the row of x that they select. The gradient needs this order. The positions of the
+// indices that select row r are order[starts[r]] to order[starts[r + 1] - 1], in ascending order. The gradient adds in
+// that order, so its sums do not depend on the number of threads.
 struct GatherOrder {
-  int32_t* starts;  // rows() + 1 elements: where each row begins in `order`
-  int32_t* order;   // one element per index: the position of an index
+  // An array of rows() + 1 elements. starts[r] is the index in `order` at which the positions of the indices that
+  // select row r begin.
+  int32_t* starts;
+  // An array with one element per index: the position of the index in the tensor of indices, in row-major order.
+  int32_t* order;
 };
 
 template <class T>

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python bindings of gather and its gradient.
+// Python bindings of the functions for gather and its gradient.
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cpp/gather/gather.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of layer_norm.
+// The list of the CPU engines of layer_norm.
 #include "cpp/engine/engine_list.h"
 #include "cpp/layer_norm/layer_norm.h"
 

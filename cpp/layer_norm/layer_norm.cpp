@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // the shape of a row in layer and RMS norm
+std::span<const int64_t> row_shape(const LayerNormProblem& p) {  // Returns the shape of a row in layer and RMS norm.
   return shape_of(p.x).subspan(size_t(p.axis));
 }
 TensorDesc small(const LayerNormProblem& p, std::span<const int64_t> shape) {
@@ -46,8 +46,8 @@ void check_small(const char* call, const Tensor& x, const TensorDesc& want, cons
   check_shape(call, o, shape_of(want), why);
 }
 
-// Returns an optional parameter in row-major order, which engines expect. A parameter in another order is copied, on
-// the stream of the handle.
+// Returns an optional parameter in row-major order, because engines expect it. A parameter with other strides is copied
+// on the stream of the handle.
 OptionalTensor packed(const OptionalTensor& t, const Handle& h, const Call& call) {
   if (!t) return {};
   t->storage->used_on(h.stream());
@@ -63,7 +63,7 @@ constexpr const char* kStatistics = "of the rows of x";
 }  // namespace
 
 LayerNormSpaces row_norm_spaces(const LayerNormProblem& p) {
-  // Group norm splits the channels into two dimensions: the group, and the channel within the group.
+  // Group norm splits dimension 1 of x, the channels, into two dimensions: the group, and the channel within the group.
   std::vector<int64_t> shape;
   std::vector<NormOffsets> steps;
   const TensorDesc& dy = p.dy.rank ? p.dy : p.x;
@@ -169,8 +169,8 @@ LayerNormBackward layer_norm_backward(const char* me, RowNormKind kind, const Te
                       output(me, "dscale", {}, parameter, h, {}),
                       {}};
   if (centered) r.dbias = output(me, "dbias", {}, parameter, h, {});
-  // Without parameters there is nothing to compute. With parameters but an empty batch, the engine runs: dscale and
-  // dbias are zeros.
+  // If there are no parameters, no engine runs. If there are parameters but the batch is empty, an engine runs, and
+  // dscale and dbias are zeros.
   if (parameter.numel() == 0) return r;
   p.dy = dy.desc;
   p.out = r.dx.desc;

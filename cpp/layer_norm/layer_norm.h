@@ -17,8 +17,8 @@ template <> struct Family<LayerNormProblem> {
   static const Engines<LayerNormProblem>& cuda_engines();
 };
 
-// The kind of norm, and a number. For layer and RMS norm, the number is the first dimension of a row. For group norm,
-// it is the number of groups, or 0 for one group per channel (instance norm).
+// The kind of norm, and a number that depends on it. For layer and RMS norm, the number is the first dimension of a
+// row. For group norm, it is the number of groups. For instance norm, it is 0, which means one group per channel.
 struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;
@@ -26,8 +26,8 @@ struct RowNormKind {
 using OptionalTensor = std::optional<Tensor>;
 
 // Parameters (scale, bias) and statistics are float64 if x is float64, else float32. In layer and RMS norm, parameters
-// have the shape of a row. In group norm, there is one parameter per channel. There is one statistic per row, which in
-// group norm is a group of a sample.
+// have the shape of a row. In group norm, there is one parameter per channel. There is one statistic per row. In group
+// norm, a row is one group of channels of one sample.
 struct LayerNormForward {
   Tensor y;
   OptionalTensor mean;  // RMS norm has no mean
@@ -43,12 +43,12 @@ LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tenso
                                       const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
                                       const Call&);
 
-// For engines.
+// Functions that engines call. They return the loops over the tensors of a call, its bytes, and its FLOP.
 LayerNormSpaces row_norm_spaces(const LayerNormProblem&);
 double row_norm_bytes(const LayerNormProblem&);
 double row_norm_flop(const LayerNormProblem&);
-// Adds sums[samples][channels][2] over the samples. Writes the first sum of each channel to dscale and the second to
-// dbias.
+// Computes dscale and dbias from sums[samples][channels][2], by adding over the samples. The first sum of each channel
+// is for dscale, the second for dbias.
 void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs&);
 
 }  // namespace minidnn

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one statistic per row; in group
-// norm, a row is a group of a sample. Parameters vary along the row. A team (one thread, or a block on a GPU) sums and
-// normalizes a row. A team sums the gradient of one parameter. As in batch_norm_math.h, the variance is the mean of (x
-// - mean)^2, and the mean is computed from sums of x - x[first].
+// The formulas of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one mean and one variance per
+// row. In group norm, a row is one group of channels of one sample. Scale and bias vary along the row. A team of
+// threads normalizes a row, or computes the gradient of one parameter. A team is one thread on a CPU, or a block on a
+// GPU. As in batch_norm_math.h, the variance is the mean of (x - mean)^2, and the mean is the first element plus the
+// mean of the differences from the first element.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 
@@ -13,40 +14,42 @@ enum class RowNorm : int64_t { layer, rms, group };
 struct LayerNormProblem {
   RowNorm kind{};
   int64_t backward = 0;
-  // dy is used only by the gradient. `out` is y, or dx in the gradient. All tensors have one dtype and one shape, and
-  // any strides.
+  // Only the backward function uses dy. `out` describes y in the forward function, and dx in the backward function. All
+  // tensors have one dtype and one shape, and any strides.
   TensorDesc x, dy, out;
-  int64_t axis = 0;  // in layer and RMS norm: the first dimension of a row
-  // In group norm: number of groups of channels (dimension 1); in instance norm: number of channels.
+  int64_t axis = 0;  // the first dimension of a row in layer and RMS norm
+  // In group norm, the number of groups of channels (dimension 1). In instance norm, the number of channels.
   int64_t groups = 0;
   int64_t alignment = 16;
 };
 
-// The pointers of a call. Parameters and statistics are row-major, with elements of type Accumulator<T> (float64 if T
-// is float64, else float32). RMS norm has neither bias nor mean; its inv_std is the inverse of the root mean square.
+// The pointers and options of a call of layer, RMS or group norm. Parameters and statistics are row-major. Their
+// elements have the type Accumulator<T>: float64 if T is float64, else float32. RMS norm has neither bias nor mean. Its
+// inv_std is the inverse of the root mean square.
 struct LayerNormArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
-  const void* scale = nullptr;  // null means that all scales are 1
-  const void* bias = nullptr;   // null means that all biases are 0
-  void* mean = nullptr;         // the forward function writes mean and inv_std; the gradient reads them
+  const void* scale = nullptr;  // if null, all scales are 1
+  const void* bias = nullptr;   // if null, all biases are 0
+  void* mean = nullptr;         // The forward function writes mean and inv_std, and the backward function reads both.
   void* inv_std = nullptr;
   void* dscale = nullptr;
   void* dbias = nullptr;
   double eps = 0;
 };
 
-// The loops of a call, from row_norm_spaces(). In these loops, NormOffsets::other is the offset into the statistics.
+// The loops over the tensors of a call, which row_norm_spaces() computes. In these loops, NormOffsets::other is the
+// offset in the mean and inv_std tensors.
 struct LayerNormSpaces {
-  NormSpace rows, members;  // `rows` visits the statistics; `members` visits the elements of one row
-  // `parameters` visits the elements of scale and bias. `others` visits the elements of x that share a parameter, over
-  // which its gradient is summed.
+  NormSpace rows, members;  // `rows` visits the first element of each row; `members` visits the elements of one row.
+  // `parameters` visits the elements of scale and bias. `others` visits the elements of x that share one parameter. The
+  // gradient of the parameter is a sum over these elements.
   NormSpace parameters, others;
   int64_t centered = 1;
 };
 
-// Computes the mean (except in RMS norm) and the inverse standard deviation of one row, and then y.
+// Normalizes one row. Computes its inverse standard deviation, its mean (except in RMS norm), and then y.
 template <class T, class Team>
 MINIDNN_HD void norm_row_forward(const LayerNormSpaces& s, const LayerNormArgs& a, Team team, int64_t row) {
   using Acc = Accumulator<T>;
@@ -80,8 +83,8 @@ MINIDNN_HD void norm_row_forward(const LayerNormSpaces& s, const LayerNormArgs& 
   }
 }
 
-// The gradient of one row: dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n), where g = dy scale and n is the
-// length of the row. RMS norm has no term sum(g) / n.
+// Computes the gradient of one row: dx = inv_std (g - sum(g) / n - x_hat sum(g x_hat) / n), where g = dy scale and n is
+// the length of the row. For RMS norm, the term sum(g) / n is absent.
 template <class T, class Team>
 MINIDNN_HD void norm_row_backward(const LayerNormSpaces& s, const LayerNormArgs& a, Team team, int64_t row) {
   using Acc = Accumulator<T>;
@@ -103,7 +106,7 @@ MINIDNN_HD void norm_row_backward(const LayerNormSpaces& s, const LayerNormArgs&
   }
 }
 
-// The gradients of one element of scale and bias: dscale = sum(dy x_hat) and dbias = sum(dy).
+// Computes the gradients of one element of scale and bias: dscale = sum(dy x_hat) and dbias = sum(dy).
 template <class T, class Team>
 MINIDNN_HD void norm_parameter_sums(const LayerNormSpaces& s, const LayerNormArgs& a, Team team, int64_t parameter) {
   using Acc = Accumulator<T>;

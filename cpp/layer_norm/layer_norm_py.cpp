@@ -18,8 +18,8 @@ RowNormKind kind_from(const std::string& call, const std::string& kind, int64_t 
 
 void bind_layer_norm(py::module_& m) {
   register_family<LayerNormProblem>();
-  // The bindings serve layer, RMS, group and instance norm. ops/layer_norm.py passes the name of the public function as
-  // `call`.
+  // The bindings below serve layer, RMS, group and instance norm. ops/layer_norm.py passes the name of the public
+  // function as `call`.
   m.def(
       "layer_norm_forward",
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& x,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of loss.
+// The list of the CPU engines of loss.
 #include "cpp/engine/engine_list.h"
 #include "cpp/loss/loss.h"
 

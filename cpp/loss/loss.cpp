@@ -44,7 +44,7 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
   return p;
 }
 
-// Checks an operand whose dtype is that of sums (float32, or float64 if x is float64), not that of x.
+// Checks an operand that has the dtype of sums, not that of x: float64 if x is float64, else float32.
 Tensor as_accumulated(const char* call, const char* label, const Tensor& t, const TensorDesc& want, const Handle& h) {
   MINIDNN_CHECK(DeviceError, t.place() == h.place(), call, ": x is on ", name(h.place()), ", ", label, " is on ",
                 name(t.place()), "; move one with .to(device=...)");
@@ -121,7 +121,7 @@ double loss_bytes(const LossProblem& p) {
   return double(p.x.numel() * itemsize(p.x.dtype)) * tensors +
          double(p.rows() * (itemsize(p.target.dtype) + itemsize(p.lse.dtype)));
 }
-// 25 FLOP per element, of which the exponential counts as about 15.
+// Returns an estimate of the FLOP of a call: 25 per element, of which the exponential counts as about 15.
 double loss_flop(const LossProblem& p) { return double(p.x.numel()) * 25; }
 size_t loss_workspace(const LossProblem& p) {
   if (p.direction == LossDirection::backward || p.reduction == LossReduction::none) return 0;

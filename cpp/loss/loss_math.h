@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy of one row of logits and its gradient, for a team: one thread on a CPU, several threads on a GPU. A row
-// runs along the axis of classes. Rows are numbered in row-major order of the other dimensions, which are those of the
-// target.
+// The cross-entropy of one row of logits, and its gradient. A team of threads computes a row: one thread on a CPU,
+// several threads on a GPU. A row runs along the axis of classes. Rows are numbered in row-major order of the
+// dimensions of the target, which are those of x without the axis.
 #pragma once
 #include "cpp/softmax/softmax_math.h"
 
@@ -13,18 +13,18 @@ enum class LossReduction : int64_t { none, sum, mean };
 struct LossProblem {
   LossDirection direction{};
   LossReduction reduction{};
-  int64_t axis = 0;          // the axis of classes
-  int64_t smoothed = 0;      // 1 if args.smoothing is not 0, else 0
-  int64_t ignore_index = 0;  // rows with this target have no loss and no gradient
-  // The bytes to which x and dx are aligned in memory, at most 16. It is always 16 on a CPU.
+  int64_t axis = 0;          // the dimension of x that counts classes
+  int64_t smoothed = 0;      // 1 if label smoothing is not 0, else 0
+  int64_t ignore_index = 0;  // a row with this target has no loss and no gradient
+  // The bytes to which the addresses of x and dx are aligned, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  TensorDesc x, dx;   // dx has the dtype and shape of x; only the gradient uses it
-  TensorDesc target;  // has the shape of x without `axis`; its dtype is int64 or int32
-  // The logarithm of sum(exp(x)) per row. It has the shape of target and is row-major. It is float64 if x is float64,
-  // else float32.
+  TensorDesc x, dx;   // dx has the dtype and shape of x; only the backward function uses dx
+  TensorDesc target;  // target has the shape of x without `axis`; its dtype is int64 or int32
+  // The logarithm of sum(exp(x)) of each row. It has the shape of target and is row-major. It is float64 if x is
+  // float64, else float32.
   TensorDesc lse;
-  // The loss, or the gradient of the loss for the backward function. It has the shape of lse without reduction, else it
-  // is a scalar.
+  // In the forward function, the loss. In the backward function, the gradient of the loss. If losses are not reduced,
+  // it has one element per row of classes, in the shape of target. If they are reduced, it is a scalar.
   TensorDesc loss;
 
   MINIDNN_HD int64_t cols() const { return x.shape[axis]; }
@@ -34,8 +34,9 @@ struct LossProblem {
 struct LossArgs {
   const void* x = nullptr;
   const void* target = nullptr;
-  void* lse = nullptr;   // written by the forward function, read by the gradient
-  void* loss = nullptr;  // written by the forward function; for the gradient, dy
+  // log(sum(exp(x))) of each row, which the forward function writes and the backward function reads
+  void* lse = nullptr;
+  void* loss = nullptr;  // the loss, which the forward function writes, or dy, which the backward function reads
   void* dx = nullptr;
   double smoothing = 0;
 };
@@ -48,9 +49,9 @@ MINIDNN_HD int64_t target_of(const LossProblem& p, const LossArgs& a, int64_t ro
                                         : static_cast<const int64_t*>(a.target)[at];
 }
 
-// The loss of a row. A target that is no class gives NaN; an error would require a check that waits for the device. lse
-// = largest + log_sum is not used here, because it is rounded to an ulp of `largest`. So `largest - logit` is computed
-// first, and log_sum is added to it.
+// Computes the loss of a row. If the target is not a class, the loss is NaN. To report an error instead, the host would
+// have to wait for the device. The loss is not computed from lse = largest + log_sum, because lse is rounded to an ulp
+// of `largest`. Instead, `largest - logit` is computed first, and log_sum is added to it.
 template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit, Acc sum_of_row, int64_t cols,
                                             bool smoothed, Acc smoothing) {
   if (!smoothed) return largest - logit + log_sum;
@@ -59,8 +60,8 @@ template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit,
 
 }  // namespace detail
 
-// Stores lse = log(sum(exp(x))) of a row. The first member of the team calls put(loss of the row, whether the row
-// counts); a row whose target is ignore_index does not count.
+// Stores lse = log(sum(exp(x))) of a row. The first thread of the team calls put(loss, counts). `loss` is the loss of
+// the row. `counts` is false if the target of the row is ignore_index.
 template <class T, class Team, class Put>
 MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Team& team, Put&& put) {
   using Acc = Accumulator<T>;
@@ -84,7 +85,7 @@ MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_
   put(detail::loss_of<Acc>(largest, log_sum, logit, all, cols, p.smoothed, Acc(a.smoothing)), true);
 }
 
-// The number of rows whose target is not ignore_index.
+// Returns the number of rows whose target is not ignore_index.
 template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p, const LossArgs& a, Team& team) {
   Acc count = 0;
   for (int64_t row = team.rank(); row < p.rows(); row += team.size())
@@ -92,7 +93,7 @@ template <class Acc, class Team> MINIDNN_HD Acc loss_count(const LossProblem& p,
   return team.sum(count);
 }
 
-// Writes the sum or the mean of the losses of all rows. The mean is NaN if all rows are ignored.
+// Writes the sum or the mean of the losses of all rows. If the target of every row is ignore_index, the mean is NaN.
 template <class Acc, class Team>
 MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* losses, Team& team) {
   CompensatedSum<Acc> partial;
@@ -102,8 +103,9 @@ MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* l
   if (team.rank() == 0) *static_cast<Acc*>(a.loss) = sum / count;
 }
 
-// dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C). C is the number of classes. Without
-// reduction, g is gradient[row]; else g is gradient[0]. dx may be the same tensor as x.
+// Computes dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C) for a row. i is the index of a
+// class, and C is the number of classes. If losses are not reduced, g is gradient[row]. If they are reduced, g is
+// gradient[0]. dx may be the same tensor as x.
 template <class T, class Team>
 MINIDNN_HD void loss_backward_row(const LossProblem& p, const LossArgs& a, int64_t row, const Accumulator<T>* gradient,
                                   Team& team) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of lrn.
+// The list of the CPU engines of lrn.
 #include "cpp/engine/engine_list.h"
 #include "cpp/lrn/lrn.h"
 

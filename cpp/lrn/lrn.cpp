@@ -4,10 +4,13 @@
 namespace minidnn {
 namespace {
 
-// Checks the arguments that every function of this file has. Returns a problem with `kind`, `x` and `size` set.
+// Checks the arguments that lrn and lcn calls have in common. Returns a problem in which `kind`, `x` and `size` are
+// set.
 LrnProblem problem_of(const char* call, LocalNorm kind, const Tensor& x, const LrnOptions& o) {
   check_rank(call, {"x", x}, kind == LocalNorm::lrn ? 2 : 3, 5);
-  constexpr int64_t kMostSize = 1 << 20;  // up to three sizes are multiplied, so this limit avoids overflow
+  // The largest window size along a dimension. The number of elements of a window is a product of up to three such
+  // sizes. With this limit, the product cannot overflow.
+  constexpr int64_t kMostSize = 1 << 20;
   MINIDNN_CHECK(ShapeError, 1 <= o.size && o.size <= kMostSize, call, ": size must be in [1, ", kMostSize, "]; got ",
                 o.size);
   auto check = [&](const char* name, double v, bool fits, const char* want) {

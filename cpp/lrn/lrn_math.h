@@ -2,28 +2,31 @@
 // The formulas of local response norm (windows over channels) and local contrast norm (windows over space), for CPU and
 // CUDA. Each element is divided by a power of a sum of squares:
 //   y_i = x_i s_i^-beta,  s_i = k + alpha / n sum (x_j - m_i)^2 over the window W(i)
-// n is the number of elements of an unclipped window; m_i is 0 in local response norm. The gradient of x_i needs the
-// weight g_j = dy_j x_j s_j^(-beta - 1) of each j whose window contains i. A first pass stores these weights, because
-// computing them in the second pass would take a loop over a window within a loop over a window.
+// n is the number of elements of a window that is entirely inside x. m_i is the mean that the caller gives for element
+// i; it is 0 in local response norm. The gradient of x_i needs the weight g_j = dy_j x_j s_j^(-beta - 1) of each j
+// whose window contains i. A first loop over all elements stores these weights. If they were computed where they are
+// needed, a loop over a window would contain another loop over a window.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
-enum class LocalNorm : int64_t { lrn, lcn };  // lrn: windows over dimension 1. lcn: windows over dimensions 2 and later
+// In lrn, windows extend over dimension 1. In lcn, windows extend over dimensions 2 and later.
+enum class LocalNorm : int64_t { lrn, lcn };
 
 struct LrnProblem {
   LocalNorm kind{};
   int64_t backward = 0;
-  // `dy` is for backward only. `out` describes y (forward) or dx (backward). These tensors have the same dtype and
-  // shape, and any strides.
+  // Only the backward function uses `dy`. `out` describes y in the forward function, and dx in the backward function.
+  // x, dy and out have the same dtype and shape, and any strides.
   TensorDesc x, dy, out;
-  // `means` and `dmeans` are for local contrast norm, and have the shape and dtype of x. Rank 0 stands for an absent
-  // tensor: the means are then zero.
+  // `means` and its gradient `dmeans` are for local contrast norm. They have the shape and dtype of x. Rank 0 means
+  // that they are absent, and that all means are zero.
   TensorDesc means, dmeans;
-  // The elements of a window along each dimension: (size - 1) / 2 before its center, the center, and size / 2 after it.
+  // The number of elements of a window along each dimension: (size - 1) / 2 before its center, the center, and size / 2
+  // after it.
   int64_t size = 1;
   int64_t alignment = 16;
 };
@@ -32,16 +35,17 @@ struct LrnArgs {
   const void* x = nullptr;
   const void* dy = nullptr;
   void* out = nullptr;
-  const void* means = nullptr;  // null if all means are zero
+  const void* means = nullptr;  // if null, all means are zero
   void* dmeans = nullptr;
-  double alpha = 0, beta = 0, k = 0;  // alpha is not yet divided by the number of elements of a window
+  // alpha as the caller gives it, not yet divided by the number of elements of a window
+  double alpha = 0, beta = 0, k = 0;
 };
 
-// s^-beta. If s is 0, the result is infinite; if s is infinite, the result is 0.
+// Returns s^-beta. If s is 0, the result is infinite. If s is infinite, the result is 0.
 template <class Acc> MINIDNN_HD Acc inverse_power(Acc s, Acc beta) { return maths::exp(-beta * maths::log(s)); }
 
-// Windows extend over `count` dimensions of x from dimension `first` on. Along each of them, a window has `behind`
-// elements before its center and `ahead` elements after it.
+// The extent of a window. It covers `count` dimensions of x, beginning with dimension `first`. Along each of these
+// dimensions, it has `behind` elements before its center and `ahead` elements after it.
 struct LocalWindow {
   int64_t first, count, behind, ahead;
   MINIDNN_HD explicit LocalWindow(const LrnProblem& p)
@@ -51,7 +55,8 @@ struct LocalWindow {
         ahead(p.size / 2) {}
 };
 
-// The number n of elements of an unclipped window, by which alpha is divided. Clipped windows use the same number.
+// Returns the number n of elements of a whole window, by which alpha is divided. A window that extends outside x has
+// fewer elements inside x, but alpha is divided by the same n.
 MINIDNN_HD double window_elements(const LrnProblem& p) {
   double elements = 1;
   for (int64_t d = 0; d < LocalWindow(p).count; ++d) elements *= double(p.size);
@@ -77,8 +82,8 @@ struct Index {
   }
 };
 
-// Calls f(d0, d1, d2) for each neighbour of `center` that is inside x. The arguments are the neighbour's distances from
-// `center` along the dimensions of the window.
+// Calls f(d0, d1, d2) for each neighbour of `center` in its window that is inside x. The arguments are the signed
+// distances of the neighbour from `center` along the dimensions of the window.
 template <class F>
 MINIDNN_HD void each_neighbour(const LrnProblem& p, const LocalWindow& w, const Index& center, int64_t behind,
                                int64_t ahead, const F& f) {
@@ -97,10 +102,10 @@ MINIDNN_HD int64_t neighbour_offset(const TensorDesc& d, const LocalWindow& w, i
   return a * stride[0] + (w.count > 1 ? b * stride[1] : 0) + (w.count > 2 ? c * stride[2] : 0);
 }
 
-// One element of x, its mean m_i, and the sum s_i of its window.
+// One element x_i of x, its mean m_i, and the sum s_i over its window (see the formulas at the top of lrn_math.h).
 template <class T> struct Center {
   using Acc = Accumulator<T>;
-  Acc x, mean = 0, s, scale;  // scale: alpha divided by the number of elements of an unclipped window
+  Acc x, mean = 0, s, scale;  // scale is alpha divided by the number of elements of a whole window
   MINIDNN_HD Center(const LrnProblem& p, const LocalWindow& w, const LrnArgs& a, const Index& i) {
     scale = Acc(a.alpha) / Acc(window_elements(p));
     const T* from = static_cast<const T*>(a.x) + i.in(p.x);
@@ -125,8 +130,9 @@ MINIDNN_HD void local_norm_forward(const LrnProblem& p, const LrnArgs& a, int64_
   static_cast<T*>(a.out)[i.in(p.out)] = T(c.x * inverse_power(c.s, Acc(a.beta)));
 }
 
-// Writes the weight g_i of one element. g is a row-major array. If the call has means, also writes the gradient of m_i:
-//   dm_i = 2 beta alpha / n g_i sum (x_j - m_i) over j in W(i)
+// Writes the weight g_i of one element to the row-major array g. If the call has means, also writes the gradient of
+// m_i:
+//   dm_i = 2 beta alpha / n g_i sum (x_j - m_i) over all j in the window W(i)
 template <class T>
 MINIDNN_HD void local_norm_weight(const LrnProblem& p, const LrnArgs& a, Accumulator<T>* g, int64_t linear) {
   using Acc = Accumulator<T>;
@@ -144,14 +150,14 @@ MINIDNN_HD void local_norm_weight(const LrnProblem& p, const LrnArgs& a, Accumul
   static_cast<T*>(a.dmeans)[i.in(p.dmeans)] = T(2 * Acc(a.beta) * c.scale * own * sum);
 }
 
-// Writes dx_i = dy_i s_i^-beta - 2 beta alpha / n sum g_j (x_i - m_j). The sum is over each j whose window contains i.
+// Writes dx_i = dy_i s_i^-beta - 2 beta alpha / n sum g_j (x_i - m_j). The sum is over all j whose window contains i.
 template <class T>
 MINIDNN_HD void local_norm_backward(const LrnProblem& p, const LrnArgs& a, const Accumulator<T>* g, int64_t linear) {
   using Acc = Accumulator<T>;
   const LocalWindow w(p);
   const local_norm::Index i(p.x, linear);
   const local_norm::Center<T> c(p, w, a, i);
-  int64_t stride[kMaxRank], step = 1;  // strides of the row-major array g
+  int64_t stride[kMaxRank], step = 1;  // `stride` has the strides of the row-major array g.
   for (int d = int(p.x.rank) - 1; d >= 0; --d) {
     stride[d] = step;
     step *= p.x.shape[d];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of the CPU engines of matmul (matrix products).
+// The list of the CPU engines of the matmul family, which computes matrix products.
 #include "cpp/engine/engine_list.h"
 #include "cpp/matmul/matmul.h"
 

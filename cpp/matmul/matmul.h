@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products: the public function, its checks, and the type of its problem (shapes, strides, dtypes, options). The
-// arithmetic is in matmul_math.h.
+// Matrix products: the public function, and functions for engines. MatmulProblem (shapes, strides, dtypes, options) and
+// the arithmetic are in matmul_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/matmul/matmul_math.h"
@@ -18,29 +18,34 @@ struct Family<MatmulProblem> {
 };
 
 struct MatmulOptions {
-  bool transpose_a = false, transpose_b = false;  // whether the last two dimensions of a and of b are exchanged
+  // True if the last two dimensions of a (or of b) are exchanged.
+  bool transpose_a = false, transpose_b = false;
   double alpha = 1, beta = 0;
-  // c is broadcast to y. It is not read if beta is 0. If the caller passes no c and beta is not 0, `out` is read as c.
+  // The matrix c, which is broadcast to the shape of y. It is not read if beta is 0. If beta is not 0 and the caller
+  // passes no c, `out` is read as c.
   std::optional<Tensor> c;
-  std::optional<Tensor> bias;  // the bias [N], which is added to each row
+  // The bias [N], which is added to each row of the product.
+  std::optional<Tensor> bias;
   Activation activation = Activation::identity;
 };
 
-// Returns activation(alpha * op(a) @ op(b) + beta * c + bias) for op(a) [..., M, K] and op(b) [..., K, N], where op()
-// exchanges the last two dimensions if the options say so. Batch dimensions broadcast. The result is row-major if the
-// caller passes no `out`. `out` may be the same tensor as c. If a and b are 16-bit, `out` may be float32, and c must
-// then be float32, too.
+// Computes a matrix product. Returns activation(alpha * op(a) @ op(b) + beta * c + bias), where op(a) is [..., M, K]
+// and op(b) is [..., K, N]. op() exchanges the last two dimensions if the options say so. Batch dimensions broadcast.
+// If the caller passes no `out`, the result is row-major. `out` may be the same tensor as c. If a and b are 16-bit,
+// `out` may be float32, and c must then be float32, too.
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions&, const Call& call);
 
-// For engines. Returns why the dtypes of a problem are not supported. Empty if they are supported.
+// For engines. Returns the reason why the dtypes of a problem are not supported. Returns an empty string if they are
+// supported.
 std::string matmul_why_not(const MatmulProblem&);
-// Calls f(Type<T>, Type<Y>), where T is the C++ type of a and Y that of y. matmul_why_not() must have accepted the
-// dtypes.
+// Calls f(Type<T>, Type<Y>), where T is the C++ type of a, and Y is the C++ type of y. The caller has checked with
+// matmul_why_not() that the dtypes are supported.
 template <class F>
 void with_matmul_types(const MatmulProblem& p, F&& f) {
   with_product_types(p.a.dtype, p.y.dtype, std::forward<F>(f));
 }
-double matmul_bytes(const MatmulProblem&);  // bytes that a product moves; elements repeated by a broadcast count once
+// Returns the bytes that a product moves. Elements that a broadcast repeats count once.
+double matmul_bytes(const MatmulProblem&);
 double matmul_flop(const MatmulProblem&);
 
 }  // namespace minidnn

@@ -1,30 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
-// The type of the problem of a matrix product, y = activation(alpha * a @ b + beta * c + bias), and the arithmetic that
-// CPU and CUDA engines share.
+// The type of the problem of a matrix product, and the arithmetic that CPU and CUDA engines share:
+//   y = activation(alpha * a @ b + beta * c + bias)
 #pragma once
 #include "cpp/activation/activation_math.h"
 
 namespace minidnn {
 
-// Shapes, strides, dtypes and options of a matrix product. Strides express transposes and broadcasts. Every operand has
-// the full batch shape, and its stride is zero in a dimension in which it is broadcast.
+// The shapes, strides, dtypes and options of a matrix product. Strides express transposes and broadcasts. Every operand
+// has the full batch shape. If an operand is broadcast in a dimension, its stride in this dimension is 0.
 struct MatmulProblem {
-  TensorDesc a;  // a [..., M, K]
-  TensorDesc b;  // b [..., K, N], of the same dtype as a
-  // c [..., M, N], of the same dtype as y; rank 0 if there is none. c may be the same memory as y.
+  // The descriptor of the operand a. Its shape is [..., M, K].
+  TensorDesc a;
+  // The descriptor of the operand b. Its shape is [..., K, N], and its dtype is that of a.
+  TensorDesc b;
+  // The descriptor of c [..., M, N]. c has the dtype of y, and may be the same memory as y. The rank is 0 if there is
+  // no c.
   TensorDesc c;
-  TensorDesc y;             // y [..., M, N], of the same dtype as a, or float32 if a is 16-bit
-  int64_t bias_stride = 0;  // stride of the bias [N] in elements; the bias has the same dtype as a
+  // The descriptor of y [..., M, N]. y has the dtype of a, or is float32 if a is 16-bit.
+  TensorDesc y;
+  // The stride in elements of the bias [N]. The bias has the dtype of a.
+  int64_t bias_stride = 0;
   int64_t has_bias = 0;
-  int64_t ieee = 0;        // 1 if float32 products stay float32, 0 if engines may round operands to TF32
-  int64_t alignment = 16;  // Alignment in bytes that all tensors have: at most 16. It is less than 16 only on a GPU.
+  int64_t ieee = 0;  // 1 if float32 products stay float32, 0 if engines may round operands to TF32
+  // The alignment in bytes that all tensors have: at most 16, and less than 16 only on a GPU.
+  int64_t alignment = 16;
   Activation activation{};
 };
 
 struct MatmulArgs {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;  // c is not read if beta is 0
+  const void* c = nullptr;  // the data of c, which is not read if beta is 0
   const void* bias = nullptr;
   void* y = nullptr;
   double alpha = 1, beta = 0, activation_alpha = 0;
@@ -41,16 +47,17 @@ MINIDNN_HD MatmulSizes sizes_of(const MatmulProblem& p) {
   return s;
 }
 
-// One matrix of a batch. `data` is null if the matrix is an optional operand that the caller did not pass.
+// A matrix of a batch: its data and strides. `data` is null if the matrix is an optional operand that the caller did
+// not pass.
 template <class T>
 struct Matrix {
   T* data;
-  int64_t row, column;  // strides from row to row and from column to column, in elements
+  int64_t row, column;  // strides in elements: from one row to the next, and from one column to the next
   MINIDNN_HD T* at(int64_t i, int64_t j) const { return data + i * row + j * column; }
 };
 
-// Returns matrix number `batch` of a tensor d [..., rows, columns]. Matrices are numbered in row-major order of the
-// batch dimensions. The type Void is void or const void.
+// Returns matrix number `batch` of a tensor [..., rows, columns]. The matrices of a batch are numbered in row-major
+// order of the batch dimensions. The type Void is void or const void.
 template <class T, class Void>
 MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   int64_t offset = 0;
@@ -61,7 +68,7 @@ MINIDNN_HD Matrix<T> matrix(Void* data, const TensorDesc& d, int64_t batch) {
   return {static_cast<T*>(data) + offset, d.stride[d.rank - 2], d.stride[d.rank - 1]};
 }
 
-// The epilogue of a matrix product, which reads c and the bias and writes y. T is the type of a, and Y that of y.
+// The epilogue of a matrix product. It reads c and the bias, and writes y. T is the type of a, and Y is the type of y.
 template <class T, class Y>
 struct MatmulEpilogue {
   using Acc = Accumulator<T>;
@@ -99,7 +106,7 @@ struct MatmulEpilogue {
   }
 };
 
-// Computes element i of y, counted in row-major order.
+// Computes element i of a matrix product y. Elements are counted in row-major order.
 template <class T, class Y>
 MINIDNN_HD void matmul_element(const MatmulProblem& p, const MatmulArgs& args, int64_t i) {
   using Acc = Accumulator<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of pad.
+// The list of the CPU engines of the pad family, which pads tensors.
 #include "cpp/engine/engine_list.h"
 #include "cpp/pad/pad.h"
 

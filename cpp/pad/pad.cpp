@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public function of pad.h: checks, the text of a call for tuning files and tests (case line), estimates of the
-// time, and the division of y into lines.
+// The public function of pad.h: checks of the arguments, time estimates, case lines, and the division of y into lines.
+// A case line is a call as text, for tuning files and tests.
 #include "cpp/pad/pad.h"
 
 #include "cpp/transform/transform.h"
@@ -72,8 +72,8 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
 
 std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t& word) {
   struct Dim {
-    // `size` (of y), `before` (padding) and the stride `y` describe a dimension of y. x_size and the stride `x`
-    // describe the same dimension of x.
+    // Describes a dimension of the padded tensor y: its size, the number of padded elements before x (`before`), and
+    // its stride (`y`). `x_size` and `x` are the size and the stride of the same dimension of x.
     int64_t size, before, x_size, x, y;
     bool grows() const { return size != x_size; }
   };
@@ -85,8 +85,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   for (size_t i = dims.size(); i-- > 0; dense *= dims[i].size)
     if (dims[i].y != dense) return "needs a dense result";
   if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
-  // Joins an outer dimension with the next inner dimension if the inner one is not padded and both are contiguous in x.
-  // If the outer dimension is padded, this requires constant padding.
+  // Joins an outer dimension with the next inner dimension if the inner dimension is not padded and one stride
+  // describes both in x. If the outer dimension is padded, they are joined only for constant padding.
   for (size_t i = 0; i + 1 < dims.size();) {
     const Dim &outer = dims[i], &inner = dims[i + 1];
     if (!inner.grows() && outer.x == inner.x * inner.size && (!outer.grows() || p.mode == PadMode::constant)) {
@@ -102,12 +102,13 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
     for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item;
     word = max_of(item, all & -all);
   }
-  const int64_t items = word / item;  // elements in a word, the unit of a copy
+  // The number of elements in a word. Data is copied in words.
+  const int64_t items = word / item;
   line.size /= items;
   line.before /= items;
   line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
-  // If a line has a single word, the next outer dimension becomes the line.
+  // If a line has a single word, lines extend along the next outer dimension instead.
   if (line.size == 1 && dims.size() > 1) dims.pop_back();
 
   l = {};

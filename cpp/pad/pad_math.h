@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Maps the elements of a padded tensor to the elements of its input. Shared by CPU and CUDA.
+// The formulas of padding, shared by CPU and CUDA. They map each element of a padded tensor to an element of the input.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
@@ -10,21 +10,24 @@ enum class PadMode : int64_t { constant, replicate, reflect };
 
 struct PadProblem {
   TensorDesc x, y;
-  int64_t before[kMaxRank]{};  // per dimension: the number of elements of y before the first element of x
+  // In each dimension, the number of padded elements of y before the first element of x.
+  int64_t before[kMaxRank]{};
   PadMode mode{};
-  // The bytes to which x and y are aligned in memory, at most 16. It is always 16 on a CPU.
+  // The number of bytes to which x and y are aligned in memory: at most 16, and always 16 on a CPU.
   int64_t alignment = 16;
 };
 
 struct PadArgs {
   const void* x = nullptr;
   void* y = nullptr;
-  uint64_t value = 0;  // the bits of the value that constant padding writes, as one element
+  // The bits of the value that constant padding writes, in the dtype of x.
+  uint64_t value = 0;
 };
 
-// The index in x of the element that element i of y copies. Both are counted from the first element of x. If the mode
-// is constant and i is in the padding, the result is out of bounds. Padding by reflection is less wide than x, so one
-// reflection at each side suffices.
+// Returns the index in x of the element that element i of y copies, in one dimension. Both indices are counted from the
+// first element of x, so i is negative in the padding before x. For constant padding, the result may be out of bounds.
+// Element i then has the constant value. Padding by reflection is less wide than x, so one reflection at each end
+// suffices.
 template <class Int> MINIDNN_HD Int pad_source(PadMode mode, Int i, Int size) {
   if (mode == PadMode::constant) return i;
   if (mode == PadMode::replicate) return min_of(max_of(i, Int(0)), size - 1);
@@ -49,27 +52,31 @@ template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArg
 constexpr int kPadOuters = kMaxRank - 1;
 
 struct PadDimension {
-  // The number of padded elements before those of x; the number of elements of x.
+  // `before` is the number of padded elements before those of x. `size` is the number of elements of x.
   int32_t before = 0, size = 1;
   int64_t x = 0;  // the stride of x in this dimension
 };
 
-// The padding of a y without gaps, as lines along the innermost dimension of y. Dimensions are joined where possible. A
-// word is one element, or several neighbouring elements that are always copied together. All numbers are in words.
+// Describes the padding of a dense result y as lines along the innermost dimension of y. Dimensions are joined where
+// possible. A word is one element, or several neighbouring elements that are always copied together. All sizes and
+// strides are in words.
 struct PadLines {
-  int64_t words = 0;  // words in y
-  LongDivisor width;  // words in a line of y
+  // The number of words in y.
+  int64_t words = 0;
+  // The number of words in a line of y.
+  LongDivisor width;
   PadDimension line;
-  // Number of dimensions outside a line, at least one. `outer` and `along` list them from the innermost outwards: first
-  // rows, then planes.
+  // The number of dimensions outside a line, at least 1. `outer` and `along` list these dimensions, beginning with the
+  // innermost. An index in the innermost of these dimensions is called `row`. An index in all others together is called
+  // `plane`.
   int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // The offset in x at which the elements of a line begin. add_plane() adds the offset of the outer dimensions but one,
-  // add_row() that of the remaining one. Both return false if the whole line is constant. `how` equals `mode`, but may
-  // be a compile-time constant.
+  // These functions compute the offset in x at which a line begins. add_row() adds the offset of the index `row`, and
+  // add_plane() adds the offset of the index `plane` (see `outers`). Both functions return false if all elements of the
+  // line have the constant value. `how` equals `mode`, but may be a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

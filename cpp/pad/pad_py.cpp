@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python bindings of pad.
+// Python bindings of the function pad().
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cpp/pad/pad.h"

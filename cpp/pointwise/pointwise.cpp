@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements pointwise.h: argument checks, problems as text, estimates, and how operands are indexed in the order of
-// the result's memory.
+// Implements pointwise.h: checks of arguments, the text of a call for tests and tuning files, estimates of bytes and
+// FLOP, and the indexing of operands in the order of the result's memory.
 #include "cpp/pointwise/pointwise.h"
 
 namespace minidnn {
@@ -14,7 +14,7 @@ constexpr PointwiseInfo kInfos[] = {
 
 int kind_of(DType t) { return is_floating(t) ? kRealOperands : t == DType::boolean ? 4 : kIntegerOperands; }
 
-// The names of the dtypes in a mask such as kRealOperands.
+// Returns the names of the dtypes in a mask such as kRealOperands, for messages of errors.
 const char* dtypes_text(int operands) {
   switch (operands) {
     case kRealOperands:
@@ -34,7 +34,7 @@ bool is_broadcast(const TensorDesc& d) {
   return false;
 }
 
-// Describes the result. It has the layout of the first operand that is not broadcast.
+// Returns the description of the result. It has the memory layout of the first operand that is not broadcast.
 TensorDesc result_like(std::initializer_list<const TensorDesc*> operands, std::span<const int64_t> shape, DType dtype) {
   for (const TensorDesc* d : operands)
     if (d->rank == int64_t(shape.size()) && !is_broadcast(*d)) return dense_like(*d, dtype, "pointwise: the result");
@@ -143,7 +143,8 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
   if (n > 2) p.c = *broadcast(c->desc, shape);
   p.out = dense(gives_bool(what.group) ? DType::boolean : type, shape, Layout::channels_first, me);
   p.out = result_of(p);
-  // `out` may not be a broadcast operand: an element of it would be overwritten before its last use.
+  // `out` must not share memory with a broadcast operand, because an element of that operand would be overwritten
+  // before its last use.
   for (const Operand& o : all)
     MINIDNN_CHECK(ShapeError, !call.out || same_shape(o.tensor.desc, p.out) || !share_memory(*call.out, o.tensor), me,
                   ": out shares memory with ", o.name, ", which is broadcast; pass another tensor");
@@ -161,8 +162,8 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
 
 namespace {
 
-// How an operand is accessed in the order of the result's memory. w.shape has the dimensions of the result in this
-// order, and `strides` the operand's strides along them.
+// Returns how an operand is accessed in the order of the result's memory. w.shape has the dimensions of the result in
+// this order. `strides` has the strides of the operand along these dimensions.
 PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
   PointwiseAccess x{Access::dense};
   int64_t step = 1;

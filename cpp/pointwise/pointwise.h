@@ -18,24 +18,26 @@ template <> struct Family<PointwiseProblem> {
 struct PointwiseInfo {
   const char* name;
   PointwiseGroup group;
-  int operands;  // the dtypes of the operands, a mask such as kRealOperands
+  int operands;  // a mask of the dtypes that operands may have, such as kRealOperands
 };
 const PointwiseInfo& info(Pointwise);
-// Finds a function by its name. Throws ShapeError if there is no function of this name.
+// Returns the function of the given name. Throws ShapeError if there is none.
 Pointwise pointwise_from(const std::string& name, const char* call);
-// Whether the function accepts operands of this dtype. For `where`, the dtype is that of the second and third operands.
+// Whether the function accepts operands of this dtype. The function `where` has a bool as its first operand; for it,
+// the dtype is that of the second and third operands.
 bool accepts(Pointwise, DType);
 int arity(PointwiseGroup);
 bool gives_bool(PointwiseGroup);
 std::vector<std::string> pointwise_names();
 
-// Returns op(a, b, c), broadcast as in NumPy. `b` and `c` are given only if the function takes them. All operands have
-// one dtype, except that the first operand of `where` is bool. call.out may be an operand, if it has the operand's
-// shape and an element size equal to the operand's.
+// Returns op(a, b, c), broadcast as in NumPy. `b` and `c` are given only if the function has two or three operands. All
+// operands have one dtype, except that the first operand of `where` is bool. call.out may be one of the operands, if
+// the operand has the shape of the result and the size of its elements.
 Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, const std::optional<Tensor>& c,
                  const Call& call);
 
-// The dtype that decides how elements are computed: the dtype of the first operand, but for `where` that of the second.
+// Returns the dtype that determines how elements are computed. It is the dtype of the first operand, except for
+// `where`, which uses that of the second operand.
 DType pointwise_dtype(const PointwiseProblem&);
 PointwiseIndexing indexing_of(const PointwiseProblem&);
 double pointwise_bytes(const PointwiseProblem&);

@@ -1,27 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise functions of one, two or three tensors. Each function is one line of the list MINIDNN_POINTWISE below,
-// which g++ and NVRTC both read. The CPU engines and the CUDA kernels are loops around these functions.
+// Elementwise functions of one, two or three tensors. The list MINIDNN_POINTWISE below has one line for each function.
+// Both g++ and NVRTC compile it. The CPU engines and the CUDA kernels are loops around these functions.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
-// Groups of functions that are compiled together. The functions of a group have operands, results and costs of the same
-// kind.
-//   unary, binary, ternary  one, two or three operands; the result has their dtype
-//   maths1, maths2          one or two operands; tens of instructions per element; the result has their dtype
-//   test1, test2            one or two operands; the result is bool
-//   select                  the first operand is bool; the result has the dtype of the other two operands
+// Groups of functions that are compiled together. The functions of a group have the same number and kind of operands,
+// the same kind of result, and similar costs.
+// unary, binary, ternary: functions of one, two or three operands. The result has their dtype.
+// maths1, maths2: functions of one or two operands with tens of instructions per element. The result has their dtype.
+// test1, test2: functions of one or two operands. The result is bool.
+// select: functions whose first operand is bool. The result has the dtype of the second and third operands.
 enum class PointwiseGroup : int64_t { unary, maths1, test1, binary, maths2, test2, ternary, select };
 
-// Masks of the dtypes that operands may have: 1 for floating dtypes, 2 for integers, 4 for bool, and their sums.
+// Masks of the dtypes that operands may have. A mask is a sum of 1 for floating dtypes, 2 for integers, and 4 for bool.
 constexpr int kRealOperands = 1, kIntegerOperands = 2, kNumberOperands = 3, kBitOperands = 6, kAnyOperands = 7;
 
-// The list of functions: name, group, dtypes of the operands, and formula. The operands in a formula are a, b and c.
-// Their type A is float, double, int32_t or int64_t.
+// The list of functions. Each has a name, a group, a mask of dtypes, and a formula. In a formula, the operands are a, b
+// and c. Their type A is float, double, int32_t or int64_t.
 #define MINIDNN_POINTWISE(F)                                              \
   F(neg, unary, kNumberOperands, negative(a))                             \
   F(abs, unary, kNumberOperands, absolute(a))                             \
@@ -100,8 +100,8 @@ enum class Pointwise : int64_t {
 
 namespace elements {
 
-// Integers wrap around on overflow: they are computed as unsigned numbers. int8 and uint8 are computed as int32_t, and
-// wrap when they are stored.
+// Integers wrap around on overflow, because they are computed as unsigned numbers. int8 and uint8 are computed as
+// int32_t, and wrap around when they are stored.
 template <class A> struct UnsignedOf {
   using type = A;
 };
@@ -122,7 +122,7 @@ template <class A> MINIDNN_HD A negative(A a) { return minus(A(0), a); }
 MINIDNN_HD float absolute(float a) { return maths::abs(a); }
 MINIDNN_HD double absolute(double a) { return maths::abs(a); }
 template <class A> MINIDNN_HD A absolute(A a) { return a < A(0) ? negative(a) : a; }
-// The larger and the smaller of two numbers; NaN if either is NaN.
+// larger() and smaller() return the larger and the smaller of two numbers, or NaN if either is NaN.
 template <class A> MINIDNN_HD A larger(A a, A b) { return a < b || b != b ? b : a; }
 template <class A> MINIDNN_HD A smaller(A a, A b) { return b < a || b != b ? b : a; }
 
@@ -170,8 +170,8 @@ MINIDNN_HD float error_function(float a) { return ::erff(a); }
 MINIDNN_HD double error_function(double a) { return ::erf(a); }
 MINIDNN_HD float power(float a, float b) { return ::powf(a, b); }
 MINIDNN_HD double power(double a, double b) { return ::pow(a, b); }
-// a^b for integers, by repeated squaring. For a negative b the result is 1 / a^-b without its fraction; it is 0 if a is
-// 0.
+// Computes a^b for integers by repeated squaring. For a negative b, the result is 1 / a^-b truncated to an integer. If
+// b is negative and a is 0, the result is 0.
 template <class A> MINIDNN_HD A power(A a, A b) {
   if (b < A(0)) return a == A(1) ? A(1) : a == A(-1) ? (b % 2 == 0 ? A(1) : A(-1)) : A(0);
   A result = 1;
@@ -182,24 +182,25 @@ template <class A> MINIDNN_HD A power(A a, A b) {
   return result;
 }
 
-// The remainder of the truncated division a / b. It has the sign of a.
+// Returns the remainder of the truncated division a / b. It has the sign of a.
 MINIDNN_HD float rest(float a, float b) { return ::fmodf(a, b); }
 MINIDNN_HD double rest(double a, double b) { return ::fmod(a, b); }
 
-// a - b floor(a / b), which has the sign of b, as in Python. For integers, the result is 0 if b is 0.
+// remainder() returns a - b floor(a / b), which has the sign of b, as in Python. For integers with b = 0, it returns 0.
+// of_sign() changes the remainder of a truncated division to that result.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
 MINIDNN_HD double remainder(double a, double b) { return of_sign(rest(a, b), b); }
 template <class A> MINIDNN_HD A remainder(A a, A b) {
-  // On the CPU, the division of the least integer by -1 would trap.
+  // On the CPU, dividing the least integer by -1 would trap.
   if (b == A(0) || b == A(-1)) return A(0);
   A r = a % b;
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
 
-// Computes floor(a / b) from the exact quotient, not from the rounded one: a - rest(a, b) is a multiple of b, up to
-// rounding. For integers, floor_quotient() gives 0 if b is 0.
+// Computes floor(a / b) from the exact remainder of a / b, because a rounded quotient could be wrong. a minus this
+// remainder is a multiple of b, up to rounding. For integers with b = 0, floor_quotient() returns 0.
 template <class A> MINIDNN_HD A floor_of_quotient(A a, A b) {
   if (b == A(0)) return a / b;
   const A r = rest(a, b);
@@ -211,21 +212,23 @@ MINIDNN_HD float floor_quotient(float a, float b) { return floor_of_quotient(a, 
 MINIDNN_HD double floor_quotient(double a, double b) { return floor_of_quotient(a, b); }
 template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
   if (b == A(0)) return A(0);
-  // On the CPU, the division of the least integer by -1 would trap.
+  // On the CPU, dividing the least integer by -1 would trap.
   if (b == A(-1)) return negative(a);
   const A quotient = a / b;
   return a % b != A(0) && (a < A(0)) != (b < A(0)) ? quotient - A(1) : quotient;
 }
 
-// log(e^a + e^b), computed without overflow of e^a or e^b.
+// Computes log(e^a + e^b). Neither e^a nor e^b is computed, so neither can overflow.
 template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   const A largest = larger(a, b);
-  if (largest - largest != A(0)) return largest;  // the larger operand is infinite, or an operand is NaN
+  // Here, the larger operand is infinite, or one of the operands is NaN.
+  if (largest - largest != A(0)) return largest;
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
-// Shifts of the bits of a by b places. If b is negative, or at least the number of bits of the type A, the left shift
-// gives 0, and the right shift gives 0 or -1 by the sign of a.
+// shifted_left() and shifted_right() shift a by b bits. If b is negative, or at least the number of bits of the type A,
+// all bits are shifted out. Then the left shift gives 0. The right shift gives 0 if a is not negative, and -1 if a is
+// negative.
 template <class A> MINIDNN_HD A shifted_left(A a, A b) {
   return b < A(0) || b >= A(8 * sizeof(A)) ? A(0) : A(Unsigned<A>(a) << b);
 }
@@ -249,8 +252,8 @@ template <Pointwise op> struct PointwiseOp;
 MINIDNN_POINTWISE(MINIDNN_DEFINE)
 #undef MINIDNN_DEFINE
 
-// The C++ type in which elements of type T are computed: double and int64_t for themselves, float for other floating
-// dtypes, int32_t for other integers and for bool.
+// The C++ type in which elements of type T are computed. double and int64_t are computed as they are. All other
+// floating dtypes are computed as float. All other integers and bool are computed as int32_t.
 template <class T> struct PointwiseTypeOf {
   using type = int32_t;
   static constexpr int operand = 2;
@@ -279,7 +282,8 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// Calls f(PointwiseName<op>{}) if `op` belongs to the group and accepts operands of type T; else does nothing.
+// Calls f(PointwiseName<op>{}) if `op` belongs to the group that the template argument names and accepts operands of
+// type T. If not, does nothing.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -294,8 +298,8 @@ template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise
 
 struct PointwiseProblem {
   Pointwise op{};
-  // All tensors have the shape of the result: broadcast dimensions have stride zero. If the function does not take b or
-  // c, its description is empty.
+  // All tensors are described with the shape of the result. Broadcast dimensions have stride 0. If the function has
+  // fewer than three operands, the descriptions of the missing operands are empty.
   TensorDesc a, b, c, out;
 };
 
@@ -306,27 +310,28 @@ struct PointwiseArgs {
   void* out = nullptr;
 };
 
-// How an operand is indexed. Let i be the index of an element of the result in the order of the result's memory. Access
-// tells how the index of the operand's element follows from i.
+// How an operand is indexed. Let i be the index of an element of the result, in the order of the result's memory.
+// Access tells how the offset of the operand's element is computed from i.
 enum class Access : int64_t {
-  // The operand has the element order of the result: its index is i.
+  // dense: the operand has its elements in the order of the result. The offset is i.
   dense,
-  // The index is (i / inner % length) * stride, for a scalar, or a vector along any dimension.
+  // periodic: the operand is a scalar, or a vector of `length` elements along one dimension. `inner` is the product of
+  // the sizes of all dimensions inside of that dimension. The offset is (i / inner % length) * stride.
   periodic,
-  // The operand has any strides: its index is computed from the coordinates of i.
+  // strided: the operand has any strides. The offset is computed from the coordinates of element i.
   strided,
 };
 struct PointwiseAccess {
   Access kind{};
   int64_t inner = 1, length = 1, stride = 0;
-  int64_t strides[kMaxRank]{};  // the operand's strides along the dimensions of PointwiseIndexing
+  int64_t strides[kMaxRank]{};  // the strides of the operand along the dimensions of PointwiseIndexing
 };
-// The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined into one where
-// the strides of all operands allow it.
+// The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined if one stride
+// describes both in every operand.
 struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
-  PointwiseAccess a, b, c, out;  // the access of `out` is dense or strided, never periodic
+  PointwiseAccess a, b, c, out;  // `out` is accessed as dense or strided, never as periodic.
 
   MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
     if (x.kind == Access::dense) return i;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of pooling.
+// The list of the CPU engines of pooling.
 #include "cpp/engine/engine_list.h"
 #include "cpp/pooling/pooling.h"
 

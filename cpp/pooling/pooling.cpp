@@ -4,19 +4,19 @@
 namespace minidnn {
 namespace {
 
-// The names of the modes, in the order of enum PoolingMode.
+// The names of the modes of pooling, in the order of enum PoolingMode.
 constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding", "lp"};
-// The largest exponent of lp pooling, because powers are computed by repeated multiplication.
+// The largest exponent of lp pooling. It is limited, because powers are computed by repeated multiplication.
 constexpr int64_t kMaxNorm = 64;
 
-// The shape of y, and the struct that describes the call, in which only x is set yet.
+// The shape of y, and a description of the call that does not contain y, dy and dx yet.
 struct Geometry {
   PoolingProblem problem;
   Shape y_shape;
 };
 
 // Chooses the windows of adaptive pooling, as even as possible. If all windows have the same size, they become ordinary
-// windows, which more engines support.
+// windows, because more engines support these.
 void make_adaptive(const char* call, PoolingProblem& p, Shape& y_shape, const PoolingAttributes& a) {
   int64_t rank = p.x.rank - 2;
   std::vector<int64_t> size = per_dimension(call, "size", a.size, rank, 1);
@@ -68,7 +68,7 @@ void check_index_dtype(const char* call, const char* argument, DType t, const Te
                 " has ", plane, " elements, and int32 indices support at most 2^31 - 1; ", argument, " must be int64");
 }
 
-// The tensor with three spatial dimensions. Missing dimensions are added in front, with size 1.
+// Returns the tensor with three spatial dimensions. Missing dimensions are added in front, with size 1.
 TensorDesc padded_in_front(const TensorDesc& d) {
   TensorDesc full{d.dtype, 2 + kMaxSpatial};
   for (int i = 0; i < full.rank; ++i) full.shape[i] = 1;
@@ -119,7 +119,7 @@ PoolingArgs Family<PoolingProblem>::scratch(const PoolingProblem& p, Scratch& s)
 
 namespace {
 
-// Returns y. If `indices` has a dtype, also returns the indices of the maxima.
+// Computes y. If `indices` has a dtype, also computes the indices of the maxima, with that dtype.
 std::pair<Tensor, Tensor> forward(const char* me, const Tensor& x, const PoolingAttributes& a,
                                   std::optional<DType> indices, const Call& call) {
   Handle& h = check_operands(me, call, {{"x", x}});
@@ -193,9 +193,9 @@ double pooling_bytes(const PoolingProblem& p) {
 double pooling_flop(const PoolingProblem& p) {
   bool backward = p.direction == PoolingDirection::backward;
   double taps = double(p.window[0]) * double(p.window[1]) * double(p.window[2]);
-  // A tap (element of a window) costs a few index operations. In the gradient of max pooling without indices, each
-  // element of a window tests whether it is the maximum. Only the maximum itself reads all taps; other elements soon
-  // find a larger tap and stop.
+  // Each tap (element of a window) costs a few index operations. In the gradient of max pooling without indices, each
+  // element of a window is tested for being the maximum. Only for the maximum does the test read all taps. For any
+  // other element, it soon finds a larger tap and stops.
   return double((backward ? p.dy : p.out).numel()) * taps * (backward && p.indices.rank == 0 ? 40 : 10);
 }
 

@@ -18,38 +18,38 @@ struct Family<PoolingProblem> {
   static const Engines<PoolingProblem>& cuda_engines();
 };
 
-std::string name(PoolingMode);  // the name of a mode, such as "avg_exclude_padding"
-// Returns the mode of that name. An unknown name throws a ShapeError that lists the modes.
+std::string name(PoolingMode);  // Returns the name of a mode, such as "avg_exclude_padding".
+// Returns the mode of the given name. If there is none, throws a ShapeError that lists the modes.
 PoolingMode pooling_mode_from(const std::string& name, const char* call);
 
 struct PoolingAttributes {
   std::vector<int64_t> window;
   PoolingMode mode = PoolingMode::max;
-  std::optional<std::vector<int64_t>> stride{};  // the stride; without a value, it equals the window
+  std::optional<std::vector<int64_t>> stride{};  // the stride of the windows; if absent, it is the size of the window
   std::vector<Sides> padding{{0, 0}};
   std::vector<int64_t> dilation{1};
   bool ceil_mode = false;
   int64_t norm = 2;  // the exponent of lp pooling
-  // For adaptive pooling: the spatial sizes of y, from which windows follow that are as even as possible. Empty for
-  // ordinary pooling, whose windows the members above describe.
+  // If not empty, pooling is adaptive: `size` has the spatial sizes of y, and windows are as even as possible. If
+  // empty, the members above describe the windows.
   std::vector<int64_t> size{};
 };
 
-// x is [N, C, spatial...] with 3 to 5 dimensions.
+// Pools x and returns y. x is [N, C, spatial...] with 3 to 5 dimensions.
 Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call);
 // Returns y and the index of each maximum, as int32 or int64. The index counts the elements of a plane of x (the
 // spatial positions of one channel) in row-major order. It is -1 if the window contains only padding.
 std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes&, DType indices,
                                                     const Call& call);
-// `y` is the result of pool_forward(x); only lp pooling reads it. Without `indices`, max pooling searches the maxima in
-// x again.
+// Returns dx. `y` is the result of pool_forward(x). Only lp pooling reads its elements. If `indices` is absent, max
+// pooling searches the maxima in x again.
 Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call,
                      const std::optional<Tensor>& indices = {});
 
-// The bytes and FLOP of a call, for estimates of the time. CPU and CUDA engines use them.
+// The bytes and FLOP of a call. CPU and CUDA engines estimate their time from these numbers.
 double pooling_bytes(const PoolingProblem&);
 double pooling_flop(const PoolingProblem&);
-// The same call with three spatial dimensions. Missing dimensions are added in front, with size 1.
+// Returns the same call with three spatial dimensions. Missing dimensions are added in front, with size 1.
 PoolingProblem padded_in_front(const PoolingProblem&);
 
 }  // namespace minidnn

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows of one to three spatial dimensions, for CPU and CUDA. The functions compute one element of y, or
-// one element of dx. Each element is a sum or maximum of elements that are read, so threads never add to the same
-// element.
+// Pooling over windows with one to three spatial dimensions, for CPU and CUDA. The functions compute one element of y,
+// or one element of dx. The element is a sum or a maximum of elements that are only read, so two threads never add to
+// the same element.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/spatial_math.h"
 
 namespace minidnn {
@@ -15,28 +15,30 @@ enum class PoolingMode : int64_t { max, avg, avg_exclude_padding, lp };
 struct PoolingProblem {
   PoolingDirection direction{};
   PoolingMode mode{};
-  // 1 if y's size was rounded up. The shape of y has it already; the text of the call shows it.
+  // 1 if the size of y was rounded up, else 0. The shape of y already includes the rounding; this member is for the
+  // text of the call.
   int64_t ceil_mode = 0;
   int64_t window[kMaxSpatial]{1, 1, 1};
   SpatialAttributes spatial;
-  // dy is used only by the gradient. `out` is y, or dx in the gradient. All tensors have the same dtype, and any
-  // strides.
+  // Only the backward function uses dy. `out` describes y in the forward function, and dx in the backward function. All
+  // tensors have the same dtype, and any strides.
   TensorDesc x, dy, out;
   int64_t norm = 0;  // the exponent of lp pooling
-  // 1 if windows follow from the sizes of x and y alone (adaptive pooling), else 0. If 1, `window` is an upper bound.
+  // 1 for adaptive pooling, in which the windows follow from the sizes of x and y alone; else 0. If it is 1, `window`
+  // is an upper bound of the sizes of windows.
   int64_t adaptive = 0;
-  // The bytes to which all tensors are aligned in memory, at most 16. It is always 16 on a CPU.
+  // The bytes to which the addresses of all tensors are aligned, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  TensorDesc y;        // y, which only the gradient of lp pooling uses
-  TensorDesc indices;  // the indices have the shape of y; rank 0 means no indices
+  TensorDesc y;        // only the gradient of lp pooling uses y
+  TensorDesc indices;  // the indices of the maxima, with the shape of y; rank 0 means no indices
 };
 
 struct PoolingArgs {
-  const void* x = nullptr;  // x; the gradient reads it for lp pooling, and for max pooling without indices
+  const void* x = nullptr;  // the gradient reads x for lp pooling, and for max pooling without indices
   const void* dy = nullptr;
   void* out = nullptr;
-  const void* y = nullptr;  // y, which only the gradient of lp pooling reads
-  // Indices (int32 or int64), which the forward function writes and the gradient reads.
+  const void* y = nullptr;  // only the gradient of lp pooling reads y
+  // The indices of the maxima (int32 or int64), which the forward function writes and the backward function reads.
   void* indices = nullptr;
 };
 
@@ -49,7 +51,7 @@ struct Range {
   MINIDNN_HD bool operator==(const Range& r) const { return begin == r.begin && end == r.end; }
 };
 
-// The indices of an element of a tensor. Indices of dimensions that the tensor does not have are 0.
+// The coordinates of an element of a tensor. They are 0 for dimensions that the tensor does not have.
 struct Position {
   int64_t n, c, at[kMaxSpatial];
   MINIDNN_HD int64_t offset_in(const TensorDesc& d) const {
@@ -57,8 +59,8 @@ struct Position {
   }
 };
 
-// The position of the i-th element of a tensor in memory order. With it, neighbouring threads access neighbouring
-// elements.
+// Returns the coordinates of the i-th element of a tensor, counted in memory order. So neighbouring threads access
+// neighbouring elements.
 MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   Position p{};
   auto take = [&](int dim) {
@@ -75,9 +77,10 @@ MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   return p;
 }
 
-// An adaptive window begins at floor(at size / windows) and ends before ceil((at + 1) size / windows), where `at` is
-// its output position, `size` the size of x, and `windows` the number of windows. first_of() returns the index in x of
-// the first element of a window, which may be in the padding. window_at() returns the number of its elements.
+// first_of() returns the index in x of the first element of the window at output position `at`. The index may be in the
+// padding. window_at() returns the number of elements of that window. In adaptive pooling, a window begins at floor(at
+// size / windows) and ends before ceil((at + 1) size / windows). `size` is the size of x, and `windows` is the number
+// of windows.
 MINIDNN_HD int64_t windows_along(const PoolingProblem& p, int i) {
   return spatial_size(p.direction == PoolingDirection::backward ? p.dy : p.out, i);
 }
@@ -90,8 +93,8 @@ MINIDNN_HD int64_t window_at(const PoolingProblem& p, int i, int64_t at) {
   return p.window[i];
 }
 
-// The taps (elements of a window) along dimension i, for the window at output position `at`: those whose index in x is
-// in [low, high).
+// Returns a range of taps (elements of a window) along dimension i, for the window at output position `at`. It has
+// those taps whose index in x is in [low, high).
 MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, int64_t high) {
   int64_t first = first_of(p, i, at), step = p.spatial.dilation[i], window = window_at(p, i, at);
   Range r{0, window};
@@ -103,9 +106,9 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
   return taps(p, i, at, 0, spatial_size(p.x, i));
 }
 
-// Calls visit(offset, number, index) for each element of the window that is inside x, in row-major order, until it
-// returns false. `offset` is relative to the first element of the channel. `number` counts all elements of the window.
-// `index` counts the elements of the plane (all spatial positions of the channel).
+// Calls visit(offset, number, index) for each element of a window that is inside x, in row-major order, until visit()
+// returns false. `offset` is relative to the first element of the channel. `number` counts the elements of the window,
+// including those outside x. `index` counts the elements of the plane (all spatial positions of the channel).
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
@@ -122,14 +125,14 @@ MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatia
   return true;
 }
 
-// The number of elements of a window along dimension i by which an average divides.
+// Returns how many elements of a window along dimension i count for the divisor of an average.
 template <PoolingMode mode>
 MINIDNN_HD int64_t counted(const PoolingProblem& p, int i, int64_t at) {
   bool exclude = mode == PoolingMode::avg_exclude_padding;
   int64_t low = exclude ? 0 : -p.spatial.before[i], high = spatial_size(p.x, i) + (exclude ? 0 : p.spatial.after[i]);
   return taps(p, i, at, low, high).size();
 }
-// The divisor of the average over a window; 1 if the window has no element that counts.
+// Returns the divisor of the average over a window. If no element of the window counts, it is 1.
 template <PoolingMode mode>
 MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial]) {
   int64_t count = 1;
@@ -137,8 +140,9 @@ MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpat
   return max_of<int64_t>(count, 1);
 }
 
-// Whether element `own` of the window, with value `v`, is the first maximum. It is if each element before it is smaller
-// and no element after it is larger. A NaN is larger than every number.
+// Whether an element is the first maximum of its window. `own` is the index of the element within the window, and v is
+// its value. The element is the first maximum if each element before it is smaller and no element after it is larger. A
+// NaN is larger than every number.
 template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
@@ -150,8 +154,8 @@ MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, cons
   });
 }
 
-// The output positions along dimension i whose windows extend over index `at` of x. With dilation, such a window may
-// skip the index.
+// Returns the output positions along dimension i whose windows extend over index `at` of x. With dilation, some of
+// these windows may skip the index.
 MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   if (p.adaptive) {
     int64_t size = spatial_size(p.x, i), windows = windows_along(p, i);
@@ -161,15 +165,15 @@ MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
-// Which tap (element of a window) along dimension i has index `x_at` in x, for the window at output position `at`. -1
-// if the window skips that index.
+// Returns the index within a window, along dimension i, of the element that has index `x_at` in x. The window is at
+// output position `at`. Returns -1 if the window skips that element, because it is dilated.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
   int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
   return reach % step ? -1 : reach / step;
 }
 
-// power() returns |v| to the power of an exponent that is 0 or more. root() returns a root of a number that is not
+// power() returns |v| to the power of an exponent that is not negative. root() returns a root of a number that is not
 // negative.
 template <class Acc> MINIDNN_HD Acc power(Acc v, int64_t exponent) {
   v = v < 0 ? -v : v;
@@ -195,8 +199,8 @@ MINIDNN_HD void put_index(const PoolingProblem& p, const PoolingArgs& a, const P
 
 }  // namespace detail
 
-// Computes element i of y, counted in memory order. If a window contains only padding, the maximum is -inf and the
-// average is 0.
+// Computes the i-th element of y, counted in memory order. If a window contains only padding, its maximum is -inf and
+// its average is 0.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -233,8 +237,8 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
   }
 }
 
-// Computes element i of dx, counted in memory order. It is the sum of the gradients from all windows that contain the
-// element, added in row-major order of y.
+// Computes the i-th element of dx, counted in memory order. It is the sum of the gradients of all windows that contain
+// the element. They are added in row-major order of y.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -268,8 +272,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // (|v| / norm of the window) ^ (exponent - 1), with the sign of v. It is 0 if all elements of the window are
-          // 0.
+          // The derivative of lp pooling with respect to v, an element of x, is (|v| / norm of the window) ^ (exponent
+          // - 1), with the sign of v. It is 0 if all elements of the window are 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc ratio = detail::power(v / length, p.norm - 1);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of random.
+// The list of the CPU engines of the random family, which computes random numbers and dropout.
 #include "cpp/engine/engine_list.h"
 #include "cpp/random/random.h"
 

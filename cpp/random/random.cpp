@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of random.h: checks, the text of a call for tuning files and tests (case line), and estimates of
-// the time.
+// The public functions of random.h: checks of the arguments, time estimates, and case lines. A case line is a call as
+// text, for tuning files and tests.
 #include "cpp/random/random.h"
 
 #include <limits>
@@ -44,7 +44,7 @@ void fill(const char* call, Random kind, const Tensor& out, int64_t seed, int64_
   run(h, RandomProblem{kind, {}, out.desc}, args, options.algo);
 }
 
-// The largest number of type T below `high`, or `low` if that is larger.
+// Returns the largest number of type T that is less than `high`. Returns `low` if `low` is larger than this number.
 template <class T> double largest_below(double low, double high) {
   T most = T(high);
   if (double(most) >= high) most = std::nextafter(most, -std::numeric_limits<T>::infinity());

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random tensors and dropout: the public functions. random_math.h defines the numbers.
+// Random tensors and dropout: the public functions. random_math.h defines how the numbers are computed.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/random/random_math.h"
@@ -15,12 +15,13 @@ template <> struct Family<RandomProblem> {
   static const Engines<RandomProblem>& cuda_engines();
 };
 
-// fill_uniform() fills `out` with uniform random numbers in [low, high). fill_normal() fills it with normal random
-// numbers.
+// fill_uniform() fills `out` with uniformly distributed random numbers in [low, high). fill_normal() fills `out` with
+// normally distributed random numbers.
 void fill_uniform(const Tensor& out, int64_t seed, int64_t offset, double low, double high, const Call&);
 void fill_normal(const Tensor& out, int64_t seed, int64_t offset, double mean, double std, const Call&);
-// Dropout: an element becomes 0 with probability p, and else x / (1 - p). It becomes 0 if its random word, as a
-// fraction in [0, 1), is below p. The same call on dy gives the gradient. `out` may be the same tensor as x.
+// Dropout. Each element of x gets a random word, which is read as a fraction in [0, 1). If the fraction is less than p,
+// the result is 0. If not, the result is x / (1 - p). Dropout of dy with the same arguments computes the gradient.
+// `out` may be the same tensor as x.
 Tensor dropout(const char* call, const char* name, const Tensor& x, double p, int64_t seed, int64_t offset,
                const Call& options);
 

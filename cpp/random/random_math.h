@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Counter-based random numbers: Philox 4x32-10 (Salmon et al. 2011, "Parallel random numbers: as easy as 1, 2, 3"), and
-// distributions made from its 32-bit words. The number of an element depends only on the seed, the offset, and the
-// index of the element in row-major order. It does not depend on layout, device or number of threads.
+// distributions made from its 32-bit words. The random number of an element depends only on the seed, the offset, and
+// the index of the element in row-major order. It does not depend on the layout, the device or the number of threads.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
@@ -31,36 +31,41 @@ enum class Random : int64_t { uniform, normal, dropout };
 
 struct RandomProblem {
   Random kind{};
-  TensorDesc x, out;  // x is used only for dropout; x and out have one shape and dtype, and any strides
+  // The descriptors of the input and the result. x is used only for dropout. x and `out` have the same shape and dtype,
+  // and any strides.
+  TensorDesc x, out;
 };
 
 struct RandomArgs {
   const void* x = nullptr;
   void* out = nullptr;
   uint64_t seed = 0, offset = 0;
-  // `low` and `width` depend on the kind. Uniform: an element is min(low + width u, most), where u is in [0, 1).
-  // Normal: `low` is the mean and `width` the standard deviation. Dropout: kept elements are multiplied by `width`.
+  // The meaning of `low` and `width` depends on the kind of random numbers. Uniform: an element is the smaller of
+  // `most` and low + width * u, where u is in [0, 1). Normal: `low` is the mean, and `width` is the standard deviation.
+  // Dropout: `width` is the factor of the elements that are kept.
   double low = 0, width = 1;
-  uint64_t threshold = 0;  // Dropout: elements whose random word is below this become 0.
-  // Uniform: the largest number below the upper bound. Without it, rounding could give the bound itself.
+  // For dropout: elements whose random word is less than this threshold become 0.
+  uint64_t threshold = 0;
+  // For uniform random numbers: the largest number that is less than the upper bound. Without this limit, rounding
+  // could give the upper bound itself.
   double most = INFINITY;
 };
 
 namespace detail {
 
-// Convert random words to fractions. fraction() is in [0, 1) and has as many bits as the type holds. above_zero() is in
-// (0, 1].
+// These functions convert 32-bit random words to fractions. fraction() returns a number in [0, 1) with as many random
+// bits as its type can represent. above_zero() returns a number in (0, 1].
 MINIDNN_HD float fraction(uint32_t w, float) { return float(w >> 8) * 0x1p-24f; }
 MINIDNN_HD float above_zero(uint32_t w, float) { return float(w) * 0x1p-32f + 0x1p-33f; }
 MINIDNN_HD double fraction(uint32_t high, uint32_t low) { return double((uint64_t(high) << 32 | low) >> 11) * 0x1p-53; }
 
-// Sine and cosine of the angle 2 pi w / 2^32.
+// The sine and the cosine of the angle 2 pi w / 2^32, where w is a random word.
 struct SineCosine {
   float sine, cosine;
 };
 MINIDNN_HD SineCosine sine_and_cosine(uint32_t w) {
   const uint32_t quarter = (w + (1u << 29)) >> 30;
-  // The factor is 2 pi / 2^32; |x| <= pi / 4.
+  // The factor 1.46291807927e-9 is 2 pi / 2^32. The angle x is in [-pi / 4, pi / 4].
   const float x = float(int32_t(w - (quarter << 30))) * 1.46291807927e-9f, s = x * x;
   const float sine = x * (1 + s * (-1.0f / 6 + s * (1.0f / 120 + s * (-1.0f / 5040 + s * (1.0f / 362880)))));
   const float cosine = 1 + s * (-0.5f + s * (1.0f / 24 + s * (-1.0f / 720 + s * (1.0f / 40320))));
@@ -68,7 +73,8 @@ MINIDNN_HD SineCosine sine_and_cosine(uint32_t w) {
   return {quarter & 2 ? -a : a, quarter & 2 ? -b : b};
 }
 
-// Two normal random numbers (mean 0, standard deviation 1) from two random words (Box and Muller 1958).
+// Two normally distributed random numbers (mean 0, standard deviation 1), made from two random words by the method of
+// Box and Muller (1958).
 struct TwoNormals {
   float first, second;
 };
@@ -80,8 +86,8 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
 
 }  // namespace detail
 
-// Computes elements 4 * group to 4 * group + 3 of the result, in row-major order. For dropout, x holds the same
-// elements of the input.
+// Computes the random numbers of elements 4 * group to 4 * group + 3 of the result, in row-major order. For dropout, x
+// has the same elements of the input.
 template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
   auto words = [&](uint64_t at) {
     return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}}, uint32_t(a.seed),
@@ -90,7 +96,8 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   if constexpr (kind == Random::dropout) {
     const Four w = words(group);
     for (int i = 0; i < 4; ++i) y[i] = uint64_t(w.word[i]) < a.threshold ? A(0) : x[i] * A(a.width);
-  } else if constexpr (sizeof(A) == 8) {  // two words per element
+    // float64 numbers take two random words per element.
+  } else if constexpr (sizeof(A) == 8) {
     for (int i = 0; i < 4; i += 2) {
       const Four w = words(2 * group + uint64_t(i / 2));
       const double u = detail::fraction(w.word[0], w.word[1]), v = detail::fraction(w.word[2], w.word[3]);
@@ -117,8 +124,8 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   }
 }
 
-// Computes and stores elements 4 * group to 4 * group + 3 of the result. The last group may have fewer than four
-// elements. `dense` tells that x and out are row-major.
+// Computes and stores elements 4 * group to 4 * group + 3 of the result, in row-major order. The last group may have
+// fewer than four elements. `dense` is true if x and the result are row-major.
 template <Random kind, class T>
 MINIDNN_HD void random_elements(const RandomProblem& p, const RandomArgs& a, int64_t group, int64_t n, bool dense) {
   using A = Accumulator<T>;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python bindings of random tensors and dropout.
+// Python bindings of the functions for random tensors, dropout, and the words of Philox.
 #include <array>
 
 #include "cpp/bindings/casters.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of reduce.
+// The list of the CPU engines of reduce.
 #include "cpp/engine/engine_list.h"
 #include "cpp/reduce/reduce.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public function of reduce.h: checks, the text of a call for tuning files and tests (case line), and estimates of
-// the time.
+// Implements reduce.h: checks of arguments, the text of a call for tuning files and tests (case line), and estimates of
+// its time.
 #include "cpp/reduce/reduce.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions over any dimensions: sums, means, products, minima, maxima, their indices, norms, any and all. The public
-// function, its checks, and the struct that describes a call. The formulas are in reduce_math.h.
+// Reductions over any dimensions: sums, means, products, minima, maxima, their indices, norms, any and all. This header
+// has the public function and the struct that describes a call. The formulas are in reduce_math.h.
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/reduce/reduce_math.h"
@@ -16,14 +16,15 @@ template <> struct Family<ReduceProblem> {
   static const Engines<ReduceProblem>& cuda_engines();
 };
 
-// `mode` is the name of a ReduceMode, such as "sum". Negative `axes` count from the end. Without `axes`, all dimensions
-// are reduced.
+// Reduces x over the dimensions `axes`. `mode` is the name of a ReduceMode, such as "sum". Negative `axes` count from
+// the end. Without `axes`, all dimensions are reduced.
 Tensor reduce(const Tensor& x, const std::string& mode, const std::optional<std::vector<int64_t>>& axes, bool keepdims,
               const Call& call);
 
 double reduce_bytes(const ReduceProblem&);
 
-// Calls f(kind, Acc{}), where the kind of reduction and the type of sums are compile-time constants.
+// Calls f(kind, Acc{}) for the problem. `kind` is an integral_constant of the ReduceKind, and Acc is the C++ type in
+// which elements are combined. So f gets both as types, which it can use as template arguments.
 template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) {
   auto by_kind = [&](auto acc) {
     switch (kind_of(p.mode)) {
@@ -47,9 +48,9 @@ template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) 
   }
 }
 
-// Returns the tensor with neighbouring dimensions joined where their strides allow it, and without dimensions of size
-// 1. With `any_order`, dimensions are first sorted by stride, the largest first. That is allowed if the result does not
-// depend on the order of elements.
+// Returns the tensor without dimensions of size 1. Neighbouring dimensions are joined if one stride describes both. If
+// `any_order` is set, dimensions are first sorted by stride, the largest first. The caller may set it if the result
+// does not depend on the order of elements.
 TensorDesc joined(const TensorDesc&, bool any_order);
 
 }  // namespace minidnn

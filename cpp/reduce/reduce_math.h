@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduction has three steps: map each element, combine the mapped values, finish the result. Shared by CPU and CUDA.
-// 13 modes need only 4 ways to combine: a minimum, for example, is a maximum of negated elements, and `all` is true if
-// no element is zero.
+// Reductions, shared by CPU and CUDA. A reduction maps each element, combines the mapped values, and computes the
+// result from the combined value. There are 13 modes, but only 4 ways to combine. For example, a minimum is a maximum
+// of negated elements, and `all` is true if no element is zero.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
@@ -14,7 +14,7 @@ enum class ReduceKind : int64_t { sum, prod, max, arg };
 struct ReduceProblem {
   ReduceMode mode{};
   int64_t axes = 0;        // bit i is 1 if dimension i of x is reduced
-  int64_t alignment = 16;  // the bytes to which x is aligned in memory, at most 16
+  int64_t alignment = 16;  // the bytes to which the address of x is aligned, at most 16
   TensorDesc x, y;         // y has the dimensions of x that are not reduced
 };
 
@@ -23,9 +23,9 @@ struct ReduceArgs {
   void* y = nullptr;
 };
 
-// The dimensions and strides of x, in two parts. `kept` has the dimensions that are not reduced: its offsets are those
-// of the first element of each output. `reduced` has the other dimensions: its offsets are relative to that first
-// element.
+// The shape and strides of x, divided into two groups of dimensions. For each element of y, `kept` gives the offset of
+// the first element of x that is reduced to it. `kept` has the dimensions that are not reduced. `reduced` has the
+// dimensions that are reduced. Its offsets are relative to that first element.
 struct ReduceView {
   TensorDesc kept, reduced;
 };
@@ -68,7 +68,8 @@ template <class Acc> MINIDNN_HD Acc negated(Acc v) {
   else return -v;
 }
 
-// The largest value of an integer dtype. amax() returns it for the least value, whose magnitude the dtype cannot hold.
+// Returns the largest value of an integer dtype. It is the result of amax() for the least value, because the dtype
+// cannot hold the magnitude of the least value.
 MINIDNN_HD int64_t largest_of(DType t) {
   switch (t) {
     case DType::int8:
@@ -82,7 +83,7 @@ MINIDNN_HD int64_t largest_of(DType t) {
   }
 }
 
-// Maps an element to the value that is combined, which depends on the mode.
+// Maps an element to the value that is combined. For norm2, for example, it is the square of the element.
 template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
   switch (mode) {
     case ReduceMode::amax:
@@ -90,14 +91,14 @@ template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
         if (v == Acc(-0x7fffffffffffffff - 1)) return Acc(0x7fffffffffffffff);
       [[fallthrough]];
     case ReduceMode::norm1:
-      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // makes 0.0 of -0.0
+      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // also maps -0.0 to 0.0
     case ReduceMode::norm2:
     case ReduceMode::sumsq:
       if constexpr (is_integer<Acc>) return Acc(uint64_t(v) * uint64_t(v));
       else return v * v;
     case ReduceMode::min:
     case ReduceMode::argmin:
-      // Reverses the order of numbers. -v would do so too, but overflows for the least value.
+      // ~v reverses the order of integers. -v would reverse it, too, but it overflows for the least value.
       if constexpr (is_integer<Acc>) return ~v;
       else return -v;
     case ReduceMode::any:
@@ -114,7 +115,8 @@ template <ReduceKind kind, class Acc> struct State {
 };
 template <class Acc> struct State<ReduceKind::arg, Acc> {
   Acc value;
-  // The index among the elements of one output, in row-major order. It is -1 if there is no element yet.
+  // The index of an element, among the elements that are reduced to one element of y, in row-major order. It is -1 as
+  // long as there is no element.
   int64_t index;
 };
 
@@ -130,8 +132,8 @@ template <ReduceKind kind, class Acc> MINIDNN_HD State<kind, Acc> identity() {
   }
 }
 
-// Combines two partial results. Integers wrap around. A NaN is larger than any number. If elements are equal, the first
-// one wins.
+// Combines two partial results. Integers wrap around on overflow. A NaN is larger than any number. Of equal elements,
+// argmax and argmin choose the first.
 template <ReduceKind kind, class Acc>
 MINIDNN_HD State<kind, Acc> combined(const State<kind, Acc>& a, const State<kind, Acc>& b) {
   if constexpr (kind == ReduceKind::sum) {
@@ -158,7 +160,7 @@ MINIDNN_HD State<kind, Acc> element(ReduceMode mode, Acc v, int64_t index) {
   else return {mapped(mode, v)};
 }
 
-// Converts v to the dtype of y and writes it to element `at`.
+// Converts v to the dtype of y, and stores it at offset `at`.
 template <class Acc> MINIDNN_HD void write(const TensorDesc& y, void* to, int64_t at, Acc v) {
   switch (y.dtype) {
     case DType::float32:
@@ -200,9 +202,10 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
       if (mode == ReduceMode::norm2) v = root(v);
     }
     if constexpr (kind == ReduceKind::max) {
-      // Applied twice, the mapping of `min` gives the original value.
+      // The mapping for `min` reverses the order of numbers. Applied again, it returns the original value.
       if (mode == ReduceMode::min) v = mapped(mode, v);
-      // Without elements, v is negative: then `any` is false and `all` is true.
+      // For `any` and `all`, v is a maximum of zeros and ones. If no elements are reduced, v is the least value of its
+      // type, which is negative. Then `any` is false and `all` is true.
       if (mode == ReduceMode::any) v = Acc(v > 0);
       if (mode == ReduceMode::all) v = Acc(!(v > 0));
     }
@@ -244,8 +247,8 @@ template <class Acc> MINIDNN_HD Acc load(DType t, const void* from, int64_t at) 
 
 }  // namespace reduction
 
-// The type in which elements of a dtype are combined. It is float64 for float64, and float32 for the other floating
-// dtypes. For integers, it is int64, but float64 for mean, norm1 and norm2.
+// The type in which the elements of a dtype are combined. It is float64 for float64, and float32 for all other floating
+// dtypes. For integers, it is float64 in the modes mean, norm1 and norm2, and int64 in all other modes.
 enum class ReduceIn : int64_t { float32, float64, int64 };
 MINIDNN_HD constexpr ReduceIn reduced_in(ReduceMode m, DType t) {
   if (t == DType::float64) return ReduceIn::float64;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A block is [rows][columns][space] (channel_norm.h). One loop runs over contiguous spans along `space`, where all
-// lanes of a vector belong to the same column. If `space` is 1, another loop runs over rows, where each lane has its
-// own column. Each lane adds a limited number of elements in float32. Its rounding error is then at most that of the
-// reference engine.
+// The loops of channel_norm.h over a block of shape [rows][columns][space]. One loop processes contiguous spans along
+// `space`, where all lanes of a vector belong to the same column. If `space` is 1, another loop processes rows, where
+// each lane has its own column. Each lane adds a limited number of elements in float32, so the rounding error of a sum
+// is at most that of the reference engine.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Two sums, each kept as a vector. Moments: the sums of x - center and of its square. Gradients: the sums of dy and of
-// dy (x - mean).
+// Moments and Gradients each keep two sums as vectors. Moments adds up x - center and its square. Gradients adds up dy
+// and dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -42,7 +42,7 @@ template <class Sums> MINIDNN_HD void join(Sums& total, const Sums& s) {
   total.b += s.b;
 }
 
-// Loads dy if F reads it, else returns zeros.
+// Loads elements of dy if the functor F reads dy, else returns zeros.
 template <class F, class T> MINIDNN_HD Floats dy_floats(const T* dy) {
   if constexpr (F::reads_dy) return load_floats(dy);
   else return Floats{};
@@ -56,7 +56,7 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // number of additions before a partial sum is added to its total
+constexpr int kSumLength = 128;  // number of additions to a partial sum before the partial sum is added to the total
 // number of spans (contiguous elements of a column) whose totals are kept at the same time
 constexpr int kTileSpans = 64;
 
@@ -82,8 +82,9 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // The remaining elements become the last lanes of a vector, and the other lanes are not added. The vector is loaded
-    // from the end of the span. If the span is shorter than a vector, it is loaded from a copy padded with zeros.
+    // The remaining elements do not fill a vector. They are loaded into its last lanes, and only these lanes are added.
+    // The vector is loaded from the end of the span. If the span is shorter than a vector, the elements are loaded from
+    // a copy that is padded with zeros.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -118,8 +119,9 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
   }
 }
 
-// Convert between the order of columns in memory and the order of lanes in which load_pair() loads a T. They convert
-// whole pairs of vectors. The columns after the last pair keep their order.
+// load_pair() may load neighbouring elements of type T into lanes in an order that differs from their order in memory.
+// to_lanes() converts an array from the order of columns in memory to the order of lanes, and from_lanes() converts it
+// back. Both functions convert whole pairs of vectors. The columns after the last pair keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {
@@ -134,8 +136,8 @@ template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
     store_from_pair<T>(line + c, Pair{load(line + c), load(line + c + kFloats)});
 }
 
-// Adds up `rows` rows of each column, and adds these sums to a and b in memory. Columns that fill whole pairs of
-// vectors are in the order of lanes.
+// Adds up `rows` rows of each column, and adds these sums to the arrays a and b. In a and b, the columns that fill
+// whole pairs of vectors are in the order in which load_pair() loads elements into lanes.
 template <class Sums, int rows, class T>
 MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const float* center, float* a, float* b) {
   int64_t c = 0;
@@ -193,8 +195,9 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
 }
 
 // Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
-// mean than a standard deviation, for example if values drift. All columns are then summed again around their means.
-// After that, the subtraction of squares loses at most one bit.
+// true mean than a standard deviation, for example if values drift. The center of such a column is replaced by the
+// mean, and all columns are summed again. At the end, a subtraction corrects the sum of squares from the center to the
+// mean. The subtraction takes away at most half of the sum, so it loses at most one bit.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };
@@ -229,7 +232,7 @@ template <class T> void moments(const NormBlock& p, float* results) {
   }
 }
 
-// The same computation as norm_element(), on vectors.
+// Computes on vectors what norm_element() computes for one element.
 template <bool adds, bool relu> struct Forward {
   static constexpr bool reads_dy = adds;
   Floats mean, factor, offset;
@@ -238,7 +241,7 @@ template <bool adds, bool relu> struct Forward {
   MINIDNN_HD Floats operator()(Floats x, Floats residual) const {
     Floats y = (x - mean) * factor + offset;
     if (adds) y += residual;
-    if (relu) y = y < 0 ? Floats{} : y;  // the comparison is false for NaN, so relu keeps NaN
+    if (relu) y = y < 0 ? Floats{} : y;  // NaN < 0 is false, so relu keeps NaN
     return y;
   }
 };
@@ -259,8 +262,8 @@ template <bool relu> struct Gate {
   MINIDNN_HD Floats operator()(Floats y, Floats dy) const { return relu ? (y <= 0 ? Floats{} : dy) : dy; }
 };
 
-// Writes one span (contiguous elements of a column). The last vector overlaps the one before it, and `out` may be x. So
-// the last vector is computed before anything is written.
+// Writes one span (contiguous elements of a column). The last vector may overlap the vector before it, and `out` may be
+// x. Therefore, the last vector is computed before anything is written.
 template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
   if (n < kFloats) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
   const Floats last = map(load_floats(x + n - kFloats), dy_floats<Map>(dy + n - kFloats));
@@ -274,8 +277,8 @@ template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, 
   if (i < n) store_floats(out + n - kFloats, last);
 }
 
-// Writes one row, where neighbouring elements belong to neighbouring columns. The coefficients must be in the order of
-// lanes as far as columns fill whole pairs of vectors.
+// Writes one row of a block, where neighbouring elements belong to neighbouring columns. The coefficients of columns
+// that fill whole pairs of vectors must be in the order in which load_pair() loads elements into lanes.
 template <class Map, class T>
 MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
   auto whole = [](const float* from) { return load(from); };

@@ -1,28 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // Loops over spans of contiguous elements, for files X_isa.cpp, which are compiled once per instruction set. The loops
-// read and write any floating dtype as float. Their stores can bypass the caches. Conversions give the same bits as
-// core/half.h, except for the payloads of float16 NaNs.
+// read and write elements of any floating dtype as float. Their stores can bypass the caches. Conversions give the same
+// bits as core/half.h, except for the payloads of float16 NaNs.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 
-// Number of elements that a loop processes per iteration. No loop handles a remainder. The last elements of a span are
-// copied to a local buffer first, which is padded to a whole iteration.
+// The number of elements that a loop processes per iteration. Loops have no code for a remainder. Instead, the last
+// elements of a span are copied to a local buffer, which is padded to a whole iteration.
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
-// Number of elements that are converted before they are used. As floats, they stay in the first-level cache.
+// The number of elements that are converted to float before they are used. The floats stay in the first-level cache.
 constexpr int64_t kSpan = 256;
-static_assert(kSpan % kStep == 0);  // so the last step with its padding fits a buffer of kSpan elements
+// An iteration, which may end with padding, must not go beyond a buffer of kSpan elements.
+static_assert(kSpan % kStep == 0);
 
 // The order of the floats that widen() writes to a buffer and narrow() reads from it:
 //   memory  the order of the elements in memory
-//   lanes   the cheapest order. For bfloat16: the even elements of each step, then the odd elements, which needs no
-//           vector shuffles. Code may use this order if it treats all elements equally.
+//   lanes   the cheapest order. For bfloat16, each kStep elements have the even elements first, then the odd elements,
+//           which needs no vector shuffles. Code may use this order if it treats all elements equally.
 enum class Order { memory, lanes };
 
 // All functions are in an unnamed namespace, as in every file that is compiled once per instruction set
-// (cpp/core/isa.h).
+// (cpp/core/cpu/isa.h).
 namespace {
 
 inline __attribute__((always_inline)) int64_t whole_steps(int64_t n) { return (n + kStep - 1) & -kStep; }
@@ -36,7 +37,7 @@ template <Order order, class T> void narrow(const float* from, T* to, int64_t n)
     for (int j = 0; j < kStep; ++j) to[i + j] = T(from[i + j]);
 }
 
-// A vector of 32-bit words, each with two bfloat16 elements. It has at most half the elements of a step.
+// A vector of 32-bit words, each with two bfloat16 elements. It has at most kStep / 2 words.
 typedef uint32_t Twos __attribute__((vector_size(kVectorBytes < 32 ? kVectorBytes : 32)));
 typedef float FloatsOfTwos __attribute__((vector_size(sizeof(Twos))));
 constexpr int kTwos = sizeof(Twos) / 4, kHalf = kStep / 2;
@@ -52,7 +53,7 @@ template <> [[maybe_unused]] void widen<Order::lanes>(const bfloat16* from, floa
       __builtin_memcpy(to + i + kHalf + j, &odd, sizeof v);
     }
 }
-// Rounds floats to bfloat16. The results are in the upper halves of the 32-bit words.
+// Rounds floats to bfloat16. The results are in the upper halves of 32-bit words.
 inline __attribute__((always_inline)) Twos nearest_bfloat16s(const float* from) {
   FloatsOfTwos v;
   __builtin_memcpy(&v, from, sizeof v);
@@ -83,7 +84,7 @@ inline __attribute__((always_inline)) void narrow_float16(const float* from, flo
   for (int64_t i = 0; i < n; i += 8) {
     Floats v;
     __builtin_memcpy(&v, from + i, sizeof v);
-    auto h = __builtin_ia32_vcvtps2ph256(v, 0);  // 0: rounds to nearest, ties to even
+    auto h = __builtin_ia32_vcvtps2ph256(v, 0);  // rounding mode 0: to nearest, ties to even
     __builtin_memcpy(to + i, &h, sizeof h);
   }
 }
@@ -101,8 +102,8 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 }
 #endif
 
-// Copies whole cache lines with stores that bypass the caches, so that the lines of `to` are not read first. `to` must
-// be aligned to 64 bytes.
+// Copies whole cache lines with stores that bypass the caches, so that the cache lines of `to` are not read first. `to`
+// must be aligned to 64 bytes.
 [[maybe_unused]] void store_nontemporal(const void* from, void* to, int64_t bytes) {
   typedef float Line __attribute__((vector_size(16)));
   for (int64_t i = 0; i < bytes; i += 64)
@@ -117,13 +118,13 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
 #endif
     }
 }
-// Must be called before another thread reads what store_nontemporal() has written.
+// A fence that must be executed before another thread reads what store_nontemporal() has written.
 [[maybe_unused]] void store_fence() {
 #ifdef __SSE__
   __builtin_ia32_sfence();
 #endif
 }
-// Returns the number of elements from `to` to the next boundary of a cache line.
+// Returns the number of elements from the address `to` to the next boundary of a cache line.
 template <class T> int64_t until_line(const T* to) {
   return int64_t(-reinterpret_cast<uintptr_t>(to) & 63) / int64_t(sizeof(T));
 }
@@ -140,8 +141,8 @@ template <class T> void copy_span(const T* from, T* to, int64_t n, bool non_temp
   __builtin_memcpy(to, from, size_t(n) * sizeof(T));
 }
 
-// Reads n <= kSpan elements as floats, and pads them with the value `beyond` to a whole number of steps. Writes to
-// `scratch` and returns it. If no conversion and no padding is needed, returns `from` instead.
+// Reads n <= kSpan elements as floats, and pads them with the value `beyond` to a multiple of kStep elements. Writes
+// the floats to `scratch` and returns `scratch`. If no conversion and no padding is needed, returns `from` instead.
 template <Order order, class T> const float* read_span(const T* from, float* scratch, int64_t n, float beyond = 0) {
   const int64_t whole = n & -kStep;
   if constexpr (sizeof(T) == 4) {
@@ -173,11 +174,11 @@ template <Order order, class T> void write_span(const float* from, T* to, int64_
 }
 
 // Writes n elements to `to`, at most kSpan at a time. make(i, count, floats) must compute `count` elements beginning
-// with element i, and may write padding up to a whole number of steps.
+// with element i. It may write padding up to a multiple of kStep elements.
 template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
-  // Several spans are collected before they are copied with non-temporal stores, because the cache lines at both ends
-  // of a copy are written in parts.
+  // Several spans are collected before they are copied with non-temporal stores, because each copy writes the cache
+  // lines at its two ends only partly.
   constexpr int64_t kStage = 4 * kSpan;
   alignas(64) float results[kSpan];
   alignas(64) T stage[kStage];
@@ -198,16 +199,16 @@ inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_
   }
 }
 
-// Computes out[i] = f(a[i], b[i]) for the whole steps in n elements. `out` may be a or b. If f ignores its second
-// argument, the caller passes a as b.
+// Computes out[i] = f(a[i], b[i]) for n elements, where n is rounded down to a multiple of kStep. `out` may be a or b.
+// If f ignores its second argument, the caller passes a as b.
 template <class F>
 inline __attribute__((always_inline)) void each(const float* a, const float* b, float* out, int64_t n, F f) {
   n &= -kStep;
 #pragma GCC ivdep  // `out` is the same memory as an input, or does not overlap it
   for (int64_t i = 0; i < n; ++i) out[i] = f(a[i], b[i]);
 }
-// A 32-bit word with two bfloat16 elements. A shift converts the lower element to float, and a mask the upper one.
-// Neither needs a vector shuffle.
+// A 32-bit word with two bfloat16 elements. A shift converts the lower element to float, and a mask converts the upper
+// one. Neither conversion needs a vector shuffle.
 typedef uint32_t Two __attribute__((aligned(2), may_alias));
 template <class F>
 inline __attribute__((always_inline)) void each(const bfloat16* a, const bfloat16* b, bfloat16* out, int64_t n, F f) {
@@ -234,12 +235,13 @@ inline __attribute__((always_inline)) void each(const float16* a, const float16*
   }
 }
 
-// Computes n elements by calls of loop(a, b, out, count), where each count is a multiple of kStep. n may be any number.
+// Computes n elements by calls of loop(a, b, out, count), where each count is a multiple of kStep. n itself may be any
+// number.
 template <class T, class Loop>
 inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
                                                    Loop loop) {
   alignas(64) T results[kSpan];
-  // computes count <= kStep elements in buffers that are padded with zeros
+  // Computes count <= kStep elements, in buffers that are padded with zeros.
   auto padded_step = [&](int64_t i, int64_t count) {
     T as[kStep] = {}, bs[kStep] = {};
     __builtin_memcpy(as, a + i, size_t(count) * sizeof(T));

@@ -1,48 +1,51 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of matrix products and convolutions on the CPU, compiled once per instruction set. They multiply a
-// tile whose sums stay in registers, pack its operands, and write the sums to memory. The engines choose the memory
-// layout.
+// tile whose sums stay in registers, pack the operands of tiles, and write the sums to memory. The engines choose the
+// memory layout.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
-constexpr int kGemmRows = 12;  // largest number of rows in a tile of any kernel
+constexpr int kGemmRows = 12;  // the largest number of rows in a tile of any micro-kernel
 
-// A segment: consecutive steps of k along which each operand has a constant step in memory. a[i] is the byte offset in
-// operand a at which row i of the tile begins. Several rows may share an offset, for example that of zeros. `b` is the
-// byte offset in operand b at which the columns begin.
+// A segment is some consecutive steps of the inner dimension k, along which each operand has a constant step in memory.
+// a[i] is the byte offset in operand a at which row i of the tile begins. Several rows may have the same offset, for
+// example that of a buffer of zeros. `b` is the byte offset in operand b at which the columns begin.
 struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
 
 // The operands of a tile. At step k of a segment, row i of the tile reads a_i[k * a_step], and column j reads b_s[k *
-// b_step + j]. Here a_i and b_s are a and b plus the byte offsets of the segment.
+// b_step + j]. Here a_i is the pointer a plus the segment's byte offset of row i, and b_s is the pointer b plus the
+// segment's byte offset b.
 template <class T> struct GemmTile {
   const GemmSegment* segments;
-  int64_t count, steps;  // count: number of segments. steps: number of steps of k in each segment.
+  int64_t count, steps;  // count: number of segments; steps: number of steps of k in each segment
   const T* a;
   int64_t a_step;
   const T* b;
   int64_t b_step;
   T* to;
-  int64_t pitch;  // elements from one row of `to` to the next
-  bool add;       // true if the product is added to `to`, false if it replaces the elements of `to`
+  int64_t pitch;  // distance from one row of `to` to the next, in elements
+  bool add;       // true: the product is added to `to`; false: it replaces the elements of `to`
 };
 
 template <class T> struct GemmKernel {
-  int64_t rows, columns;  // rows and columns of a tile
+  int64_t rows, columns;  // numbers of rows and columns of a tile
   // Computes to[i, j] = (add ? to[i, j] : 0) + sum of a_i[k * a_step] * b_s[k * b_step + j] over all segments and all
   // steps k of each segment, in this order. Reads and writes all rows and columns of the tile.
   void (*multiply)(const GemmTile<T>&);
-  // Packs columns of b: for all k < length, to[k * columns + j] = from[j * column + k * step] if j < count, else 0.
+  // Packs columns of operand b, which are `column` elements apart, into a panel. For all k < length, to[k * columns +
+  // j] = from[j * column + k * step] if j < count, else 0.
   void (*pack)(const T* from, int64_t column, int64_t step, int64_t count, int64_t length, T* to);
-  // Packs rows of a: for all k < length, to[k * rows + i] = from[i * row + k * step] if i < count, else 0.
+  // Packs rows of operand a, which are `row` elements apart, into a panel. For all k < length, to[k * rows + i] =
+  // from[i * row + k * step] if i < count, else 0.
   void (*pack_rows)(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to);
 };
 
-// An elementwise function that is applied to n floats in place. If `loop` is null, it leaves them as they are.
+// An elementwise function that is applied to n floats in place. If `loop` is null, the floats do not change.
 struct FloatsFunction {
   using Loop = void (*)(const void* x, const void* unused, void* out, int64_t n, float alpha);
   Loop loop = nullptr;
@@ -50,21 +53,22 @@ struct FloatsFunction {
                 bool non_temporal) = nullptr;
 };
 
-// What is done to a block of sums: y = activation(alpha * sum + beta * c + bias). The result is rounded once.
+// The epilogue of a matrix product. It computes y = activation(alpha * sum + beta * c + bias) from a block of sums. The
+// result is rounded once.
 struct Epilogue {
   FloatsFunction activation;
   float activation_alpha = 0, alpha = 1, beta = 0;
-  int64_t y_column = 1, c_column = 0;  // elements from one column to the next: in y (y_column) and in c (c_column)
+  int64_t y_column = 1, c_column = 0;  // distances from one column to the next in y and in c, in elements
   int64_t bias_row = 0, bias_column = 0;
   bool plain() const { return !activation.loop && alpha == 1 && y_column == 1; }
 };
 
-// The arguments of an epilogue: a block of float32 sums, which the epilogue overwrites, and its other operands. Row i
-// of the result is stored at y + y_rows[i], and row i of c is read at c + c_rows[i], both counted in elements. bias and
-// c may be null.
+// The arguments of an epilogue: a block of float32 sums, which the epilogue overwrites, and the other operands. Row i
+// of the result is stored at y + y_rows[i], and row i of c is read at c + c_rows[i]. These offsets count elements. The
+// pointers bias and c may be null.
 struct EpilogueBlock {
   float* sums;
-  int64_t pitch, rows, columns;  // pitch: elements from one row of `sums` to the next
+  int64_t pitch, rows, columns;  // pitch: distance from one row of `sums` to the next, in elements
   void* y;
   const int64_t* y_rows;
   const void* c;
@@ -72,33 +76,37 @@ struct EpilogueBlock {
   const void* bias;
 };
 
-// Kernels for a product with a single row: a vector times the matrix b. Such a product takes as long as reading b.
+// Kernels for a product with a single row, which is a vector times the matrix b. Such a product takes as long as
+// reading b.
 template <class T> struct GemmRow {
-  // For a b with contiguous rows. The tile has one row, whose sums take 3/4 of the vector registers.
+  // The micro-kernel for a matrix b with contiguous rows. Its tile has one row, whose sums take 3/4 of the vector
+  // registers.
   GemmKernel<T> wide;
-  // For a b with contiguous columns. Computes to[j] = sum over k < length of a[k] * b[j * column + k] for all j <
-  // columns.
+  // The kernel for a matrix b with contiguous columns. It computes to[j] = sum over k < length of a[k] * b[j * column +
+  // k] for all j < columns.
   void (*dots)(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to);
 };
 
 struct GemmKernels {
   GemmKernel<float> f32;
   GemmKernel<double> f64;
-  // Measures the peak rate: runs n rounds of independent multiply-adds in registers. Returns the number of their FLOP.
+  // Executes n iterations of independent multiply-adds in registers, to measure the peak rate of a thread. Returns the
+  // number of floating-point operations.
   int64_t (*fma)(int64_t n, float* sink);
   GemmRow<float> row_f32;
   GemmRow<double> row_f64;
-  // Transposes a matrix [rows, columns] to [columns, rows]. Rows are `pitch` elements apart in `from`, and `to_pitch`
-  // in `to`.
+  // Transposes a matrix [rows, columns] to [columns, rows]. The distance between rows is `pitch` elements in `from`,
+  // and `to_pitch` elements in `to`.
   void (*transpose)(const float* from, int64_t pitch, int64_t rows, int64_t columns, float* to, int64_t to_pitch);
-  // Applies the epilogue to a block. The index depends on the dtypes of operands and result: [0] float32 to float32,
-  // [1] float16 to float16, [2] bfloat16 to bfloat16, [3] float16 to float32, [4] bfloat16 to float32.
+  // Each function applies the epilogue to a block of sums, for one pair of the dtypes of operands and result: [0]
+  // float32 to float32, [1] float16 to float16, [2] bfloat16 to bfloat16, [3] float16 to float32, [4] bfloat16 to
+  // float32.
   void (*finish[5])(const Epilogue&, const EpilogueBlock&);
 };
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)
 
-// Returns the entry of GemmKernels::finish for operands of type T and results of type Y.
+// Returns the function of GemmKernels::finish for operands of type T and results of type Y.
 template <class T, class Y> auto gemm_finish() {
   const int of_operands = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
   return gemm_kernels().finish[of_operands + (__is_same(T, Y) ? 0 : 2)];

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels of gemm_microkernel.h. This file is compiled once per instruction set.
+// Implements the kernels of gemm_microkernel.h. This file is compiled once per instruction set.
 #include "cpp/simd/gemm_microkernel.h"
 
 #include "cpp/simd/simd.h"
@@ -11,8 +11,8 @@ template <class T> const T* at_byte(const T* p, int64_t bytes) {
   return reinterpret_cast<const T*>(reinterpret_cast<const char*>(p) + bytes);
 }
 
-// Computes a tile. kRows x kVectors vectors of sums stay in registers. Each step of k loads kVectors vectors of b, and
-// broadcasts kRows elements of a.
+// Multiplies a tile of kRows rows and kVectors vectors of columns. The sums of the tile stay in registers. Each step of
+// k loads kVectors vectors of b, and broadcasts kRows elements of a.
 template <class T, int kRows, int kVectors> void multiply(const GemmTile<T>& t) {
   Vector<T> tile[kRows][kVectors] = {};
   const int64_t steps = t.steps, a_step = t.a_step, b_step = t.b_step;
@@ -68,12 +68,12 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
 }
 
 // Transposes a matrix in blocks of n x n elements. The blocks of the first n columns come first, from top to bottom,
-// then those of the next n columns. Writes to `to` are then consecutive. The last block of a row or column may overlap
-// the block before it.
+// then the blocks of the next n columns. Writes to `to` are then consecutive. The last block of a row or column may
+// overlap the block before it.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  // whether the matrix has fewer columns than a block; load_first() then fills the missing columns with zeros
+  // True if the matrix has fewer columns than a block. load_first() then fills the missing columns with zeros.
   const bool narrow = sizeof(T) == 4 && columns < n;
   if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
@@ -112,8 +112,8 @@ void pack(const T* from, int64_t column, int64_t step, int64_t count, int64_t le
       for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = j < count ? from[j * column + k * step] : T(0);
 }
 
-// Packs rows of a. A stored vector may be longer than a row of `to`. Its excess elements land in the following rows,
-// which are written later.
+// Packs rows of operand a. A stored vector may be longer than a row of `to`. Its excess elements are written to the
+// following rows, which get their own elements later.
 template <class T, int kRows>
 void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -157,7 +157,8 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
     }
   }
   if (f.activation.loop) {
-    // If the rows are contiguous, one call processes all of them, because a call costs as much as many elements.
+    // If the rows are contiguous, one call of the activation processes all of them. The overhead of a call is as large
+    // as the work for many elements.
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
@@ -173,7 +174,8 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
   }
 }
 
-// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added in order.
+// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added from the first to the
+// last.
 template <class T, int kColumns>
 void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -200,11 +202,12 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 }
 
 int64_t fma(int64_t n, float* sink) {
-  // number of independent sums: more than the number of multiply-add units times their latency in cycles
+  // The number of independent sums. It exceeds the number of multiply-add units times the latency of a multiply-add in
+  // cycles.
   constexpr int kChains = 12;
   const Vector<float> a = load(sink), b = a + 1.0f;
   Vector<float> sums[kChains];
-  // The sums begin with different values. Otherwise, the compiler would merge them into one sum.
+  // The sums begin with different values, because the compiler would merge equal sums into one.
   for (int j = 0; j < kChains; ++j) sums[j] = a + float(j);
   for (int64_t i = 0; i < n; ++i)
 #pragma GCC unroll 16
@@ -218,9 +221,9 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// Number of rows of a tile of two vectors. Its sums take nearly all vector registers. Of the others, two hold a row of
-// b. One holds an element of a, unless the multiply instruction broadcasts the element from memory. Without fused
-// multiply-add, products need one more register.
+// The number of rows of a tile that is two vectors wide. The sums of the tile take nearly all vector registers. Two of
+// the other registers contain a row of b. One more contains an element of a, unless the multiply instruction broadcasts
+// the element from memory. Without fused multiply-add, products need one more register.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

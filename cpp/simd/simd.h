@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vector types of GCC and Clang, with the register width of the instruction set that a file is compiled for. There
-// are loads, stores, and reductions over the lanes of a vector. float32 vectors can be loaded from float32, bfloat16
-// and float16 memory and stored to it. 16-bit types are for storage only, as in cpp/core/half.h. They give the same
-// bits as there, except for the payloads of NaNs. Only files X_isa.cpp include this header.
+// The vector types of GCC and Clang, with the register width of the instruction set that a file is compiled for. This
+// header has loads, stores, and reductions over the lanes of a vector. float32 vectors can be loaded from float32,
+// bfloat16 and float16 memory, and stored to it. 16-bit types are for storage only. Conversions give the same bits as
+// in cpp/core/host_device/half.h, except for the payloads of NaNs. Only files X_isa.cpp, which are compiled once per instruction
+// set, include this header.
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 #ifndef MINIDNN_ISA
 #error "compiled once per instruction set: name the file X_isa.cpp"
@@ -34,7 +35,7 @@ template <class T> struct VectorOf {
 template <class T> using Vector = typename VectorOf<T>::type;
 template <class T> constexpr int kLanes = kVectorBytes / int(sizeof(T));
 
-// load() and store() accept any address, aligned or not.
+// load() and store() accept aligned and unaligned addresses.
 template <class T> inline __attribute__((always_inline)) Vector<T> load(const T* from) {
   Vector<T> v;
   __builtin_memcpy(&v, from, sizeof v);
@@ -43,8 +44,8 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
-// Returns v, and makes the compiler keep it in a register. Without this call, GCC loads a value from memory again for
-// each use.
+// Returns v, and makes the compiler keep it in a register. Without this function, GCC would load a value from memory
+// again for each use.
 template <class V> inline __attribute__((always_inline)) V keep_in_register(V v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
@@ -55,9 +56,9 @@ template <class V> inline __attribute__((always_inline)) V keep_in_register(V v)
 #endif
   return v;
 }
-// dispatch_count() turns n into a constant: it calls f(Count<n>{}) for 1 <= n <= most.
-// for_balanced_chunks() splits n elements into as few chunks as possible. A chunk has at most `most` elements, and all
-// chunks have nearly equal sizes. It calls f(first, Count<size>{}) for each chunk.
+// dispatch_count() turns the number n into a constant: it calls f(Count<n>{}) for 1 <= n <= most. for_balanced_chunks()
+// splits n elements into as few chunks as possible. A chunk has at most `most` elements, and all chunks have nearly
+// equal sizes. The function calls f(first, Count<size>{}) for each chunk.
 template <int n> struct Count {
   static constexpr int value = n;
 };
@@ -72,7 +73,8 @@ template <int most, class F> inline __attribute__((always_inline)) void for_bala
     dispatch_count<most>(some, [&](auto count) { f(first, count); });
   }
 }
-// Reduces all lanes with op: combines both halves of the vector, then both halves of the result, and so on.
+// Reduces all lanes of a vector with the operation `op`: combines both halves of the vector, then both halves of the
+// result, and so on.
 template <class Op> inline __attribute__((always_inline)) float reduce_lanes(Vector<float> v, Op op) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLanes<float>; ++i) lane[i] = i;
@@ -86,7 +88,7 @@ using Words = Vector<uint32_t>;
 typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
 constexpr int kFloats = kLanes<float>;
 
-MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // v - 0 keeps a v of -0, but v + 0 gives +0
+MINIDNN_HD Floats floats(float v) { return v - Floats{}; }  // v - 0 keeps -0, but v + 0 would turn -0 into +0
 MINIDNN_HD Floats select(Vector<int32_t> mask, Floats yes, Floats no) {
   return (Floats)((Vector<int32_t>(yes) & mask) | (Vector<int32_t>(no) & ~mask));
 }
@@ -103,7 +105,7 @@ MINIDNN_HD bool any_of(Vector<int32_t> v) {
   return all != 0;
 #endif
 }
-// Returns v with zeros in the lanes before lane `from`.
+// Returns v, with zeros in all lanes before lane `from`.
 MINIDNN_HD Floats lanes_from(int from, Floats v) {
   Vector<int32_t> lane;
   for (int i = 0; i < kFloats; ++i) lane[i] = i;
@@ -122,13 +124,13 @@ MINIDNN_HD Halves load_halves(const void* from) {
   return h;
 }
 
-// Loads kFloats elements as floats. `from` may be unaligned.
+// Loads one vector of kFloats elements as floats. `from` may be unaligned.
 MINIDNN_HD Floats load_floats(const float* from) { return load(from); }
 MINIDNN_HD Floats load_floats(const bfloat16* from) {
   return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
 }
 
-// Rounds floats to bfloat16. Each result is in the upper half of its 32-bit word.
+// Rounds floats to bfloat16. Each result is in the upper half of a 32-bit word.
 MINIDNN_HD Words rounded_to_bfloat16(Floats v) {
   const Words u = (Words)v, nearest = u + 0x7fff + (u >> 16 & 1);
   return v != v ? u | 0x400000 : nearest;
@@ -161,12 +163,14 @@ MINIDNN_HD Halves to_float16(Floats v) { return (Halves)__builtin_ia32_vcvtps2ph
 #else
 MINIDNN_HD Floats load_floats(const float16* from) {
   Words h = __builtin_convertvector(load_halves(from), Words), sign = (h & 0x8000) << 16, magnitude = h & 0x7fff;
-  // For numbers: multiplying by 2^112 corrects the exponent, and converts subnormals exactly.
+  // `number` is the result for finite values: multiplying by 2^112 corrects the bias of the exponent, and converts
+  // subnormals exactly.
   Words number = (Words)((Floats)(magnitude << 13) * 0x1p112f), special = magnitude << 13 | 0x7f800000;
   Words is_special = (Words)((Vector<int32_t>)magnitude >= 0x7c00);
   return (Floats)(sign | (number & ~is_special) | (special & is_special));
 }
-// Rounds as the scalar conversion of half.h does. It computes all cases, and masks select the result.
+// Rounds floats to float16, as the scalar conversion of half.h does. The function computes the results of all cases,
+// and masks select one of them.
 MINIDNN_HD Halves to_float16(Floats v) {
   Words u = (Words)v, sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
   Vector<int32_t> m = (Vector<int32_t>)magnitude;
@@ -178,7 +182,7 @@ MINIDNN_HD Halves to_float16(Floats v) {
 }
 #endif
 
-// Rounds each of kFloats floats once, and stores them. `to` may be unaligned.
+// Rounds each float of a vector once, and stores the vector. `to` may be unaligned.
 MINIDNN_HD void store_floats(float* to, Floats v) { store(to, v); }
 MINIDNN_HD void store_floats(bfloat16* to, Floats v) {
   Halves h = to_bfloat16(v);
@@ -217,8 +221,8 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// Load and store 2 kFloats floats. Memory has them in their usual order, and the Pair has them in the order in which
-// load_pair() loads a T.
+// These functions load and store 2 kFloats floats. In memory the floats have their usual order. In the Pair they have
+// the order in which load_pair() loads elements of type T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -238,8 +242,8 @@ template <class T> MINIDNN_HD void store_from_pair(float* to, const Pair& p) {
     }
 }
 
-// load_first() and store_first() access only the first n < kFloats elements in memory. load_first() sets the other
-// lanes to zero.
+// load_first() and store_first() access only the first n < kFloats elements of a vector in memory. load_first() sets
+// the other lanes to zero.
 template <class T> MINIDNN_HD Floats load_first(const T* from, int64_t n) {
   T some[kFloats];
   __builtin_memset(some, 0, sizeof some);
@@ -273,21 +277,22 @@ MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
 #endif
 
 // Writes long contiguous spans from front to back with stores that bypass the caches. It is for results that no cache
-// can hold. Their cache lines are not read before they are written. Elements are collected in a staging buffer that has
-// the same alignment as the destination, and are stored in whole vectors.
+// can hold: their cache lines are not read before they are written. Elements are collected in a staging buffer, and are
+// stored in whole vectors. The staging buffer has the same alignment as the destination.
 template <class T> class Streamer {
  public:
   static constexpr int64_t kCapacity = 2048 / int64_t(sizeof(T));
 
   MINIDNN_HD explicit Streamer(T* to) { begin(to); }
-  // Continues at `to`. The call costs nothing if `to` is the next element anyway.
+  // Makes the next elements go to the address `to`. The call costs nothing if this address follows the last element
+  // anyway.
   MINIDNN_HD void move_to(T* to) {
     if (to == span_ + end_) return;
     drain();
     begin(to);
   }
-  // Returns where in the staging buffer the caller must write the next elements, at most kCapacity. The caller then
-  // passes their number to advance().
+  // Returns the address in the staging buffer at which the caller must write the next elements, at most kCapacity.
+  // After that, the caller passes the number of these elements to advance().
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;
@@ -311,7 +316,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // all elements in the buffer are before the first whole vector
+      if (begin_ < kWhole) return;  // the elements so far do not fill the first vector
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);
@@ -340,8 +345,8 @@ template <class T> class Streamer {
   }
 
   alignas(kVectorBytes) T stage_[2 * kCapacity + kWhole];
-  T* span_;              // element i of stage_ will be stored at span_[i]
-  int64_t begin_, end_;  // the range of elements of stage_ that have not been stored yet
+  T* span_;              // element i of the staging buffer will be stored at span_[i]
+  int64_t begin_, end_;  // range of the elements of the staging buffer that have not been stored yet
 };
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of softmax.
+// The list of the CPU engines of softmax.
 #include "cpp/engine/engine_list.h"
 #include "cpp/softmax/softmax.h"
 

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-// Returns the mask with the shape of x, broadcast by the rules of NumPy.
+// Returns the mask, broadcast to the shape of x by the rules of NumPy.
 TensorDesc broadcast_mask(const char* call, const Handle& h, const Tensor& mask, const Tensor& x) {
   const TensorDesc &m = mask.desc, &d = x.desc;
   MINIDNN_CHECK(DeviceError, mask.place() == h.place(), call, ": x is on ", name(h.place()), ", mask is on ",
@@ -81,7 +81,7 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
 }
 
 MaskLayout mask_layout(const SoftmaxProblem& p) {
-  std::vector<int> order;  // all dimensions but the axis, from the innermost in memory to the outermost
+  std::vector<int> order;  // all dimensions except the axis, from the innermost in memory to the outermost
   for (int i = 0; i < p.in.rank; ++i)
     if (i != p.axis && p.in.shape[i] != 1) order.push_back(i);
   std::ranges::stable_sort(order, {}, [&](int i) { return p.in.stride[i]; });
@@ -102,7 +102,7 @@ double softmax_bytes(const SoftmaxProblem& p) {
   return double(p.in.numel()) * double(itemsize(p.in.dtype)) * tensors;
 }
 double softmax_flop(const SoftmaxProblem& p) {
-  // The exponential counts as about 15 FLOP, and the forward function computes it twice.
+  // The exponential counts as about 15 FLOP per element, and the forward function computes it twice.
   return double(p.in.numel()) * (p.direction == SoftmaxDirection::forward ? 50 : 20);
 }
 

@@ -17,19 +17,21 @@ struct Family<SoftmaxProblem> {
   static const Engines<SoftmaxProblem>& cuda_engines();
 };
 
-// Computes softmax of scale * x + mask. If the mask is boolean, computes softmax of scale * x, where elements whose
-// mask is false become -inf. The mask is broadcast to x. A negative `axis` counts from the end. `out` may be the same
+// Returns softmax(scale * x + mask) along an axis. A boolean mask is not added: where it is false, the element of scale
+// * x is replaced by -inf. The mask is broadcast to x. A negative `axis` counts from the end. `out` may be the same
 // tensor as x.
 Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, const std::optional<Tensor>& mask,
                        const Call& call);
-// `y` is the result of softmax_forward for the same axis, `log` and scale. `out` may be the same tensor as dy or y.
+// Returns the gradient of x. `y` is the result of softmax_forward for the same axis, `log` and scale. `out` may be the
+// same tensor as dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
-// The layout of the mask for each row of x, which must be dense. Dimensions that have a common stride in the mask are
+// Returns those dimensions of the mask that are not the axis. MaskLayout::offset_of() uses them to compute the offset
+// in the mask for a row of x. x must be dense. Neighbouring dimensions that have a common stride in the mask are
 // joined.
 MaskLayout mask_layout(const SoftmaxProblem&);
 
-// The bytes and FLOP of a call, for estimates of the time. CPU and CUDA engines use them.
+// The bytes and FLOP of a call. CPU and CUDA engines estimate their time from these numbers.
 double softmax_bytes(const SoftmaxProblem&);
 double softmax_flop(const SoftmaxProblem&);
 

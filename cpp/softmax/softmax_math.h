@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of one row and its gradient, for a team: one thread on a CPU, several threads on a GPU. A row runs along the
-// axis. Rows are numbered in row-major order of the other dimensions.
+// Softmax of one row, and its gradient. A team of threads computes a row: one thread on a CPU, several threads on a
+// GPU. A row runs along the axis of softmax. Rows are numbered in row-major order of the other dimensions.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/team.h"
 
 namespace minidnn {
 
@@ -15,30 +15,30 @@ enum class SoftmaxDirection : int64_t { forward, backward };
 enum class SoftmaxMask : int64_t {
   none,
   add,   // a mask with the dtype of x, which is added to scale * x
-  keep,  // a boolean mask: where it is false, the element becomes -inf
+  keep,  // a boolean mask: where it is false, the element of scale * x becomes -inf
 };
 
 struct SoftmaxProblem {
   SoftmaxDirection direction{};
   int64_t log = 0;     // 1 for log-softmax, 0 for softmax
-  int64_t scaled = 0;  // 1 if args.scale is not 1, else 0
+  int64_t scaled = 0;  // 1 if the scale is not 1, else 0
   int64_t axis = 0;    // the axis of softmax, from 0 to rank - 1
-  // The kind of mask of a forward call; the gradient has none, because y shows what is masked.
+  // The kind of mask of a forward call. The gradient needs no mask, because y shows which elements are masked.
   SoftmaxMask masked{};
-  // The bytes to which in, dy, out and mask are aligned in memory, at most 16. It is always 16 on a CPU.
+  // The bytes to which the addresses of in, dy, out and mask are aligned, at most 16. It is always 16 on a CPU.
   int64_t alignment = 16;
-  // Forward: `in` is x, `out` is y, and dy is absent. Gradient: `in` is y, and `out` is dx. All have the same dtype and
-  // shape, and any strides.
+  // In the forward function, `in` is x, `out` is y, and dy is absent. In the backward function, `in` is y, and `out` is
+  // dx. The three tensors have the same dtype and shape, and any strides.
   TensorDesc in, dy, out;
   TensorDesc mask;  // the mask has the shape of x; broadcast dimensions have stride 0
 
   MINIDNN_HD int64_t cols() const { return in.shape[axis]; }
-  // Must not be called if the axis has size 0.
+  // Returns the number of rows. The axis must not have size 0.
   MINIDNN_HD int64_t rows() const { return in.numel() / cols(); }
 };
 
-// The dimensions of a mask except the axis, the innermost in memory first. offset_of() returns the offset of the mask
-// for a row, where rows are numbered in memory order.
+// The dimensions of a mask except the axis, the innermost in memory first. offset_of() returns the offset in the mask
+// for a row of x. Rows are numbered in memory order.
 struct MaskLayout {
   int64_t dims = 0, size[kMaxRank]{}, stride[kMaxRank]{};
 
@@ -62,7 +62,7 @@ struct SoftmaxArgs {
 
 namespace detail {
 
-// A row of a tensor: its elements are `step` apart.
+// A row of a tensor. Its elements are `step` elements apart in memory.
 template <class T>
 struct Row {
   T* first;
@@ -84,7 +84,8 @@ MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row
 
 namespace detail {
 
-// A row of x as softmax reads it. Plain returns x. Masked returns scale * x with the mask applied.
+// Plain and Masked give softmax the elements of a row of x. Plain returns the elements themselves. Masked returns scale
+// * x with the mask applied.
 template <class T> struct Plain {
   Row<const T> x;
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const { return Accumulator<T>(x[i]); }
@@ -98,7 +99,8 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // Rounded before the addition, so that no compiler fuses it to a multiply-add.
+    // rounded_product() rounds the product before the addition. With a plain product, some compilers would fuse
+    // multiplication and addition.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }
@@ -106,9 +108,9 @@ template <class T> struct Masked {
 
 }  // namespace detail
 
-// y = exp(x - max) / sum, or x - max - log(sum) for log-softmax. If a row contains +inf or consists of -inf, inf - inf
-// makes the row NaN, like a NaN in x. Each thread of the team writes only elements that no other thread reads later, so
-// y may be the same memory as x.
+// Computes y = exp(x - max) / sum for a row. For log-softmax, computes y = x - max - log(sum). If the row has a NaN or
+// +inf, or only -inf, all its results are NaN. Each thread of the team writes only elements that no other thread reads
+// later, so y may be the same memory as x.
 template <class T, bool log, class X, class Team>
 MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& team) {
   using Acc = Accumulator<T>;
@@ -125,8 +127,8 @@ MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& t
   }
 }
 
-// Softmax: dx = scale y (dy - sum(dy y)). Log-softmax: dx = scale (dy - exp(y) sum(dy)), but 0 where y is -inf, because
-// a masked element has no gradient. dx may be the same memory as dy or y.
+// Computes the gradient of a row. For softmax, dx = scale y (dy - sum(dy y)). For log-softmax, dx = scale (dy - exp(y)
+// sum(dy)), but dx = 0 where y is -inf, because a masked element has no gradient. dx may be the same memory as dy or y.
 template <class T, bool log, class Team>
 MINIDNN_HD void softmax_backward_row(detail::Row<const T> y, detail::Row<const T> dy, detail::Row<T> dx, int64_t cols,
                                      Accumulator<T> scale, Team& team) {

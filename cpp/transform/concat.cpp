@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// Concatenation of tensors, by one copy per tensor.
+// Concatenation of tensors. Each tensor is copied to its range of the result.
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
 namespace {
 
-// A tensor or a slice of it. It does not own the memory.
+// A view of a tensor, or of a slice of it along a dimension. The view does not own the memory.
 struct Slice {
   TensorDesc desc;
   char* data;
 
   explicit Slice(const Tensor& t) : desc(t.desc), data(static_cast<char*>(t.data)) {}
-  // The slice with `count` indices of dimension `dim`, from index `first` on.
+  // Returns the slice that has `count` indices of dimension `dim`, beginning with index `first`.
   Slice along(int dim, int64_t first, int64_t count) const {
     Slice s = *this;
     s.data += first * desc.stride[dim] * int64_t(itemsize(desc.dtype));

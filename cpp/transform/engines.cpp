@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CPU engines of transform.
+// The list of the CPU engines of the transform family, which copies, casts and scales tensors.
 #include "cpp/engine/engine_list.h"
 #include "cpp/transform/transform.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of transform.h: checks, the text of a call for tuning files and tests (case line), estimates of
-// the time, and copies between devices.
+// The public functions of transform.h: checks of the arguments, time estimates, copies between devices, and case lines.
+// A case line is a call as text, for tuning files and tests.
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -64,23 +64,22 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
     if (as_asked && !copy) return x;
     return transform(x, 1, 0, want.dtype, layout, {});
   }
-  // A copy between devices moves one contiguous block. So x is packed first if it has gaps. A cast is done on the
-  // device where it makes the block smaller.
+  // A copy between devices moves one contiguous block. If x has gaps, it is first packed and cast on its device. If x
+  // has no gaps, a cast that makes the elements smaller is done before the copy, and any other cast after the copy.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
   if (!is_dense(x.desc) || (!as_asked && shrinks))
     return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
   device_at(target);
-  // A GPU makes the copy: that of x, or that of the result if x is on the CPU.
+  // A GPU makes the copy. It is the GPU of x, or the GPU of the result if x is on the CPU.
   Place gpu = x.place().is_cuda ? x.place() : target;
   Handle& h = handle_for(nullptr, gpu, "to", "x");
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
   const bool peers = x.place().is_cuda && target.is_cuda;
-  // The memory of `moved` may have been used before, and that earlier work may still run on the stream of the target.
-  // The copy waits for it.
+  // The allocator may have given `moved` memory that was used before, and that earlier work may still be in progress on
+  // the stream of the target device. The copy waits for this work.
   if (peers) memory_of(target).order(there.stream(), gpu, h.stream());
-  // The copy waits, on the device, for all earlier work that used x, on any stream. So the caller need not know the
-  // streams.
+  // The copy waits for all earlier work that used x, on any stream. The caller need not know which streams these are.
   x.storage->settle_before(h.stream());
   x.storage->used_on(h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());
@@ -125,7 +124,7 @@ Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar) {
   if (desc.numel() == 0) return t;
   uint64_t bits;
   std::memcpy(&bits, scalar.data, sizeof bits);
-  // The value 0 has no bit set in any dtype, so memory is filled with zero bytes.
+  // In every dtype, the value 0 has only zero bits. A tensor of zeros is therefore filled with zero bytes.
   if (bits == 0) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
   else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
   return t;

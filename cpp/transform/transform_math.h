@@ -1,18 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// y = alpha * x + beta * y between tensors of any strides, and casts between any two dtypes. Shared by CPU and CUDA.
+// The formulas of transform, shared by CPU and CUDA: y = alpha * x + beta * y between tensors of any strides, and casts
+// between any two dtypes.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
 struct TransformProblem {
-  TensorDesc x, y;  // x and y have one shape; broadcast dimensions of x have stride 0
-  // 1 if alpha and beta are used, for floating dtypes only. 0 for a plain copy or cast, of any dtypes.
+  // The descriptors of x and y. Both have the same shape. If x is broadcast in a dimension, its stride in this
+  // dimension is 0.
+  TensorDesc x, y;
+  // 1 if the transform multiplies by alpha and beta, which requires floating dtypes. 0 for a plain copy or cast between
+  // any dtypes.
   int64_t scaled = 0;
-  // 1 if beta is not 0. Else 0: y is not read, so a NaN in it does not affect the result.
+  // 1 if beta is not 0, and 0 if beta is 0. If it is 0, y is not read, so a NaN in y does not affect the result.
   int64_t reads_y = 0;
-  // The bytes to which x and y are aligned in memory, at most 16. It is always 16 on a CPU.
+  // The number of bytes to which x and y are aligned in memory: at most 16, and always 16 on a CPU.
   int64_t alignment = 16;
 };
 
@@ -46,17 +50,18 @@ template <> constexpr bool is_bool<bool> = true;
 template <class A, class B> constexpr bool is_same = false;
 template <class A> constexpr bool is_same<A, A> = true;
 
-// Loads an element. A bool is loaded as a byte, and any byte but 0 is true. Other libraries may store other bytes than
-// 0 and 1, and reading these as a C++ bool is undefined behaviour.
+// Loads an element. A bool is loaded as a byte, and any byte except 0 means true. Libraries may store bytes other than
+// 0 and 1, and it is undefined behaviour to read such a byte as a C++ bool.
 template <class T> MINIDNN_HD T load(const void* from, int64_t at) {
   if constexpr (is_bool<T>) return static_cast<const uint8_t*>(from)[at] != 0;
   else return static_cast<const T*>(from)[at];
 }
 }  // namespace detail
 
-// Converts a number to another dtype. The same dtype keeps every bit. A floating result is rounded once, to nearest
-// even. From floating to integer, the value is truncated towards zero and saturated, and NaN becomes 0. A narrower
-// integer keeps the low bits. A bool is true if the value is not zero.
+// Converts a number to another dtype. If the dtype does not change, every bit is kept. A conversion to a floating dtype
+// rounds once, to nearest even. A conversion from a floating to an integer dtype truncates towards zero and saturates,
+// and NaN becomes 0. A conversion to a narrower integer keeps the low bits. A conversion to bool is true if the number
+// is not zero.
 template <class To, class From> MINIDNN_HD To cast(From v) {
   using namespace detail;
   if constexpr (is_same<To, From>) return v;
@@ -88,8 +93,8 @@ template <class From, class To> MINIDNN_HD void transform_element(const Transfor
   y = cast<To>(x);
 }
 
-// The number of bytes of the widest word for a copy: the largest power of two, up to 16, that divides `bytes`. `bytes`
-// is a size, an address, or several of them combined by bitwise or.
+// Returns the number of bytes of the widest word that a copy may use: the largest power of two, up to 16, that divides
+// `bytes`. `bytes` is a size, an address, or the bitwise or of several of these.
 MINIDNN_HD int64_t word_bytes_of(int64_t bytes) { return (bytes | 16) & -(bytes | 16); }
 
 }  // namespace minidnn

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Python bindings of transform and concat.
+// Python bindings of the functions transform() and concat().
 #include "cpp/bindings/casters.h"
 #include "cpp/engine/registry.h"
 #include "cpp/transform/transform.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of activation.
+// The list of the CUDA engines of activation functions.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_list.h"
 

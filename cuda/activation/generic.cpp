@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.generic: takes any strides. It computes each element's offset by 64-bit divisions, which are slow.
+// cuda.activation.generic is the engine for activations of tensors with any strides. It computes each element's offset
+// by 64-bit divisions, which are slow.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.activation.vectorized: dense tensors, processed in the order of memory. Loads and stores have 16 bytes.
+// cuda.activation.vectorized is the engine for activations of dense tensors. It processes elements in the order of
+// memory, with 16-byte loads and stores.
 #include "cpp/activation/activation.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/device/block_tile_params.h"

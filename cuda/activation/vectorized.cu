@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Activations of dense tensors with equal strides. A thread loads all of its 16-byte vectors before it uses the first.
-// A `switch` between the loads and the stores selects the activation, because a kernel per activation would make 104
-// kernels.
-// - Grid: a block for each tile (cuda/device/block_tile.cuh). Block: 256 threads. Shared memory: none.
-// - Bytes: x (backward: x and dy) is read once, the result is written once.
-// - Loads in flight on an SM: forward, 2 in each of 1536 threads (48 KB); backward, 4 in each of 1024 threads (64 KB).
+// Activations of dense tensors with equal strides. A thread loads all of its 16-byte vectors before it uses the first
+// one. A `switch` between the loads and the stores selects the activation. With a kernel per activation there would be
+// 104 kernels.
+// - Grid: one block per tile (cuda/device/block_tile.cuh). Block: 256 threads. Shared memory: none.
+// - Bytes: x (in backward, x and dy) is read once. The result is written once.
+// - Loads in flight on an SM: in forward, 2 in each of 1536 threads (48 KB); in backward, 4 in each of 1024 threads (64
+//   KB).
 // - Numerics: float32. 16-bit results use the shorter formulas of fast_math.cuh.
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/block_tile.cuh"
@@ -12,9 +13,10 @@
 
 namespace minidnn {
 
-// Selects the formulas of activation_math.h, or the shorter ones of fast_math.cuh if the result has 16 bits. In the
-// time of a copy, an SM can issue about 38 instructions per element forward and 57 backward; erfc alone takes 40. The
-// relative error of the shorter formulas is at most 2^-19; the rounding error of float16 is 2^-11.
+// Selects the formulas of an activation: those of activation_math.h, or shorter ones of fast_math.cuh for 16-bit
+// results. In the time in which memory transfers a 16-bit element, the GPU can issue about 38 instructions for it in
+// forward and 57 in backward. Longer formulas would limit the speed: erfc alone takes 40. The relative error of the
+// shorter formulas is at most 2^-19, and the rounding error of float16 is 2^-11.
 template <Activation kMode, bool kShortResult> struct ActivationMaths {
   template <class T> __device__ __forceinline__ static T value(T x, T alpha) { return activate<kMode>(x, alpha); }
   template <class T> __device__ __forceinline__ static T gradient(T x, T alpha) {

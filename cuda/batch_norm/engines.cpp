@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of batch_norm.
+// The list of the CUDA engines of batch norm.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/engine_list.h"
 

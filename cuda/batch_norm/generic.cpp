@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.generic: batch norm of tensors with any strides. The config "team=block" or "team=thread" selects
-// whether a block or a single thread computes the sums of a channel.
+// cuda.batch_norm.generic is the engine for batch norm of tensors with any strides. The config "team=block" lets a
+// block of threads compute the sums of a channel. The config "team=thread" lets a single thread compute them.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-constexpr int64_t kBlockTeam = 1024;  // the most threads of a block
+constexpr int64_t kBlockTeam = 1024;  // the maximum number of threads in a block
 
 KernelSpec spec(const char* kernel, DType dtype, NormDirection direction) {
   return {"cuda/batch_norm/generic.cu",
@@ -17,16 +17,18 @@ KernelSpec spec(const char* kernel, DType dtype, NormDirection direction) {
 }
 
 cuda::LaunchConfig block_launch(const NormSpaces& s) {
-  constexpr int64_t kMostBlocks = 1 << 20;  // if there are more groups, each block loops over several of them
+  // The largest number of blocks in a grid. If there are more channels, each block loops over several channels.
+  constexpr int64_t kMostBlocks = 1 << 20;
   cuda::LaunchConfig config;
   config.block = {unsigned(min_of(ceil_div(max_of(s.members.size, int64_t(1)), int64_t(32)) * 32, kBlockTeam))};
   config.grid = {unsigned(min_of(s.groups.size, kMostBlocks))};
   return config;
 }
 
-// Whether one thread per group of elements reads memory faster than one block per group. A group shares a mean and a
-// variance. The estimated rate is the number of running threads. The rate is divided by eight if neighbouring threads
-// do not read neighbouring elements: each thread then fetches a 32-byte sector of its own.
+// Whether a batch norm reads memory faster with one thread per group than with one block per group. A group is the set
+// of elements that share a mean and a variance. The estimated rate is the number of running threads. This number is
+// divided by eight if neighbouring threads do not read neighbouring elements, because each thread then fetches a
+// 32-byte sector of its own.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));
@@ -42,7 +44,8 @@ struct Generic final : Engine<BatchNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const BatchNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const BatchNormProblem& p, const Device& d) const override {
-    // The low rate is due to 64-bit divisions, and to two more reads of x for the sums.
+    // The kernels of batch norm reach only 0.1 of the device's peak rates, because they take 64-bit divisions, and read
+    // x twice more for the sums.
     return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);
   }
   std::vector<Config> configs(const BatchNormProblem& p, const Device& d) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.persistent: batch norm in one launch. A cluster of blocks holds whole channels in shared memory (see
-// persistent.cu).
+// cuda.batch_norm.persistent is the engine that computes batch norm in one launch. A cluster of blocks keeps whole
+// channels in shared memory (see persistent.cu).
 #include <algorithm>
 #include <numeric>
 
@@ -13,13 +13,14 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-constexpr int64_t kVector = 16;     // the size of a vector, in bytes
-constexpr size_t kMaxConfigs = 12;  // the most configurations that find() tries
+constexpr int64_t kVector = 16;     // the number of bytes in a vector
+constexpr size_t kMaxConfigs = 12;  // the maximum number of configs that find() tries
 
-// One way to divide a problem among clusters, and its estimated time.
+// One way to divide a batch norm among clusters of blocks, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  // `blocks` per cluster, `width` of a tile in vectors (0 for NCHW tensors), and `threads` per block.
+  // The number of blocks in a cluster, the width of a tile in vectors (0 for NCHW tensors), and the number of threads
+  // in a block.
   int64_t blocks = 1, width = 0, threads = 0;
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
@@ -30,13 +31,13 @@ struct Candidate {
 
 bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
 
-// The tensor as planes (the contiguous elements of a channel of an image, NCHW) or as columns (the innermost index,
-// NHWC). `group` neighbouring columns share a mean and a variance. channel_layout() sets the fields and returns "", or
-// returns the reason for rejecting the problem.
+// The layout of a dense tensor: as planes (NCHW) or as columns (NHWC). A plane is the contiguous elements of a channel
+// in one image. A column is all elements with the same innermost index. `group` neighbouring columns share a mean and a
+// variance. channel_layout() fills in the layout and returns "", or returns the reason why the layout is not supported.
 struct ChannelLayout {
   ChannelTiling channels;
-  // `vector` is the number of elements in 16 bytes. `items` is the number of vectors of a channel (planes) or of rows
-  // (columns).
+  // `vector` is the number of elements in 16 bytes. For planes (NCHW), `items` is the number of vectors in a channel.
+  // For columns (NHWC), `items` is the number of rows.
   int64_t vector = 1, group = 1, items = 0;
   bool columns = false;
 };
@@ -50,8 +51,9 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   h.columns = c.plane == 1;
   c.parameters = c.channels;
   if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
-  // If the elements of a plane (a channel of an image) do not fill whole vectors, or have fewer than 128 bytes, the
-  // tensor is processed as columns. Each image is then one row, and each element of a plane is a column.
+  // A plane is the contiguous elements of a channel in one image. If a plane is not a whole number of vectors, or has
+  // fewer than 128 bytes, the tensor is processed as columns: each image becomes one row, and each element of a plane
+  // becomes a column.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane;
     h.columns = true;
@@ -67,8 +69,8 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   return "";
 }
 
-// The widths of a tile of columns that are worth trying, in vectors. A tile has whole channels. It has at least 64
-// bytes of each row, or the whole row if that is shorter.
+// Returns the widths, in vectors, that are worth trying for a tile of columns (NHWC). A tile contains whole channels.
+// It has at least 64 bytes of each row, or the whole row if a row has fewer than 64 bytes.
 std::vector<int64_t> widths_of(const ChannelLayout& h) {
   if (!h.columns) return {0};
   const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
@@ -79,21 +81,23 @@ std::vector<int64_t> widths_of(const ChannelLayout& h) {
   return widths;
 }
 
-// The number of clusters that run at the same time. All blocks of a cluster run in one GPC, a group of about 16 SMs on
-// an H100. SMs of a GPC that are too few for another cluster stay idle. Measured on an H100 with 8 blocks per cluster:
-// 14 clusters run at the same time if an SM holds one block, and 30 if it holds two.
+// Estimates how many clusters run at the same time. All blocks of a cluster run in one GPC, a group of about 16 SMs on
+// an H100. If the remaining SMs of a GPC are too few for another cluster, they stay idle. Measured on an H100 with 8
+// blocks per cluster: 14 clusters run at the same time if an SM has one block, and 30 if it has two.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   const double slots = double(d.sm_count) * double(per_sm), gpcs = double(ceil_div<int64_t>(d.sm_count, 17));
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
-// Computes the remaining fields of a candidate. If the candidate does not fit the device, `us` stays 0.
+// Computes the tiling and the estimated time of `w`, a way to divide the batch norm. If it does not fit the device, its
+// time `us` stays 0.
 void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
   ChannelTiling& c = w.tiling.channels;
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  if (ceil_div(h.items, chunk) != w.blocks) return;  // otherwise the last block would be empty
+  // If a cluster had w.blocks blocks, its last block would have no elements.
+  if (ceil_div(h.items, chunk) != w.blocks) return;
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
     rows = w.threads / w.width;
@@ -130,10 +134,10 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
       min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), persistent_threads(backward, h.columns) / w.threads);
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
-  // The numbers are guesses. The data rate is that of a copy, less a loss that is larger if an SM runs fewer threads.
-  // Four tenths of the GPU's clusters are enough for this rate. Therefore, a partial last wave takes at least 0.4 of
-  // the time of a full wave. A tile whose rows share 128-byte lines with other tiles takes a tenth longer. The start
-  // and the end of a wave take 2 us.
+  // The numbers of this estimate are guesses. The data rate is that of a copy, less a loss that grows if an SM runs
+  // fewer threads. Four tenths of the clusters that run at the same time suffice for this rate. Therefore, a partial
+  // last wave takes at least 0.4 of the time of a full wave. A tile takes a tenth longer if its rows share 128-byte
+  // lines with other tiles. The start and the end of a wave take 2 us.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));
@@ -141,7 +145,7 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   w.us = 3 + (w.blocks > 1 ? 1 : 0) + bytes_us + 2 * std::ceil(waves) / double(per_sm);
 }
 
-// The candidates that fit the device, fastest first by their estimated times.
+// Returns the candidates that fit the device, in the order of their estimated times, the fastest first.
 std::vector<Candidate> candidates_of(const BatchNormProblem& p, const ChannelLayout& h, const Device& d) {
   std::vector<Candidate> candidates;
   for (int64_t blocks = 1; blocks <= (d.arch >= 90 ? 8 : 1); blocks *= 2)

@@ -4,11 +4,12 @@
 // - Grid: one cluster per channel or tile. Before sm_90, a cluster is one block.
 // - Shared memory, in this order: a table with the sums of all blocks, the coefficients of each channel, scratch for
 //   adding up the sums of the block's threads, x, dy.
-// - Bytes: x (backward: x and dy) is read once.
-// - Copies: a thread starts all of its copies first, then waits for them one stage at a time. No other thread reads its
-//   vectors, so the copies need no barrier.
-// - Sums: computed as in cuda.batch_norm.two_pass (channel_sums.cuh), joined per warp, then per block. Each block sends
-//   its sums to all blocks of the cluster. Therefore, all blocks compute the same coefficients.
+// - Bytes: x (in backward, x and dy) is read once.
+// - Copies: a thread first starts all of its copies, in four stages. Then it waits for one stage at a time. A thread
+//   reads only vectors that it has copied itself, so the copies need no barrier.
+// - Sums: the formulas of channel_sums.cuh, which cuda.batch_norm.two_pass uses, too. Sums are joined first in each
+//   warp, then in the block. Each block sends its sums to all blocks of the cluster. Therefore, all blocks compute the
+//   same coefficients.
 #include "cuda/batch_norm/persistent_params.h"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cp_async.cuh"
@@ -16,11 +17,13 @@
 
 namespace minidnn {
 
-// Devices before sm_90 have no clusters. A cluster is then one block, and the functions that communicate do nothing.
+// Devices before sm_90 have no clusters. For these devices, a cluster is one block, and the functions that communicate
+// in a cluster do nothing.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool is_single_block(const ChannelTiling& s) { return s.chunks == 1; }
 __device__ __forceinline__ void wait_cluster_start() { cluster_sync_relaxed(); }
-// Stores v in the shared memory of another block of the cluster, at the offset that `to` has in this block.
+// Stores v in the shared memory of another block of the cluster. The offset in that block's shared memory is the offset
+// that `to` has in the shared memory of the calling block.
 __device__ __forceinline__ void store_in_cluster(float4* to, uint32_t block, const float4& v) {
   st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
 }
@@ -32,8 +35,9 @@ __device__ __forceinline__ void store_in_cluster(float4*, uint32_t, const float4
 __device__ __forceinline__ void sync_cluster() {}
 #endif
 
-// The vectors that one thread processes: those of items from, from + by, ... below `end`. In shared memory they are
-// `stride` vectors apart.
+// The vectors that one thread processes. Their numbers (NCHW) or their rows (NHWC) are from, from + by, from + 2 * by,
+// and so on, below `end`. In shared memory, a vector of the thread follows the previous one at a distance of `stride`
+// vectors.
 struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
@@ -53,15 +57,16 @@ struct ThreadSlice {
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
 
-// Waits until the thread's copies of stages 0 to `stage` are complete.
+// Waits until the calling thread's copies of the stages 0 to `stage` are complete.
 template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
   if constexpr (kLast > 0)
     if (stage < kLast) return wait_stage<kLast - 1>(stage);
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// Up to kVectorsAtOnce vectors of a thread, read from shared memory; `have` is their number. `other` has the elements
-// of a third tensor, `others`, at the same offsets, if that pointer is not null.
+// At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory. `have` is their number. If
+// `others` is not null, it is the address of a third tensor in global memory, and `other` receives the vectors of this
+// tensor at the offsets of the vectors of x.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -87,9 +92,8 @@ template <class T, int kVec> struct Batch {
   }
 };
 
-// Joins the sums of a block's threads and sends the result to all blocks of the cluster, as one float4 per statistic.
-// This overload is for NCHW tensors: all elements of a cluster belong to one channel. The next overload is for columns
-// (NHWC).
+// Joins the sums of a block's threads, and sends the result to all blocks of the cluster as one float4 per channel.
+// This overload is for NCHW tensors, where all elements of a cluster belong to one channel.
 template <bool kBackward>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,
                                                 typename SumsOf<kBackward>::type total, float about) {
@@ -122,7 +126,8 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   if (r.within_warps) {
     total.join_lanes(s.width);
     rows = warps;
-    row = lane < s.width ? warp : warps;  // from here on, the first lanes of each warp hold the sums of the warp
+    // After join_lanes(), lanes 0 to s.width - 1 of each warp have the sums of the warp.
+    row = lane < s.width ? warp : warps;
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);

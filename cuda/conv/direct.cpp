@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.direct: an engine that computes a convolution by its definition, for any strides (direct.cu). One kernel
-// computes y or dx, a second kernel dw, a third kernel db.
+// cuda.conv.direct: an engine that computes a convolution by its definition, for any strides (direct.cu). There is one
+// kernel for y and dx, one for dw, and one for db.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
@@ -18,7 +18,7 @@ KernelSpec spec(ConvDirection direction, DType t, DType y) {
   return {"cuda/conv/direct.cu", cat("minidnn::", kernel, "<", types, ">")};
 }
 
-// A thread computes one element of y or dx; a block of threads computes one element of dw or db.
+// One thread computes each element of y or dx. A block of threads computes each element of dw or db.
 cuda::LaunchConfig launch_config(ConvDirection direction, const ConvGeometry& g, const Device& d) {
   if (direction == ConvDirection::forward || direction == ConvDirection::backward_data)
     return cuda::elementwise_launch(conv_out_numel(g), d);
@@ -36,7 +36,8 @@ struct Direct final : Engine<ConvProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ConvProblem&, const Device&) const override { return ""; }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // Each product takes two loads and their address arithmetic.
+    // The estimate assumes 0.03 of the peak rates, because each multiply-add needs two loads and the arithmetic of
+    // their addresses.
     return roofline_us(conv_flop(p), conv_bytes(p), d, 0.03);
   }
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem& p, const Device& d, const Config&) const override {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of conv.
+// Lists the CUDA engines of conv.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_list.h"
 

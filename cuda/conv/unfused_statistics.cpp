@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.unfused_statistics: an engine of two launches: the convolution, then a reduction of y to the statistics of
-// each channel (channel_sums.h).
+// cuda.conv.unfused_statistics: an engine that makes two launches. The first computes the convolution. The second
+// reduces y to the statistics of each channel (channel_sums.h).
 #include "cpp/conv/channel_sums.h"
 
 namespace minidnn {

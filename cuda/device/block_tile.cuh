@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementwise kernels that read and write each element once. A block holds one tile of a dense tensor in registers.
-// Each thread holds several 16-byte vectors of the tile, and loads all of them before it uses any. The grid has one
-// block per tile; in a grid-stride loop, a block would wait for its loads in each iteration. In the last tile, and if
-// an address is not a multiple of 16, elements are loaded one by one: neighbouring threads load neighbouring elements.
-// This has as many bytes in flight but takes more instructions. Offsets have 64 bits.
+// BlockTile, for elementwise kernels that read and write each element of a dense tensor once. The grid has one block
+// for each tile of the tensor, and a block holds its tile in registers. Each thread loads several 16-byte vectors of
+// the tile before it uses any of them. A grid-stride loop would be slower, because a block would wait for its loads in
+// each iteration. If the last tile is incomplete, or if an address is not a multiple of 16, threads load single
+// elements instead of vectors. Neighbouring threads then load neighbouring elements. Single elements keep as many bytes
+// in flight as vectors do, but take more instructions. Offsets have 64 bits.
 #pragma once
 #include "cuda/device/block_tile_params.h"
 #include "cuda/device/vec.cuh"
 
 namespace minidnn {
 
-// The tile of one block. Of each tensor, a thread holds kVectors vectors of kWidth elements.
+// The tile of a tensor that one block processes. A thread holds kVectors vectors of kWidth elements from each tensor.
 template <int kVectors, int kWidth> struct BlockTile {
   static constexpr int kElements = kTileThreads * kVectors * kWidth;
   int64_t begin, n;
-  bool whole;  // true if the tile is complete and aligned, so that vectors can be loaded
+  bool whole;  // true if the tile is complete and its address is aligned, so that threads can load vectors
 
   __device__ __forceinline__ BlockTile(int64_t n, bool aligned)
       : begin(int64_t(blockIdx.x) * kElements), n(n), whole(aligned && begin + kElements <= n) {}

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The size of a tile of block_tile.cuh. The kernels and the engines that launch them use it.
+// The number of threads and vectors of a BlockTile (block_tile.cuh). The kernels and the host code that launches them
+// use these constants.
 #pragma once
 
 namespace minidnn {
 
 constexpr int kTileThreads = 256;
-// The number of 16-byte vectors of each tensor that a thread holds. A kernel may choose another number.
+// The default number of 16-byte vectors that a thread holds from each tensor. A kernel may use another number.
 constexpr int kTileVectors = 2;
 
 }  // namespace minidnn

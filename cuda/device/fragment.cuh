@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Fragments: operands of mma.sync in registers, for main loops on sm_80 and later.
+// Fragments: the operands of mma.sync in registers, for main loops on sm_80 and later.
 //
-// A fragment is 16 rows by 32 bytes of k, as four words in each lane. A word of all lanes covers eight rows (0 to 7, or
-// 8 to 15) and 16 bytes of k (the first or the second 16). Lane l holds 4 of these 16 bytes, from byte 4 (l % 4) on, of
-// the (l / 4)-th of these rows. If the fragment is operand a of a product, words 0 and 1 have the first 16 bytes of k.
-// If it is operand b of two products, words 0 and 1 have rows 0 to 7.
+// A fragment consists of 16 rows of an operand, with 32 bytes along k in each row. Each lane holds four 32-bit words of
+// the fragment. Word i of all 32 lanes is a block of 8 rows by 16 bytes: rows 0 to 7 or 8 to 15, and the first or the
+// second 16 bytes along k. In each block, lane l holds row l / 4, from byte 4 (l % 4) on. In a fragment of operand a,
+// words 0 and 1 are the blocks with the first 16 bytes along k. In a fragment of operand b, which serves two products
+// of eight rows each, words 0 and 1 are the blocks with rows 0 to 7.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -16,7 +17,7 @@ namespace minidnn {
 
 constexpr int kFragmentRows = 16, kFragmentBytes = 32;
 
-// The block's dynamic shared memory. The alignment of 1024 bytes suffices for all swizzled layouts.
+// The dynamic shared memory of a block. Its alignment of 1024 bytes suffices for all swizzled layouts.
 __device__ __forceinline__ char* dynamic_shared() {
   extern __shared__ __align__(1024) char memory[];
   return memory;

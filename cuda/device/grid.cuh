@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A grid-stride loop over n items: each thread takes every `step`-th item. Any size of grid is correct, so the host
-// chooses a fast one. Indices have 64 bits, because tensors may hold more than 2^31 elements.
+// A grid-stride loop over the indices 0 to n - 1: each thread takes every `step`-th index, where `step` is the number
+// of threads of the grid. The results do not depend on the size of the grid, so the host can choose a fast one. Indices
+// have 64 bits, because tensors may have more than 2^31 elements.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -2,36 +2,38 @@
 // Reductions over the lanes of a warp, the threads of a block and the blocks of a cluster. The order of operations
 // depends only on the number of threads and blocks, so results are reproducible.
 #pragma once
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cuda/device/cluster.cuh"
 
 namespace minidnn {
 
-// The operation of a reduction: an associative function of(a, b), and its neutral element identity().
+// An operation of a reduction is a struct with an associative function of(a, b), and with the neutral element
+// identity() of that function.
 struct SumOp {
   __device__ static float identity() { return 0; }
   __device__ static float of(float a, float b) { return a + b; }
 };
-// Ignores NaN.
+// The maximum, ignoring NaN: the maximum of a number and NaN is the number.
 struct MaxOp {
   __device__ static float identity() { return -INFINITY; }
   __device__ static float of(float a, float b) { return fmaxf(a, b); }
 };
 
-// Reduces v over each group of `lanes` neighbouring lanes; `lanes` is a power of two. All lanes of a group get its
-// result.
+// Reduces v over each group of `lanes` neighbouring lanes of a warp, where `lanes` is a power of two. All lanes of a
+// group get the result of the group.
 template <class Op> __device__ __forceinline__ float warp_reduce(float v, int lanes) {
 #pragma unroll 1
   for (int offset = lanes / 2; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
   return v;
 }
-// Reduces v over the whole warp. The loop is unrolled.
+// Reduces v over all lanes of the warp. The loop is unrolled.
 template <class Op> __device__ __forceinline__ float warp_reduce(float v) {
 #pragma unroll
   for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
   return v;
 }
-// Reduces each v[e] over the lanes whose numbers have the same remainder modulo `stride`; `stride` is a power of two.
+// Two lanes of a warp are in the same group if their indices have the same remainder modulo `stride`, which is a power
+// of two. Reduces each v[e] over the lanes of each group. All lanes of a group get the result.
 template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(float (&v)[kN], int stride) {
 #pragma unroll 1
   for (int offset = stride; offset < 32; offset *= 2)
@@ -39,8 +41,8 @@ template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(
     for (int e = 0; e < kN; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
 }
 
-// Each function returns the v of another lane of the warp: of the lane `offset` higher, `offset` lower, of lane (own
-// lane xor `mask`), or of lane `lane`.
+// The shuffle functions return the v of another lane of the warp. This lane's number is l. shuffle_down() reads lane l
+// + offset, shuffle_up() lane l - offset, shuffle_xor() lane l xor `mask`, and shuffle() lane `lane`.
 template <class T> __device__ __forceinline__ T shuffle_down(T v, int offset) {
   return __shfl_down_sync(0xffffffff, v, offset);
 }
@@ -54,17 +56,18 @@ template <class T> __device__ __forceinline__ T shuffle(T v, int lane) { return 
 struct ShuffleDown {
   template <class T> __device__ __forceinline__ T operator()(T v, int offset) const { return shuffle_down(v, offset); }
 };
-// Reduces v over each group of `lanes` neighbouring lanes; `lanes` is a power of two. The first lane of a group gets
-// the result. shuffle(v, offset) returns the v of the lane that is `offset` lanes higher.
+// Reduces v over each group of `lanes` neighbouring lanes of a warp, where `lanes` is a power of two. The first lane of
+// a group gets the result of the group. shuffle(v, offset) returns the v of the lane whose number is higher by
+// `offset`.
 template <class T, class Combine, class Shuffle = ShuffleDown>
 __device__ __forceinline__ T warp_reduce_down(T v, int lanes, Combine combine, Shuffle shuffle = {}) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) v = combine(v, shuffle(v, offset));
   return v;
 }
 
-// The threads of a block as a team (cpp/core/team.h), with sums and maxima over all threads. All threads receive the
-// same bits. The block is one-dimensional and has whole warps, at most 1024 threads. The class uses 33 doubles of
-// static shared memory.
+// The threads of a block as a team (cpp/core/host_device/team.h), which computes sums and maxima over all its threads. All threads
+// receive the same bits as the result. The block is one-dimensional and has whole warps, at most 1024 threads. The
+// class uses 33 doubles of static shared memory.
 class BlockReduce {
  public:
   __device__ int64_t rank() const { return threadIdx.x; }
@@ -82,7 +85,7 @@ class BlockReduce {
     T* shared = reinterpret_cast<T*>(slots);
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, warps = blockDim.x / 32;
     v = warp_reduce_down(v, 32, combine);
-    __syncthreads();  // other threads may still be reading the results of the previous reduction
+    __syncthreads();  // Other threads may still be reading the result of the previous reduction from shared memory.
     if (lane == 0) shared[warp] = v;
     __syncthreads();
     if (threadIdx.x == 0) {
@@ -95,13 +98,13 @@ class BlockReduce {
 };
 
 #if __CUDA_ARCH__ >= 900
-// Values that the blocks of a cluster send to each other once, and the mbarrier that counts their bytes. An object of
-// this struct is in shared memory.
+// The values that the blocks of a cluster send to each other once, and the mbarrier that counts the bytes of these
+// values. An object of this struct is in shared memory.
 template <int kMaxBlocks> struct ClusterExchange {
   float4 of_block[1][kMaxBlocks];
   uint64_t arrived;
 
-  // One thread of each block calls init() before any block of the cluster sends.
+  // One thread of each block must call init() before any block of the cluster sends a value.
   __device__ __forceinline__ void init() { mbarrier_init(cvta_to_shared(&arrived), 1); }
   // Sends v to all blocks of the cluster. Returns the values of all blocks, ordered by rank.
   __device__ __forceinline__ const float4* all_gather(int blocks, float4 v) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Vec: neighbouring elements that a thread loads or stores in one access, usually of 16 bytes.
+// Vec: neighbouring elements of a tensor that a thread loads or stores in one access. The access usually has 16 bytes.
 #pragma once
 #include "cuda/device/ptx/ld_st.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -23,8 +23,9 @@ template <> struct BitsOf<8> {
 // the number of elements of T in 16 bytes
 template <class T> constexpr int kVecWidth = 16 / int(sizeof(T));
 
-// N elements of T, packed in words so that they take few registers. An array T[N] would be worse: where branches join,
-// the compiler gives each of its elements a whole register, and it unpacks the elements immediately after the load.
+// N elements of T, packed in words so that they take few registers. An array T[N] would take more registers: where
+// branches join, the compiler gives each element of the array a whole register. It also unpacks the elements
+// immediately after the load.
 template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Vec {
   static constexpr int kBytes = N * int(sizeof(T)), kBits = 8 * int(sizeof(T));
   using Bits = typename BitsOf<sizeof(T)>::type;
@@ -32,7 +33,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   static constexpr int kPerWord = int(sizeof(Word) / sizeof(T)), kWords = kBytes / int(sizeof(Word));
   Word word[kWords];
 
-  // `from` is a multiple of the size of the Vec. The overload with a policy reads global memory.
+  // The address `from` is a multiple of the size of the Vec in bytes. The overload with an L2 eviction policy reads
+  // global memory.
   __device__ __forceinline__ static Vec load(const void* from) { return *static_cast<const Vec*>(from); }
   __device__ __forceinline__ static Vec load(const void* from, CachePolicy policy) {
     static_assert(kBytes == 16 || kBytes == 8);
@@ -40,7 +42,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
       return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint4*>(from)));
     else return __builtin_bit_cast(Vec, ld_global_cache_hint(policy, static_cast<const uint2*>(from)));
   }
-  // Stores to global memory in one instruction (ptx/ld_st.cuh). `to` is a multiple of the size of the Vec.
+  // Stores the Vec to global memory in one instruction (ptx/ld_st.cuh). The address `to` is a multiple of the size of
+  // the Vec in bytes.
   __device__ __forceinline__ void store(void* to) const {
     static_assert(kWords == 1 || (sizeof(Word) == 4 && (kBytes == 16 || kBytes == 8)));
     if constexpr (kWords == 1) *static_cast<Vec*>(to) = *this;
@@ -52,8 +55,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   __device__ __forceinline__ T get(int i) const {
     return __builtin_bit_cast(T, Bits(word[i / kPerWord] >> (i % kPerWord * kBits)));
   }
-  // Sets element i. Must be called for i = 0, 1, 2 ... in order, because the first element of a word clears the rest of
-  // it.
+  // Sets element i. The calls must have the order i = 0, 1, 2 and so on, because setting the first element of a word
+  // clears the other elements of that word.
   __device__ __forceinline__ void put(int i, T v) {
     const Word bits = Word(__builtin_bit_cast(Bits, v));
     if (i % kPerWord == 0) word[i / kPerWord] = bits;
@@ -66,8 +69,9 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
     return v;
   }
 
-  // unpack() and pack() convert to and from N floats; T is float, float16 or bfloat16. They have no loops, because with
-  // an unrolled loop here the compiler treats the caller's loops differently.
+  // pack() converts N floats to a Vec, and unpack() converts a Vec to N floats. T is float, float16 or bfloat16. The
+  // two functions are written without loops, because loops in them would change how the compiler treats the loops of
+  // the caller.
   __device__ __forceinline__ void unpack(float* f) const {
     unpack_word(word[0], f);
     if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);
@@ -107,7 +111,7 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   }
 };
 
-// A 32-bit word whose elements (one float or two 16-bit numbers) are -inf.
+// A 32-bit word that consists of -inf: one float, or two 16-bit numbers.
 template <class T> constexpr uint32_t kMinusInfinity = 0xff800000;
 template <> constexpr uint32_t kMinusInfinity<bfloat16> = 0xff80ff80;
 template <> constexpr uint32_t kMinusInfinity<float16> = 0xfc00fc00;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.gather.contiguous_rows: an engine for row-major tensors. In the backward direction, a kernel first sorts the
-// indices by the row of dx that they select.
+// cuda.gather.contiguous_rows: an engine for row-major tensors. In the backward direction, it first sorts the indices
+// by the row of dx that they select.
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"
 #include "cpp/transform/transform_math.h"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of CUDA engines of gather.
+// Lists the CUDA engines of gather.
 #include "cpp/engine/engine_list.h"
 #include "cpp/gather/gather.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.gather.generic: an engine for any strides. In the backward direction, a kernel first sorts the indices by the
-// row of dx that they select.
+// cuda.gather.generic: an engine for any strides. In the backward direction, it first sorts the indices by the row of
+// dx that they select.
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"
 #include "cuda/gather/index_sort.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather for any strides. Each thread computes one element of y (forward) or of dx (backward) at a time, in a
-// grid-stride loop. In the backward direction, index_sort.cu runs before. Block: 256 threads. No shared memory.
+// grid-stride loop. In the backward direction, index_sort.cu has sorted the indices before. Block: 256 threads. No
+// shared memory.
 #include "cpp/gather/gather_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -9,8 +9,8 @@ KernelSpec IndexSort::spec(bool contiguous) {
   return {"cuda/gather/index_sort.cu", cat("minidnn::gather_index_sort<", contiguous ? "true" : "false", ">")};
 }
 
-// The grid has about one block per SM, because each block reads all indices. It has more blocks only if a block would
-// otherwise sort more than kSortRows rows.
+// The grid has about one block per SM, because each block reads all indices. It has more blocks if a block would have
+// to sort the indices of more than kSortRows rows.
 IndexSort::IndexSort(const GatherProblem& p, const Device& d)
     : problem_(p), kernel_(cuda::load_kernel(spec(is_row_major(p.index)), d.place.index)) {
   rows_ = int32_t(min_of<int64_t>(ceil_div<int64_t>(p.rows(), d.sm_count), kSortRows));
@@ -24,7 +24,8 @@ GatherOrder IndexSort::run(const GatherArgs& a, void* workspace, Stream stream) 
   return order;
 }
 
-// Each block reads all indices twice from L2. The rate of 2.5 TB/s is half of the L2 bandwidth.
+// Estimates the time of the sort in us. Each block reads all indices twice from L2. The assumed rate, 2.5 TB/s, is half
+// of the L2 bandwidth.
 double index_sort_us(const GatherProblem& p, const Device& d) {
   if (!is_backward(p)) return 0;
   const double blocks = max_of(double(d.sm_count), double(p.rows()) / kSortRows);

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stable counting sort of the indices by row.
-// Grid: each block of 1024 threads sorts the indices of `rows` neighbouring rows. It reads all indices twice, one tile
-// (kSortTile indices) at a time. The first pass counts the indices of each of the block's rows. It also counts the
-// indices of all earlier rows, which is where the block's output starts. The second pass copies those indices of a tile
+// Grid: each block of 1024 threads sorts the indices of `rows` neighbouring rows. It loops over all indices twice, one
+// tile (kSortTile indices) at a time. The first loop counts the indices of each of the block's rows. It also counts the
+// indices of all earlier rows; the block's output starts at that number. The second loop copies those indices of a tile
 // that belong to the block's rows to shared memory, in order. Then one warp appends each of these indices to the output
 // of its row.
-// Shared memory (static), 20 KB: the counts, one number per warp, and the indices of a tile that belong to the block's
-// rows.
+// Shared memory (static), 20 KB: the number of indices of each row, a number of indices for each warp, and the indices
+// of a tile that belong to the block's rows.
 #include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 
@@ -17,12 +17,14 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   constexpr int kWarps = kSortThreads / 32, kEach = kSortTile / kSortThreads;
   static_assert(kWarps == 32 && kSortRows <= 1 << 16 && kSortTile <= 1 << 16);
   __shared__ int32_t counts[kSortRows], of_warp[kWarps];
-  __shared__ uint32_t own[kSortTile];  // (row within the block) << 16 | (index within the tile)
+  // bits 16 to 31: the row, counted from the first row of the block; bits 0 to 15: the position of the index in the
+  // tile
+  __shared__ uint32_t own[kSortTile];
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const uint32_t below = (1u << lane) - 1;
-  // The thread's first index within a tile. The indices of a warp are contiguous.
+  // The first index that the thread reads in a tile. The indices that a warp reads are contiguous.
   const int index_in_tile = warp * (32 * kEach) + lane;
   const auto load_rows = [&](int64_t tile, int64_t(&row)[kEach]) {
 #pragma unroll
@@ -41,13 +43,15 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     for (int k = 0; k < kEach; ++k) {
       before += row[k] >= 0 && row[k] < begin;
       if (row[k] >= begin && row[k] < begin + here)
-        atomicAdd(&counts[row[k] - begin], 1);  // integer sums do not depend on the order
+        // The order of these additions does not matter, since they are integer sums.
+        atomicAdd(&counts[row[k] - begin], 1);
     }
   }
   before = warp_reduce_down(before, 32, [](int32_t x, int32_t y) { return x + y; });
   if (lane == 0) of_warp[warp] = before;
   __syncthreads();
-  const auto sum_up_to = [&](int32_t v) {  // returns the inclusive prefix sum over the lanes
+  // Returns the inclusive prefix sum of v over the lanes of a warp.
+  const auto sum_up_to = [&](int32_t v) {
 #pragma unroll
     for (int d = 1; d < 32; d *= 2) {
       const int32_t other = __shfl_up_sync(~0u, v, d);
@@ -77,7 +81,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
       found[k] = __ballot_sync(~0u, 0 <= row[k] && row[k] < here);
       sum += __popc(found[k]);
     }
-    __syncthreads();  // waits until all warps have read of_warp
+    // Waits until all warps have read of_warp, which the next statement overwrites.
+    __syncthreads();
     if (lane == 0) of_warp[warp] = sum;
     __syncthreads();
     const int32_t up_to = sum_up_to(of_warp[lane]), all = __shfl_sync(~0u, up_to, 31);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The sort of the indices by row. The engines of gather run it first in the backward direction.
+// The sort of the indices by row. In the backward direction, the engines of gather run it first.
 #pragma once
 #include <memory>
 
@@ -10,7 +10,8 @@ namespace minidnn::cuda::gather {
 
 inline bool is_backward(const GatherProblem& p) { return p.direction == GatherDirection::backward; }
 
-// Loads the sort kernel. run() launches it, and returns the sorted order.
+// Sorts the indices by row. The constructor loads the kernel. run() launches it, and returns the addresses of the
+// arrays in the workspace that the kernel fills in.
 class IndexSort {
  public:
   IndexSort(const GatherProblem& p, const Device& d);
@@ -21,10 +22,10 @@ class IndexSort {
   GatherProblem problem_;
   std::shared_ptr<const cuda::Kernel> kernel_;
   cuda::LaunchConfig config_;
-  int32_t rows_;  // rows per block
+  int32_t rows_;  // the number of rows whose indices a block sorts
 };
 
-// Returns the estimated time of the sort, or 0 for the forward direction, which does not sort.
+// Returns the estimated time of the sort in us. It is 0 in the forward direction, which does not sort.
 double index_sort_us(const GatherProblem& p, const Device& d);
 
 }  // namespace minidnn::cuda::gather

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of layer_norm.
+// The list of the CUDA engines of layer norm.
 #include "cpp/engine/engine_list.h"
 #include "cpp/layer_norm/layer_norm.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.layer_norm.generic: layer, RMS, group and instance norm of tensors with any strides.
+// cuda.layer_norm.generic is the engine for layer, RMS, group and instance norm of tensors with any strides.
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 #include "cuda/runtime/plan.h"
@@ -12,7 +12,8 @@ KernelSpec spec(DType t, int pass) {
   return {"cuda/layer_norm/generic.cu", cat("minidnn::layer_norm_generic<", cuda_name(t), ", ", pass, ">")};
 }
 cuda::LaunchConfig blocks_for(int64_t items) {
-  // If there are more rows (or parameters) than blocks, a block loops over several of them.
+  // The largest number of blocks in a grid. If there are more rows (or parameters) than blocks, each block loops over
+  // several of them.
   constexpr int64_t kMostBlocks = 1 << 20;
   cuda::LaunchConfig config;
   config.block = {256};
@@ -27,8 +28,8 @@ struct Generic final : Engine<LayerNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LayerNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
-    // The kernels reach about 0.05 of the peak, because indices take 64-bit divisions and parameter sums load elements
-    // one by one.
+    // The kernels of layer norm reach about 0.05 of the device's peak rates, because indices take 64-bit divisions, and
+    // the sums for the parameters load elements one by one.
     return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.05);
   }
   std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,

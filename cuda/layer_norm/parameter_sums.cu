@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Joins the partial results of dscale and dbias of a layer norm in float64.
+// Adds up the partial results of dscale and dbias of a layer norm, in float64.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/layer_norm/persistent_rows_params.h"
 #include "cuda/norm/moments.cuh"
@@ -7,9 +7,9 @@
 namespace minidnn {
 
 // Adds up `count` partial results of dscale and dbias, in float64. A column is a position of a row, with one dscale and
-// one dbias. A block computes 32 columns. Each of its 16 warps adds up every 16th partial result; then the sums of the
-// warps are joined by halves. The kernel is a template for one reason: a plain kernel would be compiled into the cubin
-// of every kernel of this file.
+// one dbias. A block computes 32 columns. Each of its 16 warps adds up every 16th partial result. Then the sums of the
+// warps are joined. The kernel is a template for one reason: a kernel without template arguments would be compiled into
+// the cubin of every kernel of this file.
 template <int kUnused>
 __global__ void __launch_bounds__(kJoinThreads)
     layer_norm_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {
@@ -30,7 +30,8 @@ __global__ void __launch_bounds__(kJoinThreads)
   if (dbias) dbias[column] = float(total.dy);
 }
 
-// The same sums for few partial results: a thread computes a column.
+// Adds up `count` partial results of dscale and dbias, in float64, if there are at most 16 of them. A thread computes a
+// column.
 template <int kUnused>
 __global__ void __launch_bounds__(kFewSumsThreads)
     layer_norm_few_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {

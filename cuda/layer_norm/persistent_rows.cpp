@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.layer_norm.persistent_rows: norms of contiguous rows that stay in registers or shared memory. The kernels are in
-// persistent_rows.cu and persistent_rows_backward.cu.
+// cuda.layer_norm.persistent_rows is the engine for norms of contiguous rows that stay in registers or shared memory.
+// The kernels are in persistent_rows.cu and persistent_rows_backward.cu.
 #include "cuda/layer_norm/persistent_rows_tiling.h"
 
 #include "cpp/engine/engine_object.h"
@@ -38,9 +38,9 @@ struct PersistentRows final : Engine<LayerNormProblem> {
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
     PersistentRowsTiling t;
     tile_persistent_rows(p, d, t);
-    // In backward, each block writes its sums of dscale and dbias, and a second launch reads them. The efficiency is
-    // 0.7 if threads have more than 16 elements, and 0.88 otherwise: threads of a block that have no elements leave
-    // their registers idle.
+    // In backward, each block writes its sums of dscale and dbias, and a second launch reads them. The efficiency of
+    // backward is 0.7 if the tiling has more than 16 elements per thread, else 0.88. Such tilings are for long rows. In
+    // long rows, some threads have no elements, and their registers are unused.
     const double sums = p.backward ? double(max_persistent_blocks(t, d)) * double(t.rows.columns) * 8 : 0;
     const double kept = p.backward && t.thread_vectors * t.vector > 16 ? 0.7 : 0.88;
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) + sums, d, t.vector > 1 ? p.backward ? kept : 0.9 : 0.5) +

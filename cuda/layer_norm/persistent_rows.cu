@@ -2,21 +2,22 @@
 // Forward layer, RMS and group norm of contiguous rows that stay in registers or shared memory. The gradients are in
 // persistent_rows_backward.cu.
 // - Work division: a thread has kVectors vectors of a row. The threads of a row are 8 or 16 lanes of a warp, one or
-//   more warps, a block, or a cluster of blocks (sm_90). Each block of a cluster sends its sums to all others.
-// - Storage: short rows are in registers, and each block processes one set of rows. Long rows are in shared memory, and
-//   blocks are persistent: the grid has as many blocks as run at the same time, and each copies its next rows while it
-//   processes the current ones.
-// - Bytes: x is read once; the result is written once.
-// - Numerics: each warp computes the mean of its threads' first vectors, then the deviations of all its values from
-//   this mean. The mean of the deviations corrects the first mean and the sum of squares. The first vectors have an
-//   eighth of the values or more, so their mean is at most 2.7 standard deviations off. Therefore |mean| >> std costs
-//   no precision. The warps and blocks of a row then synchronise once.
+//   more warps, a block, or a cluster of blocks (sm_90). Each block of a cluster sends its sums to all blocks of the
+//   cluster.
+// - Storage of short rows: they are in registers, and each block processes one set of rows.
+// - Storage of long rows: they are in shared memory, and blocks are persistent. The grid has as many blocks as run at
+//   the same time. Each block copies its next rows while it processes the current ones.
+// - Bytes: x is read once, and the result is written once.
+// - Numerics: each warp computes the mean of the first vectors of its threads, and then the deviations of all its
+//   values from this mean. The mean of the deviations corrects the first mean and the sum of squares. The first vectors
+//   have an eighth of the values or more, so their mean is at most 2.7 standard deviations off. Therefore |mean| >> std
+//   costs no precision. The warps and blocks of a row then synchronise once.
 #include "cuda/layer_norm/row_sums.cuh"
 
 namespace minidnn {
 
-// Forward norm of short rows, which are in registers. Grid: one block per r.rows_at_once rows, or one cluster of
-// r.blocks blocks per row.
+// The forward norm of short rows, which are in registers. If a row has one block, the grid has one block per
+// r.rows_at_once rows. If a row has r.blocks blocks, the grid has one cluster per row.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_constant__ RowTiling r, LayerNormArgs a) {
   __shared__ RowSums<1> shared;
@@ -33,8 +34,8 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
   }
   if (several_blocks(r)) init_cluster(shared);
   const float n = float(r.columns);
-  // The values of a warp, or of a row if several rows share a warp. The mean of its elements is mean + rest. count:
-  // number of elements; per_element: 1 / count.
+  // The moments of a warp's values, or of a row's values if several rows share a warp. The mean of the values is mean +
+  // rest. `count` is the number of values, and `per_element` is 1 / count.
   float mean = 0, rest = 0, count = 0, per_element = 0;
   if (r.centered) {
     float sum = 0, firsts = 0;
@@ -95,10 +96,10 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
     }
 }
 
-// Forward norm of long rows, which are in shared memory. Clusters of r.blocks blocks are persistent. In each iteration,
-// a cluster normalises kRows rows while it copies the rows of the next iterations. A thread keeps scale and bias of its
-// columns in registers. It reads only elements that it has copied itself. Layout of shared memory: vectors
-// [r.stages][kRows][kVectors][threads].
+// The forward norm of long rows, which are in shared memory. Clusters of r.blocks blocks are persistent. In each
+// iteration, a cluster normalises kRows rows while it copies the rows of the next iterations. A thread keeps scale and
+// bias of its columns in registers. A thread reads only elements that it has copied itself, so the copies need no
+// barrier. The layout of shared memory is [r.stages][kRows][kVectors][threads], in vectors.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_rows_forward_smem(const __grid_constant__ RowTiling r, LayerNormArgs a) {

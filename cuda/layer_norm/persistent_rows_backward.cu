@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of layer and RMS norm of contiguous rows that stay in shared memory.
 // - Work division: a thread has kVectors vectors of a row. The threads of a row are one or more warps, a block, or a
-//   cluster of blocks (sm_90). Each block of a cluster sends its sums to all others.
-// - Storage: rows are in shared memory. Blocks are persistent: the grid has as many blocks as run at the same time, and
-//   each copies its next rows while it processes the current ones.
-// - Bytes: x and dy are read once; dx is written once.
+//   cluster of blocks (sm_90). Each block of a cluster sends its sums to all blocks of the cluster.
+// - Storage: rows are in shared memory. Blocks are persistent: the grid has as many blocks as run at the same time.
+//   Each block copies its next rows while it processes the current ones.
+// - Bytes: x and dy are read once, and dx is written once.
 // - dscale and dbias: a thread keeps the sums of its columns. A second launch (parameter_sums.cu) joins the sums of all
 //   blocks, in a fixed order.
 #include "cuda/device/ptx/griddep.cuh"
@@ -12,20 +12,20 @@
 
 namespace minidnn {
 
-// The number of blocks of 512 threads that run on an SM at the same time.
+// The number of blocks of 512 threads for which the registers of an SM suffice.
 template <int kVec, int kVectors> constexpr int kBlocksOfSm = kVec * kVectors <= kTwoBlocksPerSm ? 2 : 1;
 
-// Waits until number w of the latest kVectors commit groups of cp.async is complete.
+// Waits until commit group w of cp.async is complete, where group 0 is the oldest of the latest kVectors commit groups.
 template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == kGroup) cp_async_wait_group<kVectors - 1 - kGroup>();
   else if constexpr (kGroup + 1 < kVectors) wait_group<kVectors, kGroup + 1>(w);
 }
 
-// A ring buffer of r.stages stages in shared memory. A stage has the rows of x and dy of one iteration, complete or in
-// flight. A thread reads back only vectors that it has copied itself, so the copies need no barrier. Vectors that do
-// not exist are zeros.
+// A ring buffer of r.stages stages in shared memory. A stage is a buffer for the rows of x and dy of one iteration: of
+// the current one, or of a later one whose copies are in flight. A thread reads only vectors that it has copied itself,
+// so the copies need no barrier. Vectors beyond the end of the row or of the tensor are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
-  Vec<T, kVec>* slots;  // layout: [stages][kVectors][x, dy][threads]
+  Vec<T, kVec>* slots;  // The layout of the ring buffer is [stages][kVectors][x, dy][threads].
 
   __device__ __forceinline__ Vec<T, kVec>* stage(uint32_t i) const {
     return slots + i * (2 * kVectors * blockDim.x) + threadIdx.x;
@@ -34,8 +34,8 @@ template <class T, int kVec, int kVectors> struct RowRing {
   static __device__ __forceinline__ Vec<T, kVec>& dy(Vec<T, kVec>* stage, int w) {
     return stage[(2 * w + 1) * blockDim.x];
   }
-  // Copies vector w of x and of dy, which begins at element `at`, to a stage. Stores zeros if the vector does not
-  // exist.
+  // Copies vector w of x and of dy, which begins at element `at` of the tensor, to a stage of the ring buffer. Stores
+  // zeros if the vector is beyond the end of the row or of the tensor.
   static __device__ __forceinline__ void fetch(const LayerNormArgs& a, Vec<T, kVec>* stage, int w, int64_t at,
                                                bool exists) {
     Vec<T, kVec>&x_to = x(stage, w), &dy_to = dy(stage, w);
@@ -52,7 +52,7 @@ template <class T, int kVec, int kVectors> struct RowRing {
   }
 };
 
-// mean and inv_std of a row, loaded one iteration ahead.
+// The mean and the inv_std of a row. They are loaded one iteration before they are used.
 struct RowStatistics {
   float mean = 0, inv_std = 0;
   __device__ __forceinline__ void load(const RowTiling& r, const LayerNormArgs& a, int64_t row) {
@@ -62,14 +62,16 @@ struct RowStatistics {
   }
 };
 
-// Whether a thread keeps scale in registers. If the registers do not suffice, scale is in shared memory, behind the
-// rows.
+// Whether a thread keeps scale in registers. If the registers do not suffice, scale is in shared memory, after the ring
+// buffer of rows.
 template <int kVec, int kVectors> constexpr bool kKeepsScale = kVec * kVectors <= kScaleInRegisters;
 
-// The scale of a thread's columns, in registers or shared memory.
+// The values of scale for a thread's columns, in registers or in shared memory.
 template <int kVec, int kVectors> struct RowScale {
   float registers[kVectors][kVec];
-  float4* smem;  // the thread's first float4 in shared memory; its next ones follow at steps of blockDim.x
+  // The address of the thread's first float4 of scale in shared memory. The thread has every blockDim.x-th float4 from
+  // there.
+  float4* smem;
 
   __device__ __forceinline__ void load(const RowTiling& r, const RowSlice& slice, const void* from) {
 #pragma unroll
@@ -87,7 +89,7 @@ template <int kVec, int kVectors> struct RowScale {
       }
     }
   }
-  // The scale of vector w.
+  // Gets the values of scale for vector w of the thread.
   __device__ __forceinline__ void get(int w, float (&scale)[kVec]) const {
     if constexpr (kKeepsScale<kVec, kVectors>) {
 #pragma unroll
@@ -105,8 +107,8 @@ template <int kVec, int kVectors> struct RowScale {
   }
 };
 
-// Adds up dscale and dbias over the rows that the block processed together. Each step adds the upper half of the rows
-// to the lower half.
+// Adds up dscale and dbias over the rows that a block processed at the same time. Each iteration adds the sums of the
+// upper half of the rows to those of the lower half.
 template <int kVec, int kVectors>
 __device__ __forceinline__ void join_block_rows(const RowTiling& r, const RowSlice& slice, float2* other,
                                                 float (&dscale)[kVectors][kVec], float (&dbias)[kVectors][kVec]) {
@@ -148,8 +150,8 @@ __device__ __forceinline__ void store_partials(const RowTiling& r, const RowSlic
     }
 }
 
-// Computes dx, and partial sums of dscale and dbias. Clusters of r.blocks blocks are persistent and process
-// r.rows_at_once rows per iteration. partials: pairs of dscale and dbias, [clusters][columns].
+// Computes dx, and partial sums of dscale and dbias. Clusters of r.blocks blocks are persistent, and process
+// r.rows_at_once rows per iteration. `partials` receives pairs of dscale and dbias, [clusters][columns].
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     layer_norm_rows_backward(const __grid_constant__ RowTiling r, LayerNormArgs a, float2* partials) {
@@ -163,8 +165,9 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
   auto has = [&](int w) { return slice.has(r, w); };
   auto column = [&](int w) { return slice.column<kVec>(w); };
 
-  // The copies of a stage are one commit group of cp.async. If there is only one stage, the copies of each vector are a
-  // commit group. Then the computation begins when the first vector has arrived.
+  // If the ring buffer has several stages, the copies of a stage are one commit group of cp.async. If it has only one
+  // stage, the copies of each vector are a commit group, so that the computation begins when the first vector has
+  // arrived.
   constexpr bool kOneStage = kVec > 1 && kVectors == 8;
   auto commit = [](int w) {
     if (kOneStage || w == kVectors - 1) cp_async_commit_group();
@@ -195,7 +198,8 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
     if constexpr (!kOneStage) wait_stage(r.stages);
-    // inv_std is applied where it costs least: until the sums are joined, `second` is the sum of dy scale (x - mean).
+    // Until the sums of the row are joined, `second` is the sum of dy scale (x - mean). inv_std multiplies the joined
+    // sum, because one multiplication per row costs less than one per element.
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {

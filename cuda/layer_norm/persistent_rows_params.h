@@ -1,36 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of rows among blocks and threads in cuda.layer_norm.persistent_rows, for host code and kernels.
+// How cuda.layer_norm.persistent_rows divides rows among blocks and threads, for host code and kernels.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
-constexpr int kMaxRowThreads = 512;  // largest number of threads of a persistent block
-// Limits of the backward kernel. A thread with at most kScaleInRegisters elements keeps scale as well as its sums in
-// registers. If a thread has at most kTwoBlocksPerSm elements, the registers of an SM suffice for two blocks.
+constexpr int kMaxRowThreads = 512;  // the maximum number of threads in a persistent block
+// Two limits of the backward kernel, in elements per thread. A thread with at most kScaleInRegisters elements keeps
+// both scale and its sums in registers. If a thread has at most kTwoBlocksPerSm elements, the registers of an SM
+// suffice for two blocks.
 constexpr int kScaleInRegisters = 16, kTwoBlocksPerSm = 8;
-constexpr int kFewSumsThreads = 256;  // threads of a block of layer_norm_few_parameter_sums
-// Forward kernel with persistent blocks: the largest number of elements of a row that a thread has. The thread keeps
-// scale and bias of these elements in registers.
+constexpr int kFewSumsThreads = 256;  // the number of threads in a block of layer_norm_few_parameter_sums
+// The maximum number of elements of a row that a thread of the persistent forward kernel has. The thread keeps scale
+// and bias of these elements in registers.
 constexpr int kForwardElements = 32;
-// Forward kernel with persistent blocks: rows per iteration. In 16-bit types there are two, which share one
-// synchronisation. vector: elements of a 16-byte vector.
+// The number of rows that a cluster of the persistent forward kernel processes per iteration. For 16-bit types, two
+// rows share one synchronisation. `vector` is the number of elements in 16 bytes.
 MINIDNN_HD constexpr int rows_per_iteration(int64_t vector) { return vector == 4 ? 1 : 2; }
 
 struct RowTiling {
   int64_t rows = 0, columns = 0;
-  uint32_t vectors = 0;  // number of vectors in a row
-  // threads: threads of a block that share a row. It is a multiple of 32, or 8 or 16 for forward rows in registers.
+  uint32_t vectors = 0;  // the number of vectors in a row
+  // The number of threads of one block that share a row. It is a multiple of 32. In forward with rows in registers, it
+  // may also be 8 or 16.
   uint32_t threads = 0;
-  uint32_t rows_at_once = 0;  // number of rows that a block processes together
-  uint32_t blocks = 1;        // number of blocks that share a row; more than one are a cluster
-  uint32_t stages = 1;        // persistent blocks: iterations whose rows are in shared memory, 4 at most
+  uint32_t rows_at_once = 0;  // the number of rows that a block processes at the same time
+  uint32_t blocks = 1;        // the number of blocks (a cluster) that share a row
+  // for persistent blocks: the number of iterations (at most 4) whose rows are in shared memory at the same time
+  uint32_t stages = 1;
   int64_t centered = 1;
-  // Group norm: row r has the channels of group r % groups. A group has `of_group` channels. A channel has `span`
-  // vectors and one parameter. Layer and RMS norm: groups is 0, and each element of a row has its own parameter.
+  // In group norm, row r has the channels of group r % groups. A group has `of_group` channels. `span` divides by the
+  // number of vectors in a channel. A channel has one scale and one bias. In layer and RMS norm, `groups` is 0, and
+  // each element of a row has a scale and a bias of its own.
   uint32_t groups = 0, of_group = 0;
   FastDivmod span;
-  float per_column = 0;  // 1 / columns
+  float per_column = 0;
 };
 
 }  // namespace minidnn

@@ -9,24 +9,25 @@
 namespace minidnn::cuda::layer_norm {
 namespace {
 
-constexpr int64_t kStaticBytes = 8 << 10;  // bytes of shared memory that RowSums and the system take in a block
+constexpr int64_t kStaticBytes = 8 << 10;  // bytes of shared memory in a block for static variables and for the system
 
 int64_t threads_for(const PersistentRowsTiling& t, int64_t each) {
   return ceil_div(ceil_div(int64_t(t.rows.vectors), each * t.rows.blocks), int64_t(32)) * 32;
 }
-// Chooses the blocks of a row and their threads, so that a thread has at most `each` vectors. Returns false if that
-// takes more than `most` blocks.
+// Chooses the number of blocks that share a row, and the number of their threads, so that a thread has at most `each`
+// vectors. Returns false if that takes more than `most` blocks.
 bool set_blocks(PersistentRowsTiling& t, int64_t most, int64_t each, int64_t most_threads) {
   while (threads_for(t, each) > most_threads && t.rows.blocks < most) t.rows.blocks *= 2;
   t.rows.threads = uint32_t(min_of(threads_for(t, each), most_threads));
   return threads_for(t, each) <= most_threads;
 }
 
-// The tiling of the forward kernel for short rows, which are in registers.
-// - Short rows have four vectors per thread: enough bytes are in flight, and a thread's sums are short.
-// - Rows that would then need more than 512 threads have eight vectors per thread. Two blocks of 512 threads run on an
+// Chooses the tiling of the forward kernel for rows that are in registers.
+// - In the shortest rows, a thread has four vectors. Then enough bytes are in flight, and a thread's sums have few
+//   terms.
+// - In rows that would then need more than 512 threads, a thread has eight vectors. Two blocks of 512 threads run on an
 //   SM at the same time.
-// - Longer rows have clusters of such blocks.
+// - Longer rows have clusters of blocks with 512 threads each.
 // - Even longer rows have blocks of 1024 threads. One such block takes all registers of an SM.
 bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   const int64_t most = cuda::usual_cluster(d), max_thread_vectors = 8, full = 512;
@@ -35,8 +36,9 @@ bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   if (threads_for(t, each) <= full) set_blocks(t, most, each, full);
   else if (!set_blocks(t, most, max_thread_vectors, full) && !set_blocks(t, most, max_thread_vectors, 1024))
     return false;
-  // A row on fewer lanes is reduced in fewer steps, but the grid has fewer threads. So 16 or 8 lanes are used only if
-  // there are enough rows to fill the GPU. Eight lanes still load a whole cache line of 128 bytes at a time.
+  // The sums of a row take fewer shuffles if fewer lanes share the row, but then the grid has fewer threads. So 16 or 8
+  // lanes share a row only if there are enough rows to fill the GPU. Eight lanes still load a whole cache line of 128
+  // bytes at a time.
   for (uint32_t lanes : {16, 8})
     if (r.vectors <= lanes * each && r.rows * lanes >= int64_t(1024) * d.sm_count) r.threads = lanes;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
@@ -45,9 +47,9 @@ bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   return true;
 }
 
-// The tiling of the forward kernel for long rows, which need a cluster and are in shared memory. It is used from the
-// row length at which registers are no longer as fast (docs/notes/layer_norm.md). It does not support group norm, in
-// which the elements of a column have different parameters in different rows.
+// Chooses the tiling of the forward kernel for long rows, which are in the shared memory of a cluster. It returns false
+// for shorter rows, which are at least as fast in registers (docs/notes/layer_norm.md). It also returns false for group
+// norm, because a column then has different parameters in different rows.
 bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   RowTiling& r = t.rows;
   if (t.vector == 1 || r.groups || r.columns <= (t.vector == 4 ? 65536 : 16384)) return false;
@@ -62,10 +64,10 @@ bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   return r.stages > 0;
 }
 
-// The tiling of the backward kernel. Short rows have two vectors per thread. With growing row length, a thread first
-// gets as many vectors as its registers have sums and scale for. Then a row gets a cluster of blocks. Finally scale
-// moves to shared memory. There are at most 4 stages, as many as fit shared memory, or half of it if two blocks share
-// an SM.
+// Chooses the tiling of the backward kernel. In short rows, a thread has two vectors. In longer rows, it has the
+// largest number of vectors for which its registers hold both the sums and scale. For even longer rows, a cluster of
+// blocks shares a row. In the longest rows, scale is in shared memory. The ring buffer of rows has at most 4 stages, as
+// many as fit shared memory. If two blocks share an SM, the stages must fit half of the shared memory.
 bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNormProblem& p) {
   RowTiling& r = t.rows;
   const int64_t most = cuda::usual_cluster(d), full = kMaxRowThreads,
@@ -84,8 +86,8 @@ bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNor
   t.blocks_per_sm = elements <= kTwoBlocksPerSm ? 2 : 1;
   const int64_t smem = (int64_t(d.max_smem_bytes) - kStaticBytes) / t.blocks_per_sm - scale;
   r.stages = uint32_t(std::clamp<int64_t>(smem / stage, 0, t.thread_vectors == 8 ? 1 : 4));
-  // At the end of the kernel, a block adds up the sums of the rows that it processed together. They are stored where
-  // the rows were in shared memory.
+  // At the end of the kernel, a block adds up dscale and dbias over the rows that it processed at the same time. For
+  // this addition, the sums are stored in the shared memory where the rows were.
   const int64_t joined = ceil_div(int64_t(r.rows_at_once), int64_t(2)) * r.threads * elements * 8;
   t.smem_bytes = std::max(r.stages * stage + scale, r.rows_at_once > 1 ? joined : 0);
   return r.stages > 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that the kernels of cuda.layer_norm.persistent_rows share: the elements of a row that a thread has, and sums
-// over the threads of a row. The threads of a row are some lanes of a warp, one or more warps, a block, or a cluster of
+// Code that the kernels of cuda.layer_norm.persistent_rows share: which elements of a row a thread has, and sums over
+// the threads of a row. The threads of a row are some lanes of a warp, one or more warps, a block, or a cluster of
 // blocks (sm_90).
 #pragma once
 #include "cpp/layer_norm/layer_norm_math.h"
@@ -15,20 +15,21 @@ namespace minidnn {
 
 constexpr int kMaxWarps = 32, kMaxBlocks = 16;
 
-// Shared memory for the sums of kRows rows. Iterations use two buffers in turn. Two suffice, because a warp is at most
-// one iteration ahead of warps that still read.
+// Shared memory for the sums of kRows rows. Even iterations use the first of two buffers, and odd iterations use the
+// second. Two buffers suffice, because a warp is at most one iteration ahead of warps that still read.
 template <int kRows> struct RowSums {
   float4 of_warp[2][kRows][kMaxWarps];
   float4 of_block[2][kRows][kMaxBlocks];
-  uint64_t arrived[2];  // mbarriers that complete when the sums of the other blocks have arrived
+  uint64_t arrived[2];  // two mbarriers, which complete when the sums of all blocks have arrived
 };
 
-// Functions for rows that several blocks share. Before sm_90 there are no clusters, so each row has one block.
+// Functions for rows that several blocks share. Devices before sm_90 have no clusters, so a row has only one block
+// there.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const RowTiling& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const RowTiling& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
-// Initialises the mbarriers, then waits until all blocks of the cluster run. Only then may a block write to the shared
-// memory of another block. The wait costs little while loads are in flight.
+// Initialises the mbarriers, then waits until all blocks of the cluster run. A block must not write to the shared
+// memory of another block before that block runs. The wait costs little while loads are in flight.
 template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>& shared) {
   if (threadIdx.x == 0) {
     mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1);
@@ -37,9 +38,9 @@ template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>
   }
   cluster_sync_relaxed();
 }
-// Sends the sums of a block to all blocks of the cluster, and waits for the sums of the other blocks. Two buffers
-// suffice: a block writes the sums of iteration i + 2 after it has received those of iteration i + 1 from all blocks.
-// Each block has read the sums of iteration i before it sends those of iteration i + 1.
+// Sends the sums of a block to all blocks of the cluster, and waits for the sums of all blocks. Two buffers suffice for
+// these sums. A block writes the sums of iteration i + 2 only after it has received the sums of iteration i + 1 from
+// all blocks. Each block has read the sums of iteration i before it sends its sums of iteration i + 1.
 template <int kRows>
 __device__ __forceinline__ void exchange(const RowTiling& r, RowSums<kRows>& shared, int iteration,
                                          const float4 (&sums)[kRows]) {
@@ -58,8 +59,8 @@ __device__ __forceinline__ float warp_sum(float a) {
   for (int lane = 1; lane < 32; lane *= 2) a += shuffle_xor(a, lane);
   return a;
 }
-// The sum over the lanes of a warp that share a row. threads: 8 or 16 lanes share a row; from 32 on, the whole warp
-// does.
+// Returns the sum over the lanes of a warp that share a row. If `threads` is 8 or 16, this number of lanes shares a
+// row. If it is 32 or more, all lanes of the warp belong to one row.
 __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 #pragma unroll
   for (int lane = 1; lane < 8; lane *= 2) a += shuffle_xor(a, lane);
@@ -68,17 +69,17 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
   return a;
 }
 
-// JoinSums and JoinMoments join the partial results of a row's warps, then those of its blocks. Each lane passes one
-// partial result; all lanes obtain the same bits.
-struct JoinSums {  // adds up two independent sums, x and y
+// JoinSums and JoinMoments join the partial results of the warps of a row, and then those of the blocks of a row. Each
+// lane passes one partial result. All lanes obtain the same bits.
+struct JoinSums {  // Adds up two independent sums, x and y, over the lanes of a warp.
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }
 };
-// Joins moments. x: the count of elements; y: the mean, rounded to float; z: the remainder of the mean; w: the sum of
-// squares about the mean. A partial result with a count of 0 is ignored; lane 0 always has elements. Means are taken
-// relative to the mean of lane 0, so |mean| >> std costs no precision. The joined sum of squares is about the joined
-// mean.
+// Joins moments over the lanes of a warp. x is the number of elements. y is the mean, rounded to float, and z is the
+// remainder of the mean. w is the sum of squares about the mean. A partial result with no elements is ignored, but lane
+// 0 always has elements. Means are taken relative to the mean of lane 0, so |mean| >> std costs no precision. The
+// resulting sum of squares is about the resulting mean.
 struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 partial) {
     const float first = shuffle(partial.y, 0);
@@ -89,7 +90,7 @@ struct JoinMoments {
   }
 };
 
-// Replaces the sums of a warp by the sums of the whole row, for each of kRows rows.
+// Replaces the sums of a warp by the sums of the whole row. It does so for each of kRows rows.
 template <class Join, int kRows>
 __device__ __forceinline__ void join_rows(const RowTiling& r, RowSums<kRows>& shared, int iteration,
                                           float4 (&sums)[kRows]) {
@@ -124,10 +125,10 @@ __device__ __forceinline__ float4 join_row(const RowTiling& r, RowSums<1>& share
   return sums[0];
 }
 
-// The vectors of a row that a thread has. row_in_block: the index of the row among the rows that the block processes
-// together.
+// The vectors of a row that a thread has. `row_in_block` is the index of the row among the rows that the block
+// processes at the same time.
 struct RowSlice {
-  uint32_t row_in_block, first, step;  // the thread has the vectors first, first + step, ...
+  uint32_t row_in_block, first, step;  // The thread has the vectors first, first + step, first + 2 * step, and so on.
   __device__ explicit RowSlice(const RowTiling& r) {
     row_in_block = threadIdx.x / r.threads;
     const uint32_t in_block = threadIdx.x - row_in_block * r.threads;
@@ -140,8 +141,8 @@ struct RowSlice {
   }
 };
 
-// Loads the parameters of a vector's elements, or sets them to `none` if `from` is null. In group norm, all elements of
-// a vector have the same parameter.
+// Loads the parameters (scale or bias) for the elements of a vector, or sets them to `none` if `from` is null. In group
+// norm, all elements of a vector have the same parameter.
 template <int kVec>
 __device__ __forceinline__ void parameters_of(const RowTiling& r, int64_t first_channel, uint32_t vector,
                                               const void* from, float none, float (&p)[kVec]) {
@@ -151,7 +152,8 @@ __device__ __forceinline__ void parameters_of(const RowTiling& r, int64_t first_
   for (int k = 0; k < kVec; ++k) p[k] = one;
 }
 
-// Waits until the oldest of this thread's `stages` commit groups of cp.async is complete.
+// Waits until the oldest commit group of cp.async is complete. The calling thread has `stages` commit groups, at most
+// 4.
 __device__ __forceinline__ void wait_stage(uint32_t stages) {
   if (stages == 1) cp_async_wait_group<0>();
   else if (stages == 2) cp_async_wait_group<1>();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that the engines of cuda.layer_norm share: the check for contiguous rows, and the launch that joins dscale and
+// Code that the CUDA engines of layer norm share: the check for contiguous rows, and the kernel that adds up dscale and
 // dbias.
 #pragma once
 #include "cpp/layer_norm/layer_norm.h"
@@ -8,8 +8,8 @@
 
 namespace minidnn {
 
-// The kernel of parameter_sums.cu that adds up `count` pairs of dscale and dbias, [count][columns]. threads: the
-// threads of a block; columns: the columns that a block computes.
+// A kernel of parameter_sums.cu that adds up `count` pairs of dscale and dbias, [count][columns]. `threads` is the
+// number of threads in a block. `columns` is the number of columns that a block computes.
 struct ParameterSums {
   KernelSpec kernel;
   int64_t threads, columns;
@@ -17,7 +17,7 @@ struct ParameterSums {
 ParameterSums parameter_sums(int64_t count);
 
 // Checks for the layout that cuda.layer_norm.persistent_rows and cuda.layer_norm.two_pass need: contiguous rows, one
-// after another in memory. Fills in rows, columns, centered and groups, and the number of elements of a vector. Returns
+// after another in memory. Fills in the sizes of the tiling, and `vector`, the number of elements in a vector. Returns
 // "", or the reason if the tensors do not have this layout.
 std::string contiguous_rows(const LayerNormProblem&, RowTiling&, int64_t& vector);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.layer_norm.two_pass: gradients of layer and RMS norm with long contiguous rows, in two passes; see two_pass.cu.
+// cuda.layer_norm.two_pass is the engine for gradients of layer and RMS norm with long contiguous rows. It reads x and
+// dy twice (see two_pass.cu).
 #include "cuda/layer_norm/two_pass_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -15,7 +16,7 @@ struct Tiling {
   int64_t vector = 1;
 };
 
-// Returns why_not().
+// Fills in the tiling. Returns "" if the engine supports the problem. If not, returns the reason.
 std::string tile(const LayerNormProblem& p, const Device& d, Tiling& c) {
   if (!p.backward) return "supports backward only";
   if (p.kind == RowNorm::group) return "supports layer and RMS norm only";
@@ -27,13 +28,13 @@ std::string tile(const LayerNormProblem& p, const Device& d, Tiling& c) {
   r.centered = contiguous.centered;
   r.vectors = contiguous.vectors;
   const int64_t vectors = r.vectors, batches = ceil_div(r.rows, int64_t(kTwoPassRows));
-  // The launch that computes the sums of rows has about four blocks per SM. A thread has at most 64 vectors of a row:
-  // its sums are plain float32 sums, which should be short.
+  // The launch that computes the sums of rows has about four blocks per SM. A thread adds up at most 64 vectors of a
+  // row, because its sums are uncompensated float32 sums, whose rounding errors grow with the number of terms.
   const int64_t chunks = std::clamp<int64_t>(4 * d.sm_count / batches, ceil_div<int64_t>(vectors, 64 * kTwoPassThreads),
                                              ceil_div<int64_t>(vectors, kTwoPassThreads));
   r.chunk = uint32_t(ceil_div(ceil_div(vectors, chunks), int64_t(kTwoPassThreads)) * kTwoPassThreads);
   r.chunks = uint32_t(ceil_div<int64_t>(vectors, r.chunk));
-  // The launch that computes dx (the map) has about six blocks per SM. About three of them run at the same time.
+  // The launch that computes dx has about six blocks per SM. About three of the six run at the same time.
   r.tiles = uint32_t(ceil_div<int64_t>(vectors, kTwoPassThreads));
   const int64_t sections = std::clamp<int64_t>(6 * d.sm_count / r.tiles, ceil_div(r.rows, int64_t(kMaxSectionRows)),
                                                std::max(batches, int64_t(1)));

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of layer and RMS norm with long rows, for which registers and shared memory do not suffice.
-// - Three launches. The first computes two sums for each row, by chunks of the row. The second (the map) computes dx,
-//   and sums of dscale and dbias over sections of rows. The third (parameter_sums.cu) joins the sums of all sections.
-// - Grid of the first launch: one block per chunk of kTwoPassRows rows. Grid of the map: one block per tile of columns
-//   and section of rows. A block processes several rows at the same time, and reads scale once for all of them.
-// - Bytes: x and dy are read twice, and dx is written once. These are five tensors, where one pass moves three. They
-//   move at the bandwidth of a copy. The map goes through the blocks in reverse order, so it begins with data that the
-//   L2 cache still holds.
+// - Three launches. The first launch divides each row into chunks, and computes two sums for each chunk. The second
+//   launch (the map) computes dx, and sums of dscale and dbias over sections of neighbouring rows. The third launch
+//   (parameter_sums.cu) joins the sums of all sections.
+// - Grid of the first launch: one block per chunk of kTwoPassRows neighbouring rows. Grid of the map: one block per
+//   tile of columns and section of rows. A block processes several rows at the same time, and reads scale once for all
+//   of them.
+// - Bytes: x and dy are read twice, and dx is written once. These are five tensors. A kernel that keeps rows on chip
+//   moves three. The five tensors move at the bandwidth of a copy. The map processes the blocks in reverse order, so it
+//   begins with data that is still in the L2 cache.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/two_pass_params.h"
@@ -17,7 +19,7 @@ namespace minidnn {
 
 constexpr int kTwoPassWarps = kTwoPassThreads / 32;
 
-// One vector of x and of dy in each of kTwoPassRows rows; `row` is the first of these rows.
+// One vector of x and one of dy, at the same columns, from each of kTwoPassRows rows. `row` is the first of these rows.
 template <class T, int kVec> struct RowBatch {
   Vec<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
   __device__ __forceinline__ void load(const TwoPassTiling& r, const LayerNormArgs& a, int64_t row, uint32_t vector) {
@@ -31,14 +33,15 @@ template <class T, int kVec> struct RowBatch {
   }
 };
 
-// The first launch: the sums of rows. sums: pairs of sum(g) and sum(g x_hat), [rows][chunks], where g = dy scale.
+// The first launch computes the sums of rows. `sums` receives pairs of sum(g) and sum(g x_hat), [rows][chunks], where g
+// = dy scale.
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_sums(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, float2* sums) {
   const uint32_t batch = blockIdx.x / r.chunks, chunk = blockIdx.x - batch * r.chunks;
   const int64_t row = int64_t(batch) * kTwoPassRows;
   float mean[kTwoPassRows]{};
-  Gradients<float> total[kTwoPassRows]{};  // total.product: the sum of g (x - mean)
+  Gradients<float> total[kTwoPassRows]{};  // total.product is the sum of g (x - mean), where g = dy scale.
 #pragma unroll
   for (int u = 0; u < kTwoPassRows; ++u)
     if (row + u < r.rows && r.centered) mean[u] = typed<float>(a.mean)[row + u];
@@ -74,14 +77,14 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   sums[mine * r.chunks + chunk] = {all.dy, all.product * typed<float>(a.inv_std)[mine]};
 }
 
-// The second launch: dx, and the sums of columns over sections of rows. partials: pairs of dscale and dbias,
-// [sections][columns].
+// The second launch computes dx, and sums of dscale and dbias over sections of neighbouring rows. `partials` receives
+// pairs of dscale and dbias, [sections][columns].
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_map(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, const float2* sums,
                             float2* partials) {
-  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope). offset: the mean of g; slope: the mean of g
-  // x_hat.
+  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope), where g = dy scale. `offset` is the mean of g,
+  // and `slope` is the mean of g x_hat.
   struct alignas(16) Line {
     float mean, inv_std, offset, slope;
   };
@@ -89,7 +92,8 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
   const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
   const float per_member = 1.f / float(r.columns);
-  // A warp joins the chunks of four rows at the same time. A lane adds up every eighth chunk of one row.
+  // A warp joins the sums of four rows at the same time. Each row is divided into chunks, and a lane adds up the sums
+  // of every eighth chunk of one row.
   constexpr int kRows = 4;
   for (int64_t at = begin; at < end; at += kTwoPassWarps * kRows) {
     const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;

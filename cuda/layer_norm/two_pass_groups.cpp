@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.layer_norm.two_pass_groups: group and instance norm of dense NCHW or NHWC tensors, in two passes over the
-// channels of each sample. The kernels are in cuda/norm/channel_passes.cu.
+// cuda.layer_norm.two_pass_groups is the engine for group and instance norm of dense NCHW or NHWC tensors. It reads the
+// channels of each sample twice. The kernels are in cuda/norm/channel_passes.cu.
 #include "cpp/engine/engine_object.h"
 #include "cuda/layer_norm/rows.h"
 #include "cuda/norm/channel_passes.h"
@@ -10,14 +10,15 @@ namespace minidnn {
 namespace cuda::layer_norm {
 namespace {
 
-// The tiling of a group norm. The channels of each sample are divided separately.
+// Returns the tiling of a group norm. The channels of each sample are divided among blocks separately.
 ChannelTiling split_of(const LayerNormProblem& p, const BatchNormProblem& like, const Device& d) {
   ChannelTiling c;
   dense_channels(like, c);
   const int64_t samples = p.x.shape[0], channels = c.channels, of_group = channels / p.groups;
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
-  // dense_channels() took all samples as one contiguous plane; here, a plane is one sample.
+  // In group norm, a plane is the channel of one sample, with c.items elements. If there is only one channel,
+  // dense_channels() has taken all samples as one contiguous plane, so the size of a plane is corrected here.
   if (channels == 1) c.plane = c.items;
   c.parameters = channels;
   c.by_group = FastDivmod(of_group);
@@ -31,7 +32,8 @@ KernelSpec groups_finish_spec(bool backward) {
   return {"cuda/norm/channel_passes.cu", cat("minidnn::norm_groups_finish<", backward ? "true" : "false", ">")};
 }
 
-// A batch norm problem with the tensors of a group norm. The functions that divide channels take a batch norm problem.
+// Returns a batch norm problem with the tensors of a group norm, because the functions that divide channels among
+// blocks take a batch norm problem.
 BatchNormProblem batch_norm_like(const LayerNormProblem& p) {
   BatchNormProblem like{p.backward ? NormDirection::backward : NormDirection::training, p.x, p.dy, p.out, 1, 2};
   like.alignment = p.alignment;
@@ -57,7 +59,7 @@ struct TwoPassGroups final : Engine<LayerNormProblem> {
     ChannelTiling c;
     dense_channels(like, c);
     const double again = row_norm_bytes(p) * (p.backward ? 2.0 / 3 : 0.5);
-    // Planes (NCHW) of fewer than 4 * kChannelThreads elements leave threads of a block idle.
+    // If planes (NCHW) have fewer than 4 * kChannelThreads elements, some threads of a block are idle.
     const double busy = c.plane > 1 ? std::min(1.0, double(c.plane) / (4 * kChannelThreads)) : 1;
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) + again, d,
                        (vector_of(like, c) > 1 ? 0.8 : 0.4) * std::max(busy, 0.1)) +

@@ -1,21 +1,22 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of long rows in cuda.layer_norm.two_pass, for host code and kernels.
+// How cuda.layer_norm.two_pass divides long rows among blocks, for host code and kernels.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
-constexpr int kTwoPassThreads = 256, kTwoPassRows = 4;  // kTwoPassRows: rows that a thread loads at the same time
-constexpr int kMaxSectionRows = 128;                    // largest number of rows in a section
+// kTwoPassRows is the number of rows that a thread loads together.
+constexpr int kTwoPassThreads = 256, kTwoPassRows = 4;
+constexpr int kMaxSectionRows = 128;  // the maximum number of rows in a section
 
 struct TwoPassTiling {
   int64_t rows = 0, columns = 0;
-  uint32_t vectors = 0;  // number of vectors in a row
-  // First launch (sums): a block adds up a chunk of some rows. chunk: vectors of a row in a chunk; chunks: chunks of a
-  // row.
+  uint32_t vectors = 0;  // the number of vectors in a row
+  // The launch that computes sums divides each row into `chunks` chunks of `chunk` vectors. A block adds up one chunk
+  // of some neighbouring rows.
   uint32_t chunk = 0, chunks = 0;
-  // Second launch (map): a block has one tile of one section of rows. tiles: tiles of kTwoPassThreads vectors in a row;
-  // section: rows of a section; sections: number of sections.
+  // The launch that computes dx divides each row into `tiles` tiles of kTwoPassThreads vectors. It divides the rows
+  // into `sections` sections of `section` rows. A block has one tile of the rows of one section.
   uint32_t tiles = 0, section = 0, sections = 0;
   int64_t centered = 1;
 };

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.block_per_row: one block of threads computes each row.
+// cuda.loss.block_per_row is the engine for cross-entropy in which one block of threads computes each row.
 #include "cuda/loss/generic.h"
 #include "cuda/rows/launch.h"
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The partial result of a block: the sum of the losses of its rows, and the number of rows that are not ignored.
+// Stores the partial result of a block for cross-entropy: the sum of the losses of the block's rows, and the number of
+// those rows that are not ignored.
 #pragma once
 #include "cuda/device/reduce.cuh"
 
 namespace minidnn {
 
-// Adds up `sum` and `count` over the threads of the block, and stores the two totals in element blockIdx.x of `sums`.
-// The block has whole warps. All of its threads must call this function, and only once per kernel.
+// Adds up `sum` and `count` over the threads of a block. Stores the two totals as pair number blockIdx.x of `sums`. The
+// block must consist of whole warps. All threads of the block must call this function, and only once per kernel.
 template <class Acc> __device__ void store_block_sums(Acc sum, Acc count, Acc* sums) {
   __shared__ Acc of_warp[32][2];
   for (int offset = 16; offset > 0; offset /= 2) {

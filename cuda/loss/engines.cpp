@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of loss.
+// The list of the CUDA engines of loss (cross-entropy).
 #include "cpp/engine/engine_list.h"
 #include "cpp/loss/loss.h"
 

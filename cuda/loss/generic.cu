@@ -4,7 +4,7 @@
 // - Grid: blocks that loop over rows. Block: whole warps (1024 threads at most) per row, or 256 threads with one row
 //   each.
 // - Shared memory: less than 1 KB.
-// - Bytes: forward reads x twice. The second read is from the cache if the rows of a block fit it.
+// - Bytes: forward reads x twice. The second read is from the cache if the rows of a block fit the cache.
 // - Numerics: the formulas of loss_math.h, in the accumulator's type. Sums over rows are compensated.
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/grid.cuh"
@@ -15,8 +15,9 @@
 namespace minidnn {
 namespace {
 
-// Processes the rows of a team: every `step`-th row from row `begin` on. `numbers` is an array of partial sums, of the
-// losses of all rows, or (backward) of the gradients of the losses.
+// Processes the rows of a team of threads: every `step`-th row, beginning with row `begin`. In forward with a
+// reduction, `numbers` receives a partial sum from each block. In forward without a reduction, it receives the losses
+// of all rows. In backward, it has the gradients of the losses.
 template <class T, LossDirection direction, class Team>
 __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& a, void* numbers, int64_t begin,
                                           int64_t step, Team team) {
@@ -40,8 +41,8 @@ __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& 
   if (direction == LossDirection::forward && reduced) store_block_sums(sum.value(), count, own);
 }
 
-// Forward: stores the loss of all rows, their sum or mean. Backward: the loss is a mean, and this function stores the
-// gradient that each row receives.
+// Stores the result of a reduction. In forward, it is the sum or the mean of the losses of all rows. In backward of a
+// mean, it is the gradient that each row receives.
 template <class Acc>
 __device__ void store_result(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* numbers) {
   if (threadIdx.x != 0) return;
@@ -51,7 +52,7 @@ __device__ void store_result(const LossProblem& p, const LossArgs& a, Acc sum, A
 
 }  // namespace
 
-// One block computes each row. Blocks may have any number of whole warps.
+// A kernel of cross-entropy in which one block computes each row. Blocks may have any number of whole warps.
 template <class T, LossDirection direction>
 __global__ void __launch_bounds__(1024)
     loss_block_per_row(const __grid_constant__ LossProblem p, LossArgs a, void* numbers) {
@@ -67,8 +68,8 @@ __global__ void __launch_bounds__(256)
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
-// If the grid has several blocks, stores the sum and count of this block, for a further launch. If the grid has one
-// block, stores the final result.
+// If the grid has several blocks, stores the sum and the count of the calling block, and a further launch adds them up.
+// If the grid has one block, stores the final result.
 template <class Acc>
 __device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* block_sums) {
   if (gridDim.x > 1) return store_block_sums(sum, count, block_sums);
@@ -78,7 +79,7 @@ __device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Ac
   store_result(p, a, sum, count, block_sums);
 }
 
-// Counts the rows that are not ignored. The gradient of a mean is divided by this number.
+// Counts the rows whose target is not ignore_index. The gradient of a mean loss is divided by this number.
 template <class Acc>
 __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossProblem p, LossArgs a, Acc* block_sums) {
   griddep_launch_dependents();
@@ -87,8 +88,8 @@ __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossPr
   store_total(p, a, Acc(0), count, block_sums);
 }
 
-// Adds up n partial sums and counts. If the grid has several blocks, each block stores its totals. A single block
-// stores the final result.
+// Adds up n partial sums and counts. If the grid has several blocks, each block stores its own totals. If the grid has
+// one block, it stores the final result.
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_add_sums(const __grid_constant__ LossProblem p, LossArgs a, const Acc* sums, int32_t n, Acc* block_sums) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base class of the engines block_per_row and thread_per_row. Each engine runs one kernel of generic.cu, for any
-// axis and strides. Host only.
+// The base class of the engines cuda.loss.block_per_row and cuda.loss.thread_per_row. Each engine runs one kernel of
+// generic.cu, for any axis and strides. Only host code includes this file.
 #pragma once
 #include "cuda/loss/launches.h"
 

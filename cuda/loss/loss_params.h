@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels of cuda.loss.persistent_rows and cuda.loss.strided_axis. This file does not use the
-// standard library.
+// standard library, because NVRTC compiles it.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/cache.cuh"
 #include "cuda/rows/rows_params.h"
 
 namespace minidnn {
 
-constexpr int kLossVectors = 4;  // the 16-byte vectors that a thread of persistent_rows loads at a time
+constexpr int kLossVectors = 4;  // the number of 16-byte vectors that a thread of persistent_rows loads at a time
 
 struct LossRows {
-  rows::Shape shape;  // in forward, a row is one chunk of any length
-  // Forward: a team of threads processes rows_per_team rows, one after the other. These rows are row_step rows apart.
-  // The team reads each row in `steps` steps.
+  rows::Shape shape;  // The distribution of rows to threads. In forward, a row is never divided among blocks.
+  // In forward, a team of threads processes rows_per_team rows, one after the other. The distance from one of these
+  // rows to the next is row_step rows. The team reads each row in `steps` iterations.
   int32_t rows_per_team = 1, steps = 1;
   int64_t row_step = 0;
-  CachePolicy policy = CachePolicy::normal;  // the policy of the loads of x in forward
+  CachePolicy policy = CachePolicy::normal;  // the cache policy for the loads of x in forward
   int64_t ignore_index = 0;
   int32_t narrow_target = 0;  // 1 if the targets are int32, 0 if they are int64
   int32_t smoothed = 0;
@@ -27,9 +27,11 @@ struct LossRows {
 constexpr int kLossColumnsThreads = 256;
 constexpr int kLossColumnsWidth = 4;  // the number of neighbouring rows that a thread processes
 
-// x has the shape [outer][class][inner], and the rows have the shape [outer][inner].
+// The division of a cross-entropy whose axis is not innermost. x has the shape [outer][class][inner], and the rows have
+// the shape [outer][inner].
 struct LossColumns {
-  // A strip is kLossColumnsWidth neighbouring rows. The divisor is the number of strips in `inner`.
+  // Divides by the number of strips in `inner`. A strip is kLossColumnsWidth neighbouring rows, which one thread
+  // processes.
   FastDivmod strips_of_inner;
   uint32_t strips = 0;
   int32_t classes = 0;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.persistent_rows: the classes are the innermost dimension. A few lanes or a block read each row once.
+// cuda.loss.persistent_rows is the engine for cross-entropy whose classes are the innermost dimension. A few lanes of a
+// warp, or a block, read each row once.
 #include <bit>
 
 #include "cpp/engine/engine_object.h"
@@ -12,9 +13,10 @@ namespace minidnn {
 namespace cuda::loss {
 namespace {
 
-constexpr int64_t kFewestLanes = 8;  // eight lanes with 16-byte vectors read a whole line of 128 bytes
-// Forward, a team of threads processes several rows, and loads the next row while it computes the current one. However,
-// each SM should get at least kBlocksOfSm blocks, because its last blocks end at different times.
+constexpr int64_t kFewestLanes = 8;  // Eight lanes with 16-byte vectors read a whole cache line of 128 bytes.
+// In forward, a team of threads processes several rows, and loads the next row while it computes the current one.
+// However, each SM should get at least kBlocksOfSm blocks. With few blocks per SM, some SMs would be idle at the end,
+// because blocks end at different times.
 constexpr int64_t kBlocksOfSm = 24, kMostRowsOfTeam = 8;
 
 int64_t blocks_of(const LossRows& t) { return ceil_div(rows::blocks_of(t.shape), int64_t(t.rows_per_team)); }
@@ -29,8 +31,8 @@ LossRows params_of(const LossProblem& p, const Device& d) {
     t.shape.threads = rows::kBlock;
     t.shape.chunks = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
   }
-  // The reduction at the end of a row takes as much time as some more elements in each lane. Therefore, a row gets no
-  // more lanes than are necessary to fill the GPU.
+  // The reduction over the lanes of a row takes as much time as a few more elements per lane would. Therefore, a row
+  // gets no more lanes than are necessary to fill the GPU.
   if (!backward) {
     const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);
@@ -64,8 +66,8 @@ struct PersistentRows final : Engine<LossProblem> {
     if (blocks > INT32_MAX) return cat("supports at most 2^31 - 1 blocks; got ", blocks);
     return "";
   }
-  // The estimate is a guess: 0.88 of the copy rate. It is lower if rows have fewer than 64 bytes, or if there are too
-  // few rows to fill the GPU.
+  // The estimate of the time is a guess: 0.88 of the copy rate. The rate is lower if rows have fewer than 64 bytes, or
+  // if there are too few rows to fill the GPU.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const LossRows t = params_of(p, d);
     const double useful = std::min(1.0, double(p.cols()) * double(itemsize(p.x.dtype)) / 64);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy of contiguous rows. Forward, a few lanes or a block read a row once, and keep a running maximum and sum
-// (Milakov & Gimelshein 2018, arXiv:1805.02867). Backward is one pass without a reduction.
-// - Grid: blocks of rows. Forward, each team of threads processes rows_per_team rows. Block: 256 threads at most.
+// Cross-entropy of contiguous rows. In forward, a few lanes of a warp, or a block, read a row once, and keep a running
+// maximum and sum (Milakov & Gimelshein 2018, arXiv:1805.02867). Backward computes dx elementwise, without a reduction.
+// - Grid: blocks of rows. In forward, each team of threads processes rows_per_team rows. Block: 256 threads at most.
 // - Shared memory: static, less than 2 KB.
-// - Bytes: x is read once, dx is written once.
-// - Numerics: float32 sums, added up by trees.
+// - Bytes: x is read once, and dx is written once.
+// - Numerics: float32 sums, added up pairwise by trees.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/block_sums.cuh"
 #include "cuda/loss/loss_params.h"
@@ -19,16 +19,17 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 }  // namespace
 
-// A team of threads processes p.rows_per_team rows, which are p.row_step rows apart. It starts to load the next row
-// before it reduces the sums of the current row.
+// The forward kernel of cross-entropy. A team of threads processes p.rows_per_team rows. The distance from one of these
+// rows to the next is p.row_step rows. The team starts to load the next row before it reduces the sums of the current
+// row.
 template <class T>
 __global__ void __launch_bounds__(256, 4)
     loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_sums) {
   constexpr int kWidth = kVecWidth<T>, kVectors = kLossVectors;
   rows::Shape shape = p.shape;
   shape.chunks = 1;
-  // In this kernel, `chunks` is 1 and `clustered` is 0. As constants, they let the compiler remove code for other
-  // values.
+  // In this kernel, `chunks` is always 1 and `clustered` is always 0. Assigning the constants lets the compiler remove
+  // the code for rows with several chunks and for clusters.
   shape.clustered = 0;
   const rows::RowReduce team(shape);
   const int32_t reach = kVectors * team.threads;
@@ -123,7 +124,8 @@ __global__ void __launch_bounds__(256)
   const rows::RowReduce team(p.shape);
   const rows::RowVectors<T> line(p.shape, team.row);
   const int32_t begin = team.chunk * team.threads * kVectors + team.rank;
-  if (begin >= line.vectors) return;  // threads of this kernel do not synchronise, so some may return early
+  // The threads of this kernel do not synchronise, so some threads may return early.
+  if (begin >= line.vectors) return;
   Vec<T> raw[kVectors];
 #pragma unroll
   for (int k = 0; k < kVectors; ++k)
@@ -135,7 +137,7 @@ __global__ void __launch_bounds__(256)
   griddep_wait();
   float g = gradient[p.reduced ? 0 : team.row];
   if (!known) g = INFINITY - INFINITY;
-  // index of the target's element, counted from the first aligned vector of the row
+  // The index of the target's element, relative to the beginning of the first aligned vector of the row.
   const int32_t at = known ? int32_t(target) + line.skip : -1;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.strided_axis: the classes are not the innermost dimension. A thread reads four neighbouring rows once.
+// cuda.loss.strided_axis is the engine for cross-entropy whose classes are not the innermost dimension. A thread reads
+// four neighbouring rows once.
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/loss.h"
 #include "cuda/loss/launches.h"
@@ -39,8 +40,8 @@ struct StridedAxis final : Engine<LossProblem> {
       return cat("supports at most 2^31 - 1 groups of four rows; got ", p.rows() / kWidth);
     return "";
   }
-  // The estimate is a guess: 0.85 of the copy rate if the threads fill the GPU. With few rows, each class takes a
-  // thread about a quarter of a microsecond.
+  // The estimate of the time is a guess: 0.85 of the copy rate if the threads fill the GPU. With few rows, a thread
+  // takes about a quarter of a microsecond per class.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double filled = std::clamp(double(p.rows()) / double(kWidth) / (1024.0 * d.sm_count), 1e-4, 1.0);
     return 3 + std::max(roofline_us(0, loss_bytes(p), d, 0.85 * filled), 0.25 * double(p.cols()));

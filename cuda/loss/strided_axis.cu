@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cross-entropy along an axis that is not the innermost dimension, such as the classes of each pixel of an image. A
-// thread loops once over the classes of four neighbouring rows, with kAhead classes (64 bytes) in flight. Forward, it
-// keeps a running maximum and sum of each row (Milakov & Gimelshein 2018, arXiv:1805.02867), and rescales the sum once
-// per kAhead classes.
+// thread loops once over the classes of four neighbouring rows, with kAhead classes (64 bytes) in flight. In forward,
+// it keeps a running maximum and sum of each row (Milakov & Gimelshein 2018, arXiv:1805.02867). It rescales the sum
+// once per kAhead classes.
 // - Grid: one thread per four rows. Block: 256 threads. Shared memory: 256 bytes.
-// - Bytes: x is read once, dx is written once.
+// - Bytes: x is read once, and dx is written once.
 // - Numerics: float32 sums in the order of the classes.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/loss/block_sums.cuh"
@@ -15,9 +15,10 @@ namespace minidnn {
 namespace {
 
 constexpr int kWidth = kLossColumnsWidth;
-template <class T> constexpr int kAhead = 64 / (kWidth * int(sizeof(T)));  // classes that a thread loads at a time
+// the number of classes that a thread loads at a time
+template <class T> constexpr int kAhead = 64 / (kWidth * int(sizeof(T)));
 
-// Loads four neighbouring numbers. If their address is not a multiple of 16, loads them one by one.
+// Loads four neighbouring numbers. If their address is not a multiple of 16 bytes, loads the numbers one by one.
 template <class S> __device__ __forceinline__ void load_four(const void* from, int64_t at, S (&to)[kWidth]) {
   const S* const source = static_cast<const S*>(from) + at;
   Vec<S, kWidth> four;
@@ -39,11 +40,11 @@ __device__ __forceinline__ void store_four(void* to, int64_t at, const float (&v
 
 template <class T> using Four = Vec<T, kWidth>;
 
-// The kWidth neighbouring rows that one thread processes.
+// The kWidth neighbouring rows that one thread processes, and their targets.
 template <class T> struct Strip {
-  // `row` is the number of the first row. `first` is the offset in x of class 0 of that row.
+  // `row` is the index of the first row of the strip. `first` is the offset in x of the element of class 0 in that row.
   int64_t row, first;
-  int32_t target[kWidth];  // the target of each row, or -1 if it is not a class
+  int32_t target[kWidth];  // the target of each row, or -1 if the target is not a valid class
   uint32_t ignored = 0;    // bit w is 1 if the target of row w is ignore_index
 
   __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
@@ -80,7 +81,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_sums) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
-  // Threads beyond the last strip compute the last strip again, because all threads take part in the sum of the block.
+  // All threads of a block take part in its sum. Threads for which there is no strip therefore compute the last strip
+  // again, and their result is not counted.
   const Strip<T> strip(p, a, mine ? number : p.strips - 1);
   float largest[kWidth], sum[kWidth], logit[kWidth], logits[kWidth];
 #pragma unroll
@@ -119,7 +121,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   float lse[kWidth], loss[kWidth];
 #pragma unroll
   for (int w = 0; w < kWidth; ++w) {
-    // (largest - largest) is 0, or NaN if `largest` is infinite
+    // The term (largest - largest) makes the results NaN if `largest` is infinite. If `largest` is finite, the term is
+    // 0.
     const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);
     lse[w] = largest[w] + log_sum;
     loss[w] =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.loss.thread_per_row: one thread computes each row. This is fast if there are few classes, or if neighbouring
-// rows are adjacent in memory.
+// cuda.loss.thread_per_row is the engine for cross-entropy in which one thread computes each row. It is fast if there
+// are few classes, or if the classes are not the innermost dimension, so that neighbouring threads read neighbouring
+// elements.
 #include "cuda/loss/generic.h"
 
 namespace minidnn {
@@ -12,7 +13,7 @@ struct ThreadPerRow final : GenericEngine {
   cuda::LaunchConfig launch_config(const LossProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }
-  // The estimate is a guess, like that of cuda.softmax.thread_per_row.
+  // The estimate of the time is a guess. cuda.softmax.thread_per_row estimates its time in a similar way.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     double row_bytes = double(p.cols()) * double(itemsize(p.x.dtype));
     double useful = axis_is_innermost(p) ? 0.5 * std::min(1.0, 64 / row_bytes) : 0.5;

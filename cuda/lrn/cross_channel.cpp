@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.lrn.cross_channel: local response norm (over channels) of dense tensors; the kernels are in cross_channel.cu.
+// cuda.lrn.cross_channel is the engine for local response norm (windows over channels) of dense tensors. The kernels
+// are in cross_channel.cu.
 #include "cuda/lrn/cross_channel_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -14,12 +15,12 @@ namespace {
 struct Tiling {
   CrossChannelParams rows;
   SlidingWindowTiling planes;
-  bool whole = false;  // NHWC: whether a thread's channels are an aligned vector of 16 bytes
-  int64_t size = 0;    // the window size if the kernel is compiled for it, otherwise 0
-  int64_t blocks = 0;  // NHWC: number of blocks in the grid; NCHW: 0
+  bool whole = false;  // For NHWC: whether a thread's channels are one aligned vector of 16 bytes.
+  int64_t size = 0;    // the window size if it is a template argument of the kernel, else 0
+  int64_t blocks = 0;  // the number of blocks in the grid for NHWC tensors, or 0 for NCHW
 };
 
-// Returns why_not().
+// Fills in the tiling. Returns "" if the engine supports the problem. If not, returns the reason.
 std::string tile(const LrnProblem& p, const Device& d, Tiling& c) {
   if (p.kind != LocalNorm::lrn) return "supports lrn only";
   if (p.x.dtype == DType::float64) return "float64 is not supported";
@@ -40,8 +41,8 @@ std::string tile(const LrnProblem& p, const Device& d, Tiling& c) {
   r.step = kCrossChannelThreads - 2 * r.halo;
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
-  // Each strip of channels has a 32-bit number. With the unused numbers of the last, partial block they stay below
-  // 2^31.
+  // Strips of channels are numbered with 32 bits. The last block may have threads beyond the last strip. With at most
+  // 2^30 strips, the strip numbers of these threads stay below 2^31, too.
   constexpr int64_t kMostColumns = int64_t(1) << 30;
   if (columns > kMostColumns || r.channels > INT32_MAX)
     return cat("supports at most 2^30 vectors and 2^31 - 1 channels; got ", columns, " and ", r.channels);

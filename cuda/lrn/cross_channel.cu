@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local response norm of dense tensors.
-// - NCHW (lrn_cross_channel_planes): each thread loops over the channels of some positions; see sliding_window.cuh.
+// - NCHW (lrn_cross_channel_planes): each thread loops over the channels of some positions (see sliding_window.cuh).
 // - NHWC: each thread computes a strip, which is some neighbouring channels of one position. It loads the strip and the
 //   channels on both sides of it, and issues all loads before it uses the first value. Neighbouring threads load some
-//   of the same elements, so most of these loads hit the L1 cache.
+//   elements twice, and most of these loads hit the L1 cache.
 // - Numerics: the window of each element is summed separately. A sliding sum would keep the rounding errors of large
-//   elements.
-// - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. If a block ends in the middle
-//   of the channels of a position, it also computes g of the next strip.
+//   elements that have left the window.
+// - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. If the first or the last strip
+//   of a block has neighbours in other blocks, the block also computes g of these neighbours.
 #include "cuda/lrn/cross_channel_params.h"
 #include "cuda/lrn/power.cuh"
 #include "cuda/lrn/sliding_window.cuh"
 
 namespace minidnn {
 
-// kSize: the window size, or 0 if the kernel supports any size. kWhole: whether each plane begins at a multiple of a
-// vector.
+// The kernel of local response norm for NCHW tensors. kSize is the window size, or 0 if the kernel supports any size.
+// kWhole tells whether each plane begins at a multiple of a vector.
 template <class T, int kVec, bool kWhole, int kSize, bool kBackward>
 __global__ void __launch_bounds__(kWindowThreads, window_threads_per_sm(false) / kWindowThreads)
     lrn_cross_channel_planes(const __grid_constant__ SlidingWindowParams r, const __grid_constant__ SmemLayout smem,
@@ -32,8 +32,8 @@ template <class T, bool kWhole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // In backward (halo of 1), the first and the last thread of a block only compute g, for their neighbours in the
-  // block.
+  // In backward (halo of 1), the first and the last thread of a block compute only g. Their neighbours in the block
+  // need these values.
   __device__ __forceinline__ explicit Rows(const CrossChannelParams& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;
@@ -82,7 +82,8 @@ template <class T, bool kWhole> struct Rows {
     }
   };
 
-  // Number of floats in shared memory for g of a block. Layout: [channels of a strip / 4][threads][4].
+  // The number of floats in shared memory for the factors g of a block. Their layout is [channels of a strip /
+  // 4][threads][4].
   static constexpr int kShared = kCrossChannelThreads * kOwn;
   __device__ __forceinline__ static int smem_offset(int strip, int l) {
     return (l / 4 * kCrossChannelThreads + strip) * 4;
@@ -118,7 +119,7 @@ template <int kLines> __device__ __forceinline__ float window(const float (&v)[k
   }
   return sum;
 }
-// Computes s (lrn_math.h) for each element of a strip.
+// Computes the divisor s (see lrn_math.h) for each element of a strip of channels.
 template <class Strip>
 __device__ __forceinline__ void sums(const typename Strip::Values& x, const LrnFactors& f, int behind, int ahead,
                                      float (&s)[Strip::kOwn]) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of lrn.
+// The list of the CUDA engines of local response norm and local contrast norm.
 #include "cpp/engine/engine_list.h"
 #include "cpp/lrn/lrn.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.lrn.generic: local response and local contrast norm of tensors with any strides.
+// cuda.lrn.generic is the engine for local response and local contrast norm of tensors with any strides.
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/lrn.h"
 #include "cuda/runtime/plan.h"
@@ -19,7 +19,7 @@ struct Generic final : Engine<LrnProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LrnProblem&, const Device&) const override { return ""; }
   double estimate_us(const LrnProblem& p, const Device& d) const override {
-    // The kernel reaches about 0.05 of the peak, because indices take 64-bit divisions.
+    // The kernel of local norms reaches about 0.05 of the device's peak rates, because indices take 64-bit divisions.
     return roofline_us(local_norm_flop(p), local_norm_bytes(p), d, 0.05);
   }
   size_t workspace_bytes(const LrnProblem& p, const Device&, const Config&) const override {

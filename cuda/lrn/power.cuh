@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The power s^-beta by which local response and local contrast norm multiply.
+// Computes the power s^-beta, by which local response norm and local contrast norm multiply.
 #pragma once
 #include "cuda/device/fast_math.cuh"
 
 namespace minidnn {
 
-// Computes s^-beta. An s below 2^-126 counts as 0. In float32, the absolute error of the approximate logarithm would be
-// too large. So the exponent of s is split off and multiplied by beta separately, unless s is 0, infinite or NaN.
+// Computes s^-beta as 2^(-beta log2(s)). If s is below 2^-126, it counts as 0. For float32 results, the absolute error
+// of the approximate logarithm would be too large. Therefore, the exponent of s is split off and multiplied by beta
+// separately, unless s is 0, infinite or NaN.
 template <class T> __device__ __forceinline__ float power_of(float s, float beta) {
   int32_t exponent = 0;
   if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)

@@ -6,11 +6,12 @@
 namespace minidnn {
 namespace {
 
-// NHWC: largest number of channel vectors per position in a group of threads (64 or 32 bytes).
+// For NHWC: the maximum number of channel vectors of a position that a group of threads has. Four vectors are 64 or 32
+// bytes.
 constexpr int64_t kSlice = 4;
-constexpr int64_t kReserved = 1024;  // bytes of shared memory that the system reserves in each block
+constexpr int64_t kReserved = 1024;  // the bytes of shared memory that the system reserves in each block
 
-// Divides rows among groups of threads. A group has at most `most` threads.
+// Divides the rows of all images among groups of threads. A group has at most `most` threads.
 void tile_groups(SlidingWindowTiling& c, int64_t images, int64_t channels, bool backward, int64_t most) {
   SlidingWindowParams& r = c.params;
   const int64_t vector = c.vector, reach = max_of(r.behind, r.ahead);
@@ -39,7 +40,7 @@ void tile_groups(SlidingWindowTiling& c, int64_t images, int64_t channels, bool 
   r.halo = uint32_t(halo);
   r.threads = uint32_t((r.own + 2 * halo) * r.slice);
   r.in_block = uint32_t(max_of(most / (r.threads + gap / 2), int64_t(1)));
-  // Whether warps overlap by one lane; see WindowSlots::kOverlaps.
+  // Whether neighbouring warps have one vector in common (see WindowSlots::kOverlaps).
   const bool overlaps = c.axis == Axis::none && !c.whole;
   if (overlaps) r.in_block = uint32_t(most / 32 * 31);
   r.groups = uint32_t(images * tiles * slices);
@@ -59,13 +60,14 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   m.block = c.axis == Axis::none ? uint32_t(c.block) : r.threads * r.in_block;
   m.gap = c.axis == Axis::none ? 0 : c.axis == Axis::contiguous ? 1 : r.slice * reach;
   m.slots = m.block + (r.in_block + 1) * m.gap;
-  // A ring buffer has a line (row buffer) for each row of a window and for each row in flight. Where threads read the
-  // slots of their neighbours, the ring has one more line: a line may still be read while the next one is written.
+  // A line is the buffer of one row. A ring buffer has a line for each row of a window and, if rows are aligned, for
+  // each row in flight. If windows extend along the row, threads also read the vectors of their neighbours. The ring
+  // buffer then has one more line, because a line may still be read while the next line is written.
   const uint32_t later = c.axis == Axis::none ? 0 : 1;
   m.line = m.slots * vector;
   m.ring = (size + later + (c.whole ? kRowsAhead : later)) * m.line;
-  // Where rows are unaligned, a thread loads two aligned vectors to obtain one. It loads two vectors of x also for
-  // slots in the gaps between groups.
+  // If rows are unaligned, a thread loads two aligned vectors to obtain one vector of x or of the means. The vectors of
+  // x next to a group of threads, for which a line has gaps, are loaded in this way, too.
   const uint32_t stages = kRowsAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
   m.staging = next(m.means, c.centered ? m.ring : 0);
@@ -75,10 +77,10 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   m.bytes = next(m.own, backward && !c.centered ? (uint32_t(r.behind) + 1 + later) * m.block * numbers : 0);
 }
 
-// Chooses the number of rows per block. Windows also need rows above and below those of their block, which are read and
-// computed twice, so a block should have many rows. But there should be enough blocks for all SMs.
+// Chooses the number of rows per block. Windows also need rows above and below the rows of their block. Two blocks read
+// and compute these rows, so a block should have many rows. But there should be enough blocks for all SMs.
 void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
-  // kBeginning: an estimate of what the start of a block costs, in units of the time of one row.
+  // kBeginning is an estimate of the time that the start of a block takes. The unit is the time of one row.
   constexpr int64_t kBeginning = 2, kLeast = 8, kMaxChunks = 64;
   SlidingWindowParams& r = c.params;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
@@ -89,9 +91,9 @@ void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
   for (int64_t chunks = 1; chunks <= min_of(max_of(r.height / kLeast, int64_t(1)), kMaxChunks); ++chunks) {
     const int64_t tall = ceil_div(r.height, chunks), blocks = groups * ceil_div(r.height, tall);
     const double in_sm = double(ceil_div(blocks, int64_t(d.sm_count)));
-    // In backward, three quarters of the blocks that fit an SM keep it busy, because a thread has enough arithmetic. On
-    // an H100, LRN of 128x64x56x56 elements in bfloat16 takes 63 us with this rule. It took 81 us when the rule asked
-    // for all blocks that fit.
+    // In backward, three quarters of the blocks that fit an SM keep it busy, because each thread has much arithmetic.
+    // On an H100, LRN of 128x64x56x56 elements in bfloat16 takes 63 us with this rule. It took 81 us with a rule that
+    // wanted as many blocks as fit the SMs.
     const double least = backward ? resident * 0.75 : resident;
     const double cost = max_of(in_sm, least) * double(tall + (backward ? 2 : 1) * window + kBeginning);
     if (chunks > 1 && cost >= best) continue;
@@ -104,8 +106,9 @@ void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
 
 }  // namespace
 
-// In backward with means, a thread keeps sums for the gradients of twelve rows. With vectors of eight elements, these
-// sums would take so many registers that too few threads fit an SM.
+// Returns the number of elements in the vector of a thread. In backward with means, a thread keeps sums for the
+// gradients of twelve rows. With vectors of eight elements, these sums would take so many registers that too few
+// threads fit an SM.
 int64_t window_vector(DType t, int64_t size, bool means_gradients) {
   return size && !means_gradients ? 16 / int64_t(itemsize(t)) : 4;
 }
@@ -155,7 +158,8 @@ LrnFactors lrn_factors(const LrnProblem& p, const LrnArgs& a) {
 }
 
 double sliding_window_us(const LrnProblem& p, const Device& d, const SlidingWindowTiling& c) {
-  // Rows that a neighbouring block reads as well arrive from the L2 cache, so they cost an eighth of their bytes.
+  // Some rows are read by two neighbouring blocks. The second block reads these rows from the L2 cache. This is
+  // estimated to take an eighth of the time of a read from memory.
   const double again = double((p.backward ? 2 : 1) * (c.params.behind + c.params.ahead)) / double(c.params.tall);
   return roofline_us(local_norm_flop(p), local_norm_bytes(p) * (1 + again / 8), d, c.whole ? 0.75 : 0.5);
 }
@@ -169,9 +173,9 @@ std::unique_ptr<Plan<LrnProblem>> sliding_window_plan(const LrnProblem& p, const
   config.smem_bytes = c.smem.bytes;
   const int64_t at_once = max_of(int64_t(cuda::fit_at_once(*kernel, config, d)), int64_t(1));
   const int64_t rounds = ceil_div(c.grid, at_once), even = ceil_div(c.grid, rounds * d.sm_count);
-  // If the last round of blocks has fewer blocks than the GPU has SMs, it takes almost as long as a full round. Then
-  // fewer blocks run at the same time, so that all rounds have equally many. For this purpose, a block asks for more
-  // shared memory than it needs.
+  // Blocks run in waves. If the last wave has fewer blocks than the GPU has SMs, it takes almost as long as a full
+  // wave. Then fewer blocks should run at the same time, so that all waves have nearly the same number of blocks. To
+  // limit how many blocks an SM runs, each block requests more shared memory than it needs.
   if (rounds > 1 && c.grid - (rounds - 1) * at_once < d.sm_count && even * d.sm_count < at_once) {
     config.smem_bytes = unsigned((d.max_smem_bytes + kReserved) / (even + 1) - kReserved + 16) / 16 * 16;
     kernel = cuda::load_kernel(spec, d.place.index, int(config.smem_bytes));

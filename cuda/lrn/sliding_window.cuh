@@ -1,17 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// Window sums of local response and local contrast norm. Threads loop down the rows of an image (a plane or a sample),
-// one row per step.
-// - Load: cp.async copies each row once, kRowsAhead steps before it is used, to a line (row buffer) of shared memory.
-// - Sum: for each element of its vector, a thread sums the elements of the row that are in the element's window. It
-//   adds this term to the sums of all windows that contain the row. These sums are in registers. Each window is summed
-//   separately; there are no sliding sums.
-// - Backward: threads exchange g (lrn_math.h) through other lines. Windows of g are summed in the same way. If windows
-//   also extend along the row, this happens one step later.
+// Window sums of local response norm and local contrast norm. Threads loop down the rows of an image (a plane or a
+// sample). Each iteration processes one row.
+// - Load: cp.async copies each row once, kRowsAhead iterations before the row is used, to a line of shared memory. A
+//   line is the buffer of one row.
+// - Sum: a thread has one vector of each row. For each element of the vector, it sums the elements of the row that are
+//   in the element's window. It adds this row sum to the sums of all windows that contain the row. The window sums are
+//   in registers. Each window is summed separately; there are no sliding sums.
+// - Backward: threads exchange the factors g (lrn_math.h) through lines of their own. Windows of g are summed like
+//   windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
 //
-// Numerics of local contrast norm: the sums over a row serve all outputs of a column, although the means m of the
-// outputs differ. The sums are taken about c, the value of x in that row and column. With d_j = x_j - c and e = c - m,
+// Numerics of local contrast norm: all windows that contain a row share the sums over this row, although the means m of
+// their centres differ. The sums are over the n elements x_j of the row that are in a window. They are taken about c,
+// the value of x in that row and in the column of the thread. With d_j = x_j - c and e = c - m,
 //   sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e).
-// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The same holds for gradients:
+// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The formula for gradients is
+// similar, where m_c is the mean in the row of g and in the column of the thread:
 //   sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j).
 #pragma once
 #include "cuda/lrn/power.cuh"
@@ -28,19 +31,27 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       Rows::thread, Rows::top;
   using typename Rows::Bases, typename Rows::Ends, typename Rows::Taps, typename Rows::Vector, typename Rows::Weights;
 
-  static constexpr bool kPairs = kAxis == Axis::contiguous && kSize != 0;  // whether sum_line() adds elements in pairs
+  // Whether the sum over a row is a sum of pairs of elements. Neighbouring windows have most pairs in common, so a pair
+  // is added only once for several windows.
+  static constexpr bool kPairs = kAxis == Axis::contiguous && kSize != 0;
   using Sums = float[kMost - 1][kVec];
-  // The values that a thread keeps from one step to the next.
+  // The values that a thread keeps from one row to the next.
   struct State {
-    Sums squares{}, deviations{}, gradients{};  // deviations: sums of 2 (x_j - m)
-    float own_before[kVec]{};                   // `result` of the preceding step, read only if kSize is 0
+    // In backward with means, `deviations` has the window sums of 2 (x_j - m), where m is the mean of the window's
+    // centre.
+    Sums squares{}, deviations{}, gradients{};
+    // In backward: dy s^-beta of the preceding row (lrn_math.h). Only kernels for any window size (kSize = 0) read it.
+    float own_before[kVec]{};
     float counts[kCounts];
-    int parity = 0;       // the index of the line of g that this step writes, 0 or 1
-    uint32_t own_offset;  // byte offset from smem.own at which this step stores the first term of dx
+    int parity = 0;  // the number (0 or 1) of the buffer to which the current iteration writes its row of g
+    // the byte offset in the array `own` of shared memory at which the current iteration stores dy s^-beta, the first
+    // term of dx
+    uint32_t own_offset;
   };
-  // The results of a step for row t - ahead. total: the sum of squares, later the sum of gradients; total_away: 2 sum
-  // (x_j - m); mine: x; of_g: g, multiplied by the slope if means are subtracted (kCentered); result: y in forward, dy
-  // s^-beta in backward.
+  // The results of one iteration, for row t - ahead, where t is the row of x that the iteration adds. `total` is the
+  // sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j - m), where m is the mean of the
+  // window's centre. `mine` is x. `of_g` is the factor g (lrn_math.h); if means are subtracted (kCentered), it is
+  // multiplied by LrnFactors::slope. `result` is y in forward, and dy s^-beta in backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -49,8 +60,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ SlidingWindow(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Rows(r, smem, shared) {}
 
-  // sum[e]: the sum of f over the elements of a line that are in the window of element e. With kPairs, the elements
-  // that the windows of e and e + 1 share are summed once, in pairs. Each of these two windows has one more element.
+  // Computes sum[e], the sum of f over those elements of a row that are in the window of element e. If kPairs is true,
+  // elements are added in pairs, and the windows of e and e + 1 share most of these pair sums. Each of the two windows
+  // has one more element of its own.
   template <class Line, class F>
   static __device__ __forceinline__ void sum_line(float (&sum)[kVec], Line& line, const F& f) {
     if constexpr (kPairs) {
@@ -74,7 +86,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       }
     }
   }
-  // Whether the element at a distance of o positions from element e is inside the row.
+  // Returns whether the element at a distance of o positions from element e is inside the row.
   __device__ __forceinline__ bool has(int o, int e) const {
     if constexpr (kAxis == Axis::contiguous && kWhole)
       return e + o < 0 ? own.column > 0 : e + o < kVec || own.column + kVec < int(r.width);
@@ -83,13 +95,13 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return at >= 0 && at < int(r.width);
   }
 
-  // The term of a row plus the sum of window k over the preceding rows. The last window begins with this row, so it has
-  // no sum. Without the condition, 0 would be added to the term.
+  // Returns the term of a row plus the sum of window k over the preceding rows. The last window begins with this row,
+  // so it has no sum yet. Without this special case, the compiler would add 0 to the term.
   static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
     return k < kMost - 1 ? sums[k][e] + term : term;
   }
-  // Adds the term of a row to the sums of all windows that contain the row. The first window is then complete, and its
-  // sum goes to `total`. The other sums move up by one index.
+  // Adds the term of a row to the sums of all windows that contain the row. The sum of the topmost window is then
+  // complete, and goes to `total`. Each of the remaining sums moves to the preceding index.
   __device__ __forceinline__ void add(Sums& sums, const float (&term)[kVec], float (&total)[kVec]) const {
 #pragma unroll
     for (int e = 0; e < kVec; ++e) total[e] = sums[0][e] + term[e];
@@ -105,7 +117,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     add(sums, nothing, total);
   }
 
-  // For each element of this thread, computes how many elements of a row are in the element's window.
+  // Computes, for each element of the thread's vector, how many elements of a row are in the element's window.
   __device__ __forceinline__ void count_members(float (&counts)[kCounts]) const {
 #pragma unroll
     for (int e = 0; e < kCounts; ++e) {
@@ -113,8 +125,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
     }
   }
-  // If means are subtracted (kCentered): for each element, adds up the differences d to its neighbours in the row.
-  // once: 2 sum d; twice: sum d^2.
+  // Adds up, for each element, the differences d to its neighbours in the row. It is for norms that subtract means
+  // (kCentered). `once` receives 2 sum d, and `twice` receives sum d^2.
   __device__ __forceinline__ void sum_differences(Taps& taps, const float (&mine)[kVec], float (&once)[kVec],
                                                   float (&twice)[kVec]) const {
 #pragma unroll
@@ -123,20 +135,21 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         taps.to(o);
 #pragma unroll
         for (int e = 0; e < kVec; ++e) {
-          // The difference is always the later position's element minus the earlier one's. So the compiler can use it
-          // for the windows of both elements.
+          // The difference is always the later element of the row minus the earlier one. So the compiler computes each
+          // difference once, and uses it for the windows of both elements.
           const float difference = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
           once[e] = o == -kSide ? -difference : o < 0 ? once[e] - difference : once[e] + difference;
           twice[e] += difference * difference;
         }
       }
-    // A window with an infinite element must have an infinite sum. `once` could make this sum NaN, so it is set to 0
-    // there.
+    // If a window contains an infinite element, its sum of squares must be infinite. The difference in `once` could
+    // make this sum NaN, so `once` is set to 0 if `twice` is not finite.
 #pragma unroll
     for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
   }
-  // If means are subtracted (kCentered): adds a row of x to the sums of all windows that contain the row. once: 2 sum
-  // d_j; twice: sum d_j^2.
+  // Adds a row of x to the sums of all windows that contain the row. It is for norms that subtract means (kCentered).
+  // `once` is 2 sum d_j, and `twice` is sum d_j^2, where d_j is x_j minus the value of x in this row and in the
+  // thread's column.
   __device__ __forceinline__ void add_centered(const float (&mine)[kVec], const float (&once)[kVec],
                                                const float (&twice)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -158,23 +171,26 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Computes y of a vector whose sums are complete. In backward, it computes dy s^-beta and g instead.
+  // Finishes a vector whose window sums are complete. In forward, it computes y. In backward, it computes dy s^-beta
+  // and the factor g (see lrn_math.h for s and g).
   __device__ __forceinline__ void finish_vector(const LrnFactors& f, const float (&dy)[kVec], Results& v,
                                                 Sums& gradients) const {
 #pragma unroll
     for (int e = 0; e < kVec; ++e) {
       const float s = f.k + f.scale * v.total[e], p = power_of<T>(s, f.beta);
       v.result[e] = (kBackward ? dy[e] : v.mine[e]) * p;
-      // Neighbouring threads must read 0 beyond the end of the row.
+      // Beyond the end of a row, the factor g must be 0, because neighbouring threads read it.
       const bool inside = kWhole || kAxis == Axis::none || e < own.count;
       if (kBackward) v.of_g[e] = inside ? v.result[e] * (v.mine[e] * fast::reciprocal_ftz(s)) : 0.f;
       if (kBackward && kCentered) v.of_g[e] *= f.slope;
-      // The sums of dx for row o are at this index until row o - 1 of g is summed, in the next step.
+      // Index behind() + 1 has the sums of dx for row o, until this iteration adds row o - 1 of g and moves all sums to
+      // the preceding index.
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // If means are subtracted (kCentered): sums a row of g over the window of each element. It also sums g times the
-  // differences of the means.
+  // Sums a row of g over the window of each element (`sum`). Also sums g_j (m_c - m_j) over the window (`rest`), where
+  // m_j is the mean at element j, and m_c is the mean in the thread's column of this row. It is for norms that subtract
+  // means (kCentered).
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -191,7 +207,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // If means are subtracted (kCentered): adds a row of g to the sums of dx.
+  // Adds a row of g to the sums of dx. It is for norms that subtract means (kCentered).
   __device__ __forceinline__ void add_gradients(bool inner, const float (&center)[kVec], const float (&sum)[kVec],
                                                 const float (&rest)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -212,18 +228,19 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // If no means are subtracted: computes dx from its first term and its complete sum.
+  // Computes dx from its first term, dy s^-beta (`first`), and the complete window sum of g (`total`). It is for norms
+  // that do not subtract means.
   static __device__ __forceinline__ void finish_gradients(const LrnFactors& f, const float (&first)[kVec],
                                                           const float (&x)[kVec], float (&total)[kVec]) {
 #pragma unroll
     for (int e = 0; e < kVec; ++e) total[e] = first[e] - f.slope * x[e] * total[e];
   }
 
-  // Number of steps from the computation of g to its summation.
+  // The number of iterations between the computation of a row of g and its summation.
   static constexpr int kLater = kAxis == Axis::none ? 0 : 1;
 
-  // Calls step() until t is `end`. If kSize is not 0, steps from first_inner up to last_inner - 1 need no checks for
-  // the image's ends.
+  // Calls step() until row number t is `end`. If kSize is not 0, the iterations from first_inner to last_inner - 1 need
+  // no checks for the ends of the image.
   template <class Step>
   static __device__ __forceinline__ void run_steps(const Step& step, int& t, int end, int first_inner, int last_inner) {
 #pragma unroll 1
@@ -243,8 +260,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // A step stores results after it has requested row t + kRowsAhead and has advanced own.at by one row. Therefore the
-  // row offsets of results are reduced by kRowsAhead + 1.
+  // When iteration t stores its results, it has requested row t + kRowsAhead and advanced own.at to the row after that.
+  // The rows of results are given relative to own.at, so kRowsAhead + 1 is subtracted from them.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
@@ -274,8 +291,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       add(s.squares, row, v.total);
     }
   }
-  // Computes the results of row o, whose windows are complete. Forward: stores y. Backward: puts g and the first term
-  // of dx into shared memory, and stores dmeans if the row belongs to this block.
+  // Computes the results of row o, whose window sums are complete. In forward, it stores y. In backward, it puts g and
+  // the first term of dx into shared memory, and stores dmeans if the row belongs to this block.
   __device__ __forceinline__ void finish_row(const LrnArgs& a, const LrnFactors& f, const Bases& at, int o, bool inner,
                                              State& s, Results& v) const {
     float dy[kVec];
@@ -302,7 +319,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       }
     }
   }
-  // Adds a row of g to the sums of all windows that contain the row.
+  // Adds a row of the factors g to the sums of all windows that contain the row.
   __device__ __forceinline__ void add_row_of_g(bool inner, State& s, Results& v) const {
     float sum[kVec]{};
     if constexpr (kCentered) {
@@ -320,7 +337,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       add(s.gradients, sum, v.total);
     }
   }
-  // Stores dx of the row whose sums are now complete.
+  // Stores a row of dx, whose window sums are now complete.
   __device__ __forceinline__ void store_dx(const LrnFactors& f, const Bases& at, const State& s, Results& v) const {
     if constexpr (!kCentered) {
       float x[kVec], first[kVec];
@@ -340,7 +357,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kAxis != Axis::none || kCentered) {
       this->clear_smem();
       __syncthreads();
-      if (kWhole && threadIdx.x >= smem.block) return;  // this is a surplus thread, which has no slot
+      // Shared memory has slots (each for one vector) for smem.block threads. Further threads have no vector to
+      // process.
+      if (kWhole && threadIdx.x >= smem.block) return;
     }
     const Bases at = bases_of(a);
 #pragma unroll 1
@@ -349,8 +368,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kCentered) count_members(s.counts);
     s.own_offset = thread * 16;
 
-    // inner: whether every tensor has the row that this step needs. If so, the checks for the image's ends are left
-    // out.
+    // `inner` tells whether every tensor has the row that this iteration needs. If it is true, the checks for the ends
+    // of the image are left out.
     auto step = [&](bool inner) {
       cp_async_wait_group<kRowsAhead - 1>();
       if constexpr (!kWhole) this->extract_rows(a, at, t, x, g);
@@ -366,7 +385,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const int o = t - ahead();
       if (inner || g.has(o)) finish_row(a, f, at, o, inner, s, v);
       if constexpr (kBackward) {
-        // row: the row of g that this step sums; i: the row of dx whose windows this step completes.
+        // `row` is the row of g that this iteration sums. `i` is the row of dx whose windows are then complete.
         const int row = o - kLater, i = row - behind();
         if (inner || g.has(row)) add_row_of_g(inner, s, v);
         else skip(s.gradients, v.total);

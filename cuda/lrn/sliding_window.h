@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tilings, plans and time estimates of cuda.lrn.cross_channel and cuda.lrn.spatial_window, for the kernels that use
-// sliding_window.cuh.
+// Tilings, plans and time estimates for the kernels of sliding_window.cuh. The engines cuda.lrn.cross_channel and
+// cuda.lrn.spatial_window use them.
 #pragma once
 #include "cpp/lrn/lrn.h"
 #include "cuda/lrn/sliding_window_params.h"
@@ -8,11 +8,11 @@
 
 namespace minidnn {
 
-// The window size that has kernels of its own; it is cuDNN's default and common in networks.
+// The only window size for which kernels with a compile-time size exist. It is cuDNN's default and common in networks.
 constexpr int kCompiledSize = 5;
 
-// The kernel of a problem and its launch. size: the window size for which the kernel is compiled, or 0 if it supports
-// any size.
+// The tiling and the launch of a window kernel. `size` is the window size if it is a template argument of the kernel.
+// It is 0 if the kernel supports any size.
 struct SlidingWindowTiling {
   SlidingWindowParams params;
   SmemLayout smem;
@@ -21,10 +21,10 @@ struct SlidingWindowTiling {
   bool whole = false, centered = false;
 };
 
-// Fills in the tiling. Returns "" if these kernels support the problem, otherwise the reason why not. In a `whole`
-// tiling, each row begins at a multiple of a vector.
+// Fills in the tiling. Returns "" if the kernels support the problem. If not, returns the reason. In the tiling,
+// `whole` tells whether each row begins at a multiple of a vector.
 std::string tile_sliding_window(const LrnProblem&, Axis, const Device&, SlidingWindowTiling&);
-// The number of elements in the vector of a thread.
+// Returns the number of elements in the vector that a thread has.
 int64_t window_vector(DType, int64_t size, bool means_gradients);
 LrnFactors lrn_factors(const LrnProblem&, const LrnArgs&);
 double sliding_window_us(const LrnProblem&, const Device&, const SlidingWindowTiling&);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.lrn.spatial_window: local contrast norm of dense tensors; the kernel is in spatial_window.cu.
+// cuda.lrn.spatial_window is the engine for local contrast norm of dense tensors. The kernel is in spatial_window.cu.
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/lrn.h"
 #include "cuda/lrn/sliding_window.h"

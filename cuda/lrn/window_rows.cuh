@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a window kernel (sliding_window.cuh) loads the rows of a tensor into lines (row buffers) of shared memory, reads
-// the neighbours of a vector from these lines, and stores rows of results.
+// How a window kernel (sliding_window.cuh) loads the rows of a tensor into lines of shared memory, reads the neighbours
+// of a vector from these lines, and stores rows of results. A line is the buffer of one row.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/lrn/window_slots.cuh"
@@ -19,15 +19,16 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ WindowRows(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Slots(r, smem, shared) {}
 
-  // The base address in `tensor` of a row: `rows` rows after the row that is loaded next. The caller adds own.at.
-  // Without the asm barrier, the compiler repeats the multiplication for each use in each step.
+  // Returns the address in `tensor` to which the caller adds own.at to obtain its vector of a row. The row is `rows`
+  // rows after the row that is loaded next. Without the asm barrier, the compiler would repeat the multiplication at
+  // each use.
   __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
     T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
     asm volatile("" : "+l"(at));
     return at;
   }
-  // Loads the one or two aligned vectors that contain the `count` elements of an unaligned vector. The first one goes
-  // to offset `to` of shared memory, and the second one goes n vectors behind it.
+  // Loads the one or two aligned vectors that contain the `count` elements of an unaligned vector. The lower aligned
+  // vector goes to byte offset `to` of shared memory. The upper one goes to a distance of n vectors after it.
   __device__ __forceinline__ void load_unaligned(uint32_t to, uint32_t n, const void* tensor, const T* rows_on,
                                                  int64_t index, int32_t count) const {
     const T* at = rows_on + index;
@@ -38,18 +39,18 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       if (left >= 2 * kVec) {
         cp_async<kBytes>(smem, at - shift, 1);
         cp_async<kBytes>(smem + n * kBytes, at - shift + kVec, 1, two);
-      } else {  // the tensor's end
+      } else {  // The bytes of an aligned vector beyond the end of the tensor are not read, but set to 0.
         cp_async_zfill<kBytes>(smem, at - shift, uint32_t(min_of(left, int64_t(kVec))) * sizeof(T));
         if (two) cp_async_zfill<kBytes>(smem + n * kBytes, at - shift + kVec, uint32_t(left - kVec) * sizeof(T));
       }
     }
   }
-  // Extracts an unaligned vector from the pair of aligned vectors that contains it. Elements from index `count` on are
-  // 0.
+  // Extracts an unaligned vector from the pair of aligned vectors that contains it. The elements with index `count` or
+  // more are set to 0.
   __device__ __forceinline__ Vector read_unaligned(uint32_t pair, uint32_t n, const T* at, int32_t count) const {
     Vector low = *reinterpret_cast<const Vector*>(shared + pair),
            high = *reinterpret_cast<const Vector*>(shared + pair + n * kBytes);
-    // Without this asm barrier, the compiler loads only the words that extract() needs, one by one.
+    // Without this asm barrier, the compiler would load the words that extract() needs one by one.
 #pragma unroll
     for (int i = 0; i < int(sizeof(low.word) / sizeof(low.word[0])); ++i)
       asm volatile("" : "+r"(low.word[i]), "+r"(high.word[i]));
@@ -74,8 +75,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         before.word[i] = shuffle_up(mine.word[i], 1);
       if (!writes) return;
       const uint32_t shift = shift_of(to);
-      // `joined` is the aligned vector at to - shift. It has the last `shift` elements of the preceding lane's vector,
-      // then the first `head` elements of this lane's vector.
+      // `joined` is the aligned vector at address to - shift. It consists of the last `shift` elements of the preceding
+      // lane's vector and the first `head` elements of this lane's vector.
       const int head = kVec - int(shift);
       const Vector joined = shift ? extract(before, mine, uint32_t(head)) : mine;
       T* const from = to - shift;
@@ -95,8 +96,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     }
   }
 
-  // The elements around a thread's vector in a line (row buffer) of x or of the means. After a call of to(o), taps(o,
-  // e) is the element at a distance of o positions from element e.
+  // The elements around a thread's vector in a row of x or of the means, read from shared memory. After a call of
+  // to(o), taps(o, e) is the element at a distance of o positions from element e.
   struct Taps {
     const T* at;
     Far far;
@@ -124,8 +125,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       return q[kAxis == Axis::contiguous ? kSide + e + o : e];
     }
   };
-  // The elements of g around a thread's vector. A line of g has elements 0-3 of all vectors, then elements 4-7 of all
-  // vectors.
+  // The factors g around a thread's vector in a row, read from shared memory. The buffer of a row has elements 0-3 of
+  // all vectors, then elements 4-7 of all vectors.
   struct Weights {
     const float4* at;
     int slots;
@@ -180,28 +181,28 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
 #pragma unroll
     for (int e = 0; e < kVec; ++e) v[e] = float(all.get(e));
   }
-  // The rows of a tensor that a block loads: first <= row < last. has_begun: whether the caller knows that row >=
-  // first.
+  // The rows of a tensor that a block loads: first <= row < last. `has_begun` tells has() that row >= first, so that it
+  // skips this comparison.
   struct Ends {
     int first, last;
     __device__ __forceinline__ bool has(int row, bool has_begun = false) const {
       return (has_begun || row >= first) && row < last;
     }
   };
-  struct Bases {  // the base addresses that rows_on() returns
+  struct Bases {  // the base address of a row in each tensor
     T *x, *means, *dy, *out, *dmeans;
   };
-  // Loads the rows that step t needs.
+  // Loads the rows that iteration t of the loop over rows needs.
   // - x: row t.
-  // - The means: row t + behind. Windows of its outputs begin with row t.
-  // - dy: row t - ahead. Windows of its outputs end with row t.
+  // - The means: row t + behind. The windows of this row's outputs begin with row t.
+  // - dy: row t - ahead. The windows of this row's outputs end with row t.
   __device__ __forceinline__ void load_rows(const LrnArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
                                             bool has_begun) {
     const uint32_t all = smem.block + 2 * smem.gap;
     const Ends means{x.first, g.last};
     if constexpr (kWhole) {
-      // For a row outside the range, cp.async writes zeros to a line that no thread reads. This takes no branch,
-      // because `exists` is an operand of cp.async.
+      // If a row is outside the range, cp.async writes zeros to a buffer that no thread reads. This takes no branch,
+      // because the condition is an operand of cp.async.
       const bool x_comes = x.has(t, has_begun);
       const uint32_t to = begin + slot(0, -later);
       cp_async<kBytes>(to, from.x + own.at, x_comes && own.count > 0);
@@ -233,8 +234,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ uint32_t means_staging() const {
     return smem.staging + kStages * 2 * kBytes * (smem.block + 2 * smem.gap);
   }
-  // For unaligned rows: moves this step's vectors of x and of the means from their staging slots to the lines (row
-  // buffers).
+  // If rows are unaligned, the vectors of x and of the means are first loaded to staging slots, as pairs of aligned
+  // vectors. This function extracts the vectors of the current row from their pairs, and stores them in the row buffers
+  // of shared memory.
   __device__ __forceinline__ void extract_rows(const LrnArgs& a, const Bases& from, int t, Ends x, Ends g) const {
     const uint32_t all = smem.block + 2 * smem.gap;
     const int64_t at = own.at - kRowsAhead * r.row;

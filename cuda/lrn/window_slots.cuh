@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors that a thread of a window kernel (sliding_window.cuh) has, and their slots in shared memory. A line is a
-// buffer for one row of the block. The lines of x and the lines of the means are ring buffers: a new row replaces the
-// oldest row.
+// The vectors that a thread of a window kernel (sliding_window.cuh) has, and their slots in shared memory. A line is
+// the buffer of one row of the block. The lines of x form a ring buffer, in which a new row replaces the oldest row.
+// The lines of the means form another ring buffer.
 #pragma once
 #include "cpp/lrn/lrn_math.h"
 #include "cuda/device/ptx/cvta.cuh"
@@ -11,17 +11,18 @@
 
 namespace minidnn {
 
-// The location of a vector. at: the offset of its first element in the tensor; column: the position of that element in
-// the row; count: the number of its elements inside the row, 0 if the vector is outside; slot: its index in a line (row
-// buffer).
+// The location of a vector. `at` is the offset of its first element in the tensor. `column` is the position of that
+// element in the row. `count` is the number of the vector's elements that are inside the row, or 0 if the whole vector
+// is outside. `slot` is the index of the vector in a line (the buffer of one row).
 struct VecCoord {
   int64_t at = 0;
   int32_t column = 0, count = 0;
   uint32_t slot = 0;
 };
 
-// Byte offsets from a slot of a line (row buffer) to positions up to kReach away. The asm barrier keeps the offsets in
-// registers. Without the barrier, the compiler multiplies at each use.
+// Byte offsets from a vector in shared memory to the vectors at neighbouring positions, at most kReach positions before
+// or after it. The asm barrier keeps the offsets in registers. Without the barrier, the compiler would multiply at each
+// use.
 template <int kReach> struct Positions {
   int32_t bytes[2 * kReach];
   __device__ __forceinline__ void set(int32_t position) {
@@ -42,14 +43,15 @@ template <> struct Positions<0> {
 };
 
 template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize, bool kBackward> struct WindowSlots {
-  static constexpr int kMost = kSize ? kSize : 2 * kMaxReach + 1;  // largest number of rows in a window
+  static constexpr int kMost = kSize ? kSize : 2 * kMaxReach + 1;  // the maximum number of rows in a window
   static constexpr int kSide = kAxis == Axis::none ? 0 : kSize ? kSize / 2 : kMaxReach;
   static constexpr int kStages = kRowsAhead + 1, kBytes = kVec * int(sizeof(T));
-  // The number of counts that a vector needs. A count is the number of elements of a row in a window. All elements of a
-  // vector share one count unless windows extend over adjacent elements.
+  // The number of counts that a vector needs. A count is how many elements of a row are in a window. The elements of a
+  // vector have different counts only if windows extend over adjacent elements (Axis::contiguous).
   static constexpr int kCounts = kAxis == Axis::contiguous ? kVec : 1;
-  // Unaligned stores combine the vectors of two neighbouring lanes, so warps overlap by one lane. The first lane of a
-  // warp has the same vector as the last lane of the preceding warp, and only passes it to the next lane.
+  // Whether neighbouring warps have one vector in common. An unaligned store combines the vectors of two neighbouring
+  // lanes. Therefore, the first lane of a warp has the same vector as the last lane of the preceding warp. The first
+  // lane only passes this vector to the next lane.
   static constexpr bool kOverlaps = kAxis == Axis::none && !kWhole;
   using Vector = Vec<T, kVec>;
   using Far = Positions<kAxis == Axis::strided ? kSide : 0>;
@@ -57,19 +59,21 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   const SlidingWindowParams& r;
   const SmemLayout& smem;
   unsigned char* const shared;
-  const uint32_t begin;  // the address of `shared` as cp.async takes it (shared state space)
-  // own: this thread's vector in the row that is loaded next. in_gap: a vector in the gap between groups that this
-  // thread loads as well; in_gap.at is relative to own.at.
+  const uint32_t begin;  // the address of `shared` in the shared state space, for cp.async
+  // `own` is this thread's vector in the row that is loaded next. `in_gap` is a second vector that this thread loads,
+  // for a gap between groups of threads. The offset in_gap.at is relative to own.at.
   VecCoord own, in_gap;
-  uint32_t thread;  // index of the thread in the block; 0 for surplus threads
+  uint32_t thread;  // the index of the thread in the block, or 0 for threads that have no vector
   uint32_t writes;
-  // linked: whether this thread's vector follows the preceding lane's vector in memory, and both vectors are written.
-  // leads: whether the next lane is linked to this lane.
+  // `linked` tells whether this thread's vector follows the preceding lane's vector in memory, and both vectors are
+  // written. `leads` tells whether the next lane is linked to this lane.
   bool linked, leads;
-  int32_t top, bottom;  // the block writes the rows top <= row < bottom
-  // Offsets to neighbouring positions. x_far: in lines of x and of the means; g_far: in lines of g.
+  int32_t top, bottom;  // The block writes the rows top <= row < bottom.
+  // Offsets to neighbouring positions in shared memory. `x_far` is for buffers of x and of the means, and `g_far` is
+  // for buffers of the factors g.
   Far x_far, g_far;
-  // here: byte offset of the thread's slot in the line of the current step; stage: number of the current step.
+  // `here` is the byte offset of the thread's slot in the line of the current row. `stage` is the number of the current
+  // iteration.
   uint32_t here = 0, stage = 0;
 
   __device__ __forceinline__ int behind() const { return kSize ? (kSize - 1) / 2 : r.behind; }
@@ -110,7 +114,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
           coord_of(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : smem.gap + r.threads + i);
       in_gap.at -= own.at;
     }
-    // Without these asm barriers, the compiler computes the values, including the divisions, again at each use.
+    // Without these asm barriers, the compiler would compute the members of this class again at each use, including
+    // their divisions.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (kAxis != Axis::none) asm volatile("" : "+l"(in_gap.at), "+r"(in_gap.slot), "+r"(in_gap.count));
     here = own.slot * kBytes;
@@ -126,29 +131,32 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     }
   }
 
-  // The byte offset in a ring buffer that is `lines` lines after `at`, or before `at` if `lines` is negative. min_of()
-  // selects between two candidates. The candidate outside the ring is the larger one, because an unsigned number below
-  // 0 is large.
+  // Returns the byte offset in a ring buffer that is `lines` lines after offset `at`. If `lines` is negative, the
+  // result is before `at`. min_of() selects between two candidates: an offset inside the ring buffer and one outside.
+  // The offset outside is the larger one, because an unsigned number that wraps below 0 is large.
   static __device__ __forceinline__ uint32_t ring_offset(uint32_t at, int lines, uint32_t line, uint32_t ring) {
     at += uint32_t(lines) * line;
     return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
   }
-  // The byte offset of the thread's slot in the line for a row: `back` rows before the current step's row, or after it
-  // if `back` is negative. first: the offset at which the ring of lines begins.
+  // Returns the byte offset of the thread's slot in the line of a row. The row is `back` rows before the current row,
+  // or after it if `back` is negative. `first` is the offset at which the ring buffer of lines begins.
   __device__ __forceinline__ uint32_t slot(uint32_t first, int back) const {
     return first + ring_offset(here, -back, smem.line, smem.ring);
   }
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
     return reinterpret_cast<T*>(shared + slot(first, back));
   }
-  __device__ __forceinline__ uint32_t gap_slot(int back) const {  // offset of the gap slot in a line of x
+  // Returns the byte offset, in the row buffers of x, of the slot for the thread's second vector (in_gap).
+  __device__ __forceinline__ uint32_t gap_slot(int back) const {
     return slot(0, back) + (in_gap.slot - own.slot) * kBytes;
   }
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // The byte offset of a staging slot for data that is needed `later` steps from now. It is for vector i of n. If rows
-  // are unaligned, it is for the first vector of pair i of n; the second vector of the pair is n vectors behind it.
+  // Each iteration loads n vectors. Returns the byte offset of the slot (the memory for one vector) to which vector i
+  // of them is loaded, for data that is needed `later` iterations from now. If rows are unaligned, two aligned vectors
+  // are loaded instead of each vector. The result is then the slot of the lower aligned vector, and the slot of the
+  // upper one is n slots after it.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

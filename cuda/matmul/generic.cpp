@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.generic: each thread computes elements of y with the functions that the CPU uses, too (matmul_math.h).
+// cuda.matmul.generic: an engine in which each thread computes elements of y. It uses the functions that the CPU also
+// uses (matmul_math.h).
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/matmul.h"
 #include "cuda/runtime/plan.h"
@@ -12,8 +13,8 @@ struct Generic final : Engine<MatmulProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    // Each step of k takes a thread about 0.04 us, for two loads. The GPU as a whole loads both operands of each
-    // multiplication.
+    // For each k, a thread makes two loads, which take about 0.04 us. For each multiplication, the GPU loads both
+    // operands from memory or caches.
     return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.05) + 0.04 * double(sizes_of(p).k);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {

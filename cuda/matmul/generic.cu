@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products of any strides: each thread computes one element of y at a time. T is the dtype of a and b, Y the
+// Matrix products of any strides. Each thread computes one element of y at a time. T is the dtype of a and b; Y is the
 // dtype of y and c.
 #include "cpp/matmul/matmul_math.h"
 #include "cuda/device/grid.cuh"

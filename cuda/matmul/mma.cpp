@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.mma: matrix products of any strides on tensor cores, from sm_80 on (main loop: cuda/gemm/mma/kernel.cu).
+// cuda.matmul.mma: an engine for matrix products of any strides, by tensor cores of sm_80 and later. Its main loop is
+// cuda/gemm/mma/kernel.cu.
 #include "cuda/matmul/mma.h"
 
 namespace minidnn {

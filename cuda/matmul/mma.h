@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of the engines cuda.matmul.mma and cuda.matmul.mma_3xtf32, which differ only in the number of TF32 products.
-// Host only.
+// The base class of the engines cuda.matmul.mma and cuda.matmul.mma_3xtf32. The two engines differ only in the number
+// of TF32 products for each float32 product. Host only.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/mma/plan.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.mma_3xtf32: computes each float32 product as three TF32 products. The result is about as accurate as with
-// float32 arithmetic. The main loop is that of cuda.matmul.mma.
+// cuda.matmul.mma_3xtf32: an engine that computes each float32 product as three TF32 products. The result is about as
+// accurate as with float32 arithmetic. The main loop is that of cuda.matmul.mma.
 #include "cuda/matmul/mma.h"
 
 namespace minidnn {

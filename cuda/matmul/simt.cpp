@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.simt: float32 products without tensor cores, with float32 multiply-adds (cuda/gemm/simt/kernel.cu).
+// cuda.matmul.simt: an engine for float32 products by float32 multiply-adds, without tensor cores
+// (cuda/gemm/simt/kernel.cu).
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/simt/plan.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.tiled: matrix products without tensor cores, in tiles of 128 x 64 or 64 x 64 elements of y. It supports
-// all floating dtypes but float32, for which there is cuda.matmul.simt.
+// cuda.matmul.tiled: an engine for matrix products without tensor cores. Its tiles have 128 x 64 or 64 x 64 elements of
+// y. It supports all floating dtypes except float32, for which there is cuda.matmul.simt.
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/matmul.h"
 #include "cuda/runtime/plan.h"
@@ -15,7 +15,7 @@ KernelSpec spec(DType t, DType y, int64_t tile_m) {
   return {"cuda/matmul/tiled.cu",
           cat("minidnn::matmul_tiled<", cuda_name(t), ", ", cuda_name(y), ", ", tile_m, ", ", kTileN, ">")};
 }
-// Tiles of 128 rows are not built for float64, because they need more than 48 KB of shared memory.
+// float64 has no tiles of 128 rows, because they need more than 48 KB of shared memory.
 std::vector<int64_t> tiles_of(DType t) {
   return t == DType::float64 ? std::vector<int64_t>{64} : std::vector<int64_t>{128, 64};
 }
@@ -27,11 +27,11 @@ int64_t tile_count(const MatmulProblem& p, int64_t tile_m) {
 }
 
 double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
-  // The estimate assumes that an SM computes one tile after another at about half of its peak rate. The smaller tile is
-  // slower, because it reads shared memory more often. (This is a guess; it was not measured.)
+  // The estimate assumes that an SM computes one tile after another, at about half of its peak rate. Tiles of 64 rows
+  // are slower, because they read shared memory more often. (Both rates are guesses; they were not measured.)
   double efficiency = tile_m == 128 ? 0.5 : 0.45;
   double rounds = std::ceil(double(tile_count(p, tile_m)) / d.sm_count);
-  // the wait for the first slice takes as long as 16 k
+  // A tile waits for its first loads as long as it takes to multiply 16 k.
   double flop = 2.0 * double(tile_m * kTileN) * double(sizes_of(p).k + 16);
   return std::max(roofline_us(rounds * d.sm_count * flop, 0, d, efficiency), roofline_us(0, matmul_bytes(p), d, 0.7));
 }

@@ -1,29 +1,30 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products without tensor cores, of any strides and sizes: y = activation(alpha * a @ b + beta * c + bias). T is
-// the dtype of a and b, Y the dtype of y and c.
+// the dtype of a and b; Y is the dtype of y and c.
 // Block: 256 threads compute a tile of kTileM x kTileN elements of y. A thread computes 1/16 of the rows by 1/16 of the
 // columns, with sums in registers. Each block computes several tiles, one after another.
-// Shared memory: two buffers for slices of 16 k. While one slice is multiplied, the next is loaded to registers. At the
-// end, the sums pass through the same memory, so that neighbouring threads access c and y along the smaller stride. A
-// tile of 128 x 64 takes 33 KB.
+// Shared memory: two buffers. A buffer contains slices of both operands, with 16 k each. While one slice is multiplied,
+// the next is loaded into registers. At the end, the sums are written to the same memory and read in another order, so
+// that neighbouring threads access c and y along the smaller stride. A tile of 128 x 64 takes 33 KB.
 #include "cpp/matmul/matmul_math.h"
 
 namespace minidnn {
 
 constexpr int kThreads = 256, kTileK = 16;
-// Padding of each line in elements. It reduces bank conflicts of threads that store the same line at several k, and
-// keeps vectors of 16 bytes aligned.
+// The number of elements by which each row of an operand's slice is padded in shared memory. The padding reduces bank
+// conflicts if threads store elements of different k at the same time. Vectors of 16 bytes remain aligned.
 constexpr int kPad = 4;
 
-// Loads slices of an operand (lines x k) to shared memory in the layout [kTileK][kLines + kPad]. A line is a row of a
-// or a column of b. Elements beyond the edges of the matrix become zeros. Neighbouring threads read along the smaller
-// stride.
+// Copies slices of an operand to shared memory. A slice has kTileK elements of each of kLines lines, where a line is a
+// row of a or a column of b. Its layout in shared memory is [kTileK][kLines + kPad]. Elements beyond the edges of the
+// matrix become zeros. Neighbouring threads read along the smaller stride.
 template <class T, int kLines>
 class SliceLoader {
  public:
   static constexpr int kPitch = kLines + kPad;
 
-  // `from` is the first line of the tile at k = 0. `lines` is the number of lines from there to the edge of the matrix.
+  // `from` is the address of the tile's first line at k = 0. `lines` is the number of lines from there to the edge of
+  // the matrix.
   __device__ SliceLoader(const T* from, int64_t line_stride, int64_t k_stride, int64_t lines, int64_t k)
       : k_left_(k), slice_step_(kTileK * k_stride) {
     int64_t along_line = line_stride < 0 ? -line_stride : line_stride, along_k = k_stride < 0 ? -k_stride : k_stride;
@@ -61,7 +62,7 @@ class SliceLoader {
   T values_[kCount];
 };
 
-// Loads n elements from shared memory by vectors of 16 bytes.
+// Loads n elements from shared memory in vectors of 16 bytes.
 template <int n, class T>
 __device__ __forceinline__ void load_fragment(T (&to)[n], const T* from) {
   struct alignas(16) Chunk {
@@ -121,7 +122,8 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
 #pragma unroll
           for (int j = 0; j < kPerN; ++j) sums[i][j] += from_a[i] * from_b[j];
       }
-      // All threads finished reading the other buffer before they passed the barrier of the previous iteration.
+      // Here no thread reads the second buffer any more: all threads had read it before the barrier of the previous
+      // iteration.
       if (more) {
         load_a.store(slice_a + (buffer ^ 1) * kSliceA);
         load_b.store(slice_b + (buffer ^ 1) * kSliceB);
@@ -144,7 +146,8 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
       if (row + i < s.m && column + j < s.n)
         epilogue.store(p.activation, shared[i * kSumPitch + j], row + i, column + j);
     }
-    __syncthreads();  // all threads have read the sums, which the slices of the next tile overwrite
+    // This barrier waits until all threads have read the sums. The next tile overwrites them.
+    __syncthreads();
   }
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma: matrix products on tensor cores of sm_90a (main loop: cuda/gemm/sm90/kernel.cu). Operands that
-// tensor maps do not support, such as those whose rows are not a multiple of 16 bytes, are first copied to the
-// workspace. For large TF32 products, b is also copied if neither operand is contiguous along K.
+// cuda.matmul.wgmma: an engine for matrix products by tensor cores of sm_90a (main loop: cuda/gemm/sm90/kernel.cu). If
+// tensor maps do not support the layout of an operand, the operand is first copied to the workspace. An example is an
+// operand whose rows are not a multiple of 16 bytes. For large TF32 products, b is also copied if neither operand is
+// contiguous along K.
 #include "cuda/matmul/wgmma.h"
 
 namespace minidnn {
@@ -17,7 +18,7 @@ std::string Wgmma::refusal(const MatmulProblem& p) const {
 OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
   OperandRelayout<MatmulProblem> r{p, {}};
   const int last = int(p.y.rank) - 1;
-  // the layout of one matrix of the batch; the main loop checks the strides of the batch
+  // Returns the layout of one matrix of the batch. The main loop itself checks the strides along the batch.
   auto matrix_of = [&](TensorDesc d) {
     for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
     return d;
@@ -30,15 +31,16 @@ OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
     std::vector<int> order;
     for (int i = 0; i < last - 1; ++i) order.push_back(i);
     const int inner =
-        // The contiguous dimension of the copy. It is k for TF32. For 16-bit dtypes, it is the dimension that makes the
-        // copy a transpose, because transposes are the fastest copies.
+        // The contiguous dimension of the copy. For TF32, it is k. For 16-bit dtypes, it is a dimension that is not
+        // contiguous in the operand. The copy is then a transpose, and transposes are the fastest copies.
         d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;
     order.push_back(inner == k ? other : k);
     order.push_back(inner);
     r.copy(tensor, data, tma_layout(d, order));
   };
   copy_if_needed(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
-  // If y has many rows, transposing b (TF32) in the main loop takes longer than copying it first.
+  // In TF32, the main loop transposes b if b is not contiguous along k. If y has many rows, a copy of b takes less
+  // time.
   copy_if_needed(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
                  p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
   return r;

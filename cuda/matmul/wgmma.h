@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The engine cuda.matmul.wgmma. cuda.matmul.wgmma_3xtf32 uses its checks and its copies of operands. Host only.
+// The engine cuda.matmul.wgmma. The engine cuda.matmul.wgmma_3xtf32 uses its checks and its copies of operands. Host
+// only.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/sm90/operand_relayout.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.matmul.wgmma_3xtf32: computes each float32 product as three TF32 products (cuda/gemm/sm90/tf32x3/three_tf32.h),
-// on the main loop of cuda.matmul.wgmma.
+// cuda.matmul.wgmma_3xtf32: an engine that computes each float32 product as three TF32 products
+// (cuda/gemm/sm90/tf32x3/three_tf32.h). Its main loop is that of cuda.matmul.wgmma.
 #include "cuda/gemm/sm90/tf32x3/three_tf32.h"
 #include "cuda/matmul/wgmma.h"
 

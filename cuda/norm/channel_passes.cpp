@@ -4,7 +4,7 @@
 namespace minidnn {
 namespace {
 
-// Whether a step is equal in all tensors, as planes and columns require.
+// Whether a stride is equal in all tensors, which dense NCHW and NHWC layouts require.
 bool equal_steps(const NormOffsets& s) { return s.dy == s.x && s.out == s.x && s.other == s.x && s.dresidual == s.x; }
 
 }  // namespace
@@ -40,30 +40,33 @@ int64_t vector_of(const BatchNormProblem& p, const ChannelTiling& c) {
   return p.alignment == 16 && (c.plane > 1 ? c.plane : c.channels) % wide == 0 ? wide : 1;
 }
 
-// Divides c among blocks.
 void divide_channels(ChannelTiling& c, int64_t vector, const Device& d) {
-  // Planes (NCHW) have about 16 blocks per SM. If fewer fit at the same time, the blocks run in several waves, and the
-  // idle time at the end is small. Columns (NHWC) have 8 blocks per SM: each block has more work at its beginning and
-  // end, and writes the sums of all its channels.
+  // For planes (NCHW), the grid has about 16 blocks per SM. If an SM cannot run 16 blocks at the same time, the blocks
+  // run in several waves, and SMs are idle only for a short time at the end. For columns (NHWC), the grid has 8 blocks
+  // per SM, because each block has more work at its beginning and end, and writes the sums of all its channels.
   const int64_t blocks = max_of((c.plane > 1 ? 16 : 8) * d.sm_count / c.samples, int64_t(1));
-  // least: smallest number of items (vectors or rows) in a block.
+  // `least` is the smallest number of vectors (for planes, NCHW) or rows (for columns, NHWC) that a block processes.
   int64_t tiles = c.channels, least = 4 * kChannelThreads;
   if (c.plane > 1) {
     c.items = uint32_t(c.items / vector);
     c.by_plane = FastDivmod(c.plane / vector);
   } else {
     c.vectors = uint32_t(c.channels / vector);
-    // If rows are long, a warp reads whole cache lines of one row; otherwise it reads several rows.
+    // A tile is at most 32 vectors wide. The lanes of a warp read contiguous vectors of one row, or of several rows if
+    // the tile is narrower than a warp.
     tiles = ceil_div(int64_t(c.vectors), int64_t(32));
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kChannelThreads / c.width);
     c.by_width = FastDivmod(c.width);
     c.tiles = uint32_t(tiles);
     c.by_tiles = FastDivmod(tiles);
-    least = kRowsInFlight * c.rows;  // a block has whole batches of rows, except in the last chunk
+    // The number of rows that a block loads at the same time. Each block gets a multiple of this number, except for the
+    // last block of a tile.
+    least = kRowsInFlight * c.rows;
   }
   int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
-  // A thread adds up at most 1024 rows: its sums are plain float32 sums, which should be short.
+  // A thread adds up at most 1024 rows, because its sums are uncompensated float32 sums, whose rounding errors grow
+  // with the number of terms.
   if (c.plane == 1) chunks = max_of(chunks, ceil_div<int64_t>(c.items, int64_t(1024) * c.rows));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));

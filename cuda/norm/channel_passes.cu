@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of dense tensors in three launches. The first computes the sums of chunks. The second joins the chunks of
-// each channel. The third (the map) computes y or dx.
-// - Group norm uses the same first launch and map over the channels of each sample. Its second launch joins the
+// Batch norm of dense tensors in three launches. The first launch computes sums over chunks: a chunk is the elements of
+// a channel that one block adds up. The second launch joins the sums of all chunks of a channel. The third launch (the
+// map) computes y or dx.
+// - Group norm uses the same first and third launch for the channels of each sample. Its second launch joins the
 //   channels of a group.
-// - Grid: one block per chunk. A channel has several chunks, so few channels also fill the GPU. Sums are bitwise
-//   reproducible. From sm_90 on, a launch may start while the preceding one ends.
-// - Bytes: x is read twice; in backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
-//   time. The map goes through the chunks, and through the items (vectors or rows) of a chunk, in reverse order, so it
-//   begins with data that the L2 cache still holds.
+// - Grid: one block per chunk. A channel has several chunks, so even a few channels fill the GPU. Sums are bitwise
+//   reproducible. From sm_90 on, a launch may start before the preceding launch ends.
+// - Bytes: x is read twice. In backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
+//   time. The map processes the chunks, and the vectors or rows of each chunk, in reverse order. So it begins with data
+//   that is still in the L2 cache.
 // - Numerics: see channel_sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/channel_sums.cuh"
@@ -16,7 +17,8 @@ namespace minidnn {
 
 constexpr int kWarps = kChannelThreads / 32;
 
-// Adds kUnroll vectors of a plane (NCHW) to `total`: vector i, and the vectors after it at steps of kChannelThreads.
+// Adds kUnroll vectors of a channel (NCHW) to `total`: the vectors number i, i + kChannelThreads, i + 2 *
+// kChannelThreads, and so on.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_items(const PlaneTile<T, kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                           float first, Moments<float>& total) {
@@ -56,8 +58,9 @@ __global__ void __launch_bounds__(kChannelThreads)
   uint32_t i = tile.begin + threadIdx.x;
   for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
     add_items<T, kVec, kUnroll>(tile, a, i, about, total);
-  // Small planes (NCHW) have few whole batches of kUnroll vectors. The remaining vectors are loaded in batches of 4 and
-  // 2. One by one, each load would wait for the previous one.
+  // After the loop over kUnroll vectors at a time, some vectors remain, and small planes (NCHW) consist mostly of
+  // these. They are loaded 4 and 2 at a time. If they were loaded one by one, each load would wait for the previous
+  // one.
   if constexpr (kVec == 1) {
     for (; i + 3 * kChannelThreads < tile.end; i += 4 * kChannelThreads)
       add_items<T, kVec, 4>(tile, a, i, about, total);
@@ -75,8 +78,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   partials[int64_t(tile.chunk) * s.channels + tile.channel] = partial_of(total, about);
 }
 
-// Adds kUnroll rows of a thread to its sums, from row i on. kWhole: whether all these rows exist; if not, only rows
-// before tile.end are added.
+// Adds kUnroll rows of a thread to its sums, beginning with row i. kWhole tells whether all these rows exist. If it is
+// false, only rows before tile.end are added.
 template <class T, int kVec, int kUnroll, bool kWhole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnAdds<kVec>& adds) {
@@ -144,9 +147,10 @@ __global__ void __launch_bounds__(kChannelThreads)
     partials[int64_t(tile.chunk) * s.samples * s.channels + tile.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// Joins the partial results of each channel. A block has kFinishChannels channels, which are 128 bytes of a chunk's
-// results. Each row of kFinishChannels threads adds up every kFinishRows-th chunk. A block has few channels because
-// NHWC tensors have about a thousand chunks, and this one launch joins all of them.
+// Joins the partial results of each channel, one for each chunk of its elements. NHWC tensors have about a thousand
+// chunks per channel. A block joins only kFinishChannels channels, so that many blocks share this work. The partial
+// results of these channels are 128 contiguous bytes per chunk. Threads are arranged in kFinishRows rows of
+// kFinishChannels threads, and each row adds up every kFinishRows-th chunk.
 template <bool kBackward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials) {
@@ -180,8 +184,8 @@ __global__ void __launch_bounds__(kFinishThreads)
 }
 
 // Group norm: a warp joins the partial results of a group and writes the coefficients of the group's channels. In
-// backward, it also writes the contribution of each channel to dscale and dbias. parameter_sums.cu adds up these
-// contributions over the samples.
+// backward, the warp also writes what each channel of the sample contributes to dscale and dbias. A later launch
+// (parameter_sums.cu) adds up these contributions over the samples.
 template <bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_groups_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials,
@@ -193,7 +197,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   const int64_t first = group * of_group;
   if (first >= all) return;
   const double n = double(s.members);
-  // `first` counts the channels of all samples. All samples have the same parameters.
+  // `first` is the index of a channel among the channels of all samples. The samples share the parameters, so
+  // `parameter` is the index of the channel within its sample.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!kBackward) {
@@ -215,7 +220,7 @@ __global__ void __launch_bounds__(kChannelThreads)
     }
   } else {
     const float mean = typed<float>(a.mean)[group], inv_std = typed<float>(a.inv_std)[group];
-    Gradients<double> total{};  // total.dy: the sum of dy scale; total.product: the sum of dy scale x_hat
+    Gradients<double> total{};  // total.dy is the sum of dy scale, and total.product is the sum of dy scale x_hat.
 #pragma unroll 1
     for (int c = lane; c < of_group; c += 32) {
       Gradients<double> sums{};
@@ -237,8 +242,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// Returns the coefficients of statistic c. Group norm reads coefficients that norm_groups_finish wrote. Batch norm
-// computes them here.
+// Returns the coefficients of channel c. Batch norm computes the coefficients here. Group norm passes them in `lines`,
+// which norm_groups_finish wrote.
 template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a,
                                                        const ChannelCoefficients* lines, int64_t c) {
@@ -248,7 +253,7 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
   return line_of<false>(s, a, c, typed<float>(a.mean)[c], inv_std);
 }
 
-// Maps kUnroll vectors, that is, computes y or dx: vector i, and the vectors after it at steps of `step`.
+// Computes y or dx for kUnroll vectors: the vectors number i, i + step, i + 2 * step, and so on.
 template <class T, int kVec, int kUnroll, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArgs& a, uint32_t i, uint32_t step,
                                             const ChannelCoefficients (&lines)[kCoefficients]) {
@@ -272,14 +277,17 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Maps the items (vectors or rows) of a thread from `first` on, in reverse order. The items behind the last whole batch
-// come first, then the whole batches from the last to the first.
+// Computes y or dx for the vectors or rows of a thread, from number `first` on, in reverse order. A thread processes
+// kUnroll of them at a time. If their count is no multiple of kUnroll, it begins with the last ones, fewer than
+// kUnroll.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {
   constexpr int kUnroll = kVec == 1 ? 8 : 4;
   uint32_t whole = (tile.end - tile.begin) / (kUnroll * step), i = first + whole * (kUnroll * step);
-  if constexpr (kVec == 1) {  // small planes (NCHW) need smaller batches, too; see norm_planes_sums
+  // Small planes (NCHW) consist mostly of the vectors that remain after the loop over kUnroll vectors at a time, so
+  // these vectors are loaded 4 and 2 at a time.
+  if constexpr (kVec == 1) {
     for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, kBackward>(tile, a, i, step, lines);
     for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, kBackward>(tile, a, i, step, lines);
   }
@@ -303,7 +311,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   griddep_wait();
   if (tile.idle) return;
   ChannelCoefficients lines[kVec];
-  if (kVec > 1 && !given && s.by_group.divisor >= kVec) {  // a vector has elements of at most two statistics
+  // Each group of columns is at least as wide as a vector, so a vector has elements of at most two groups.
+  if (kVec > 1 && !given && s.by_group.divisor >= kVec) {
     const uint32_t from = uint32_t(tile.channel), first = s.by_group.quotient(from);
     const uint32_t last = s.by_group.quotient(from + kVec - 1);
     lines[0] = line_of<kBackward>(s, a, nullptr, first);

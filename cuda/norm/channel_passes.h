@@ -1,24 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Dense tensors with statistics per channel, for cuda.batch_norm and cuda.layer_norm.two_pass_groups. This file
-// declares the check of their layout, its division among blocks, and the kernels of two passes (channel_passes.cu).
+// Dense tensors with a mean and a variance per channel, for cuda.batch_norm and cuda.layer_norm.two_pass_groups. This
+// file declares functions that check the layout, that divide the channels among blocks, and that name the kernels of
+// channel_passes.cu.
 #pragma once
 #include "cpp/batch_norm/batch_norm.h"
 #include "cuda/norm/channel_passes_params.h"
 
 namespace minidnn {
 
-// Limit of the number of items (vectors or rows) in a channel, and of blocks: they must fit 32-bit arithmetic.
+// The upper limit for the number of blocks, and for the vectors (NCHW) or rows (NHWC) of a channel. Both numbers must
+// fit 32-bit arithmetic.
 constexpr int64_t kMostItems = int64_t(1) << 30;
 
-// Describes a dense batch norm as planes (NCHW) or columns (NHWC). Fills in channels, members and plane, which is 1 for
-// columns. Returns "", or the reason if the layout is neither.
+// Describes a dense batch norm as planes (NCHW) or columns (NHWC). Fills in the number of channels, the elements per
+// channel (`members`) and the elements per plane, which is 1 for columns. Returns "", or the reason if the layout is
+// neither NCHW nor NHWC.
 std::string dense_channels(const BatchNormProblem&, ChannelTiling&);
-int64_t vector_of(const BatchNormProblem&, const ChannelTiling&);  // number of elements in a vector
-// Divides the items (vectors or rows) of all channels among blocks.
+// the number of elements in 16 bytes, or 1 if x does not divide into vectors of 16 bytes
+int64_t vector_of(const BatchNormProblem&, const ChannelTiling&);
+// Divides the vectors (NCHW) or rows (NHWC) of all channels among blocks.
 void divide_channels(ChannelTiling&, int64_t vector, const Device&);
 int64_t blocks_of(const ChannelTiling&);
 size_t partial_bytes(const ChannelTiling&);
-// The kernel of a pass. pass: "sums" or "map".
+// Returns the kernel for a launch. `pass` is "sums" for the launch that adds up, or "map" for the launch that computes
+// y or dx.
 KernelSpec channel_pass(const BatchNormProblem&, const ChannelTiling&, const char* pass);
 
 }  // namespace minidnn

@@ -1,45 +1,47 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of a dense batch norm by cuda.batch_norm.two_pass, for host code and kernels. The tensor consists of
-// planes [images][channels][plane] (NCHW) or columns [rows][channels] (NHWC). In planes, the vectors of a channel are
-// counted over all images. cuda.layer_norm.two_pass_groups divides each sample separately. It takes the planes of all
-// samples as channels of one image, and columns as `samples` tensors.
+// The division of a dense batch norm among blocks by cuda.batch_norm.two_pass, for host code and kernels. The tensor is
+// [images][channels][plane] (NCHW, called planes) or [rows][channels] (NHWC, called columns). In planes, the vectors of
+// a channel are numbered through all images. Group norm (cuda.layer_norm.two_pass_groups) divides each sample
+// separately. It takes the planes of all samples as channels of one image, and it takes columns as `samples` tensors.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
 constexpr int kChannelThreads = 256;
-// Columns (NHWC): number of rows that a forward thread loads at the same time. A backward thread loads half as many
-// rows, but of two tensors.
+// For columns (NHWC): the number of rows that a thread of a forward kernel loads at the same time. A thread of a
+// backward kernel loads half as many rows, because it loads them from two tensors.
 constexpr int kRowsInFlight = 8;
-// Two kinds of blocks join partial results. kFinish: a block has few channels, because NHWC tensors have about a
-// thousand chunks. kJoin: a block has 32 channels, one per lane.
+// The sizes of two kinds of blocks that join partial results. A block of norm_finish (kFinish) joins few channels,
+// because NHWC tensors have about a thousand partial results per channel. A block of layer_norm_parameter_sums (kJoin)
+// joins 32 columns, one per lane of a warp.
 constexpr int kFinishThreads = 512, kFinishChannels = 8;
 constexpr int kJoinWarps = 16, kJoinThreads = 32 * kJoinWarps, kJoinChannels = 32;
 
 struct ChannelTiling {
-  int64_t channels = 0, members = 0;  // members: number of elements of a statistic
+  int64_t channels = 0, members = 0;  // `members` is the number of elements that share a mean and a variance.
   int64_t samples = 1;
-  int64_t parameters = 0;  // number of channels in a sample
-  uint32_t tiles = 1;      // columns (NHWC): number of tiles in a row
+  int64_t parameters = 0;  // the number of channels in a sample, each with its own scale and bias
+  uint32_t tiles = 1;      // for columns (NHWC): the number of tiles in a row
   FastDivmod by_tiles;
-  // The number of neighbouring channels that share a statistic. In batch norm, it is more than 1 only where planes are
-  // taken as columns.
+  // The number of neighbouring channels that share a mean and a variance. In batch norm, it is more than 1 only if the
+  // elements of NCHW planes are processed as columns.
   FastDivmod by_group{1};
-  int64_t plane = 1;  // number of elements in a plane; 1 for columns (NHWC)
-  // items: number of items in a channel. An item is a vector (planes, NCHW) or a row (columns, NHWC).
+  int64_t plane = 1;  // the number of elements of a channel in one image (NCHW), or 1 for columns (NHWC)
+  // The number of vectors in a channel (for planes, NCHW), or the number of rows (for columns, NHWC).
   uint32_t items = 0;
-  // chunk: items of a block; chunks: blocks of a channel (planes) or of a tile (columns).
+  // `chunk` is the number of vectors (NCHW) or rows (NHWC) that a block processes. `chunks` is the number of blocks
+  // that share a channel (NCHW) or a tile of channels (NHWC).
   uint32_t chunk = 0, chunks = 0;
-  FastDivmod by_chunks, by_plane;  // by_plane divides by the vectors of a plane
-  // Columns (NHWC): a block has `rows` rows of `width` threads, and a thread has one vector of channels. vectors:
-  // number of vectors in a row of the tensor.
+  FastDivmod by_chunks, by_plane;  // `by_plane` divides by the number of vectors in a plane.
+  // For columns (NHWC): the threads of a block form `rows` rows of `width` threads, and each thread has one vector of
+  // channels. `vectors` is the number of vectors in a row of the tensor.
   FastDivmod by_width;
   uint32_t width = 0, rows = 0, vectors = 0;
 };
 
-// The coefficients of a channel. Forward: y = (x - mean) factor + offset. Backward: dx = dy factor - offset - (x -
-// mean) slope.
+// The coefficients of a channel. Forward computes y = (x - mean) factor + offset. Backward computes dx = dy factor -
+// offset - (x - mean) slope.
 struct alignas(16) ChannelCoefficients {
   float mean, factor, offset, slope;
 };

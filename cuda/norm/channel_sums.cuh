@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of batch norm on dense tensors, for cuda.batch_norm.two_pass, cuda.layer_norm.two_pass_groups and
-// cuda.batch_norm.persistent: the items (vectors or rows) of a block, their sums, the joins of sums, and the map, which
-// computes y or dx.
+// The arithmetic of batch norm and group norm on dense tensors: which vectors or rows a block processes, their sums,
+// how sums are joined, and the map, which computes y or dx. Three engines use it: cuda.batch_norm.two_pass,
+// cuda.batch_norm.persistent and cuda.layer_norm.two_pass_groups.
 //
 // Numerics: neither |mean| >> std nor a first element that is an outlier costs precision.
-// - Planes (NCHW): threads sum x - (the first element of the channel). Each batch of a thread's vectors has a mean, and
-//   squares about this mean. Batches are joined by Chan's formula.
-// - Columns (NHWC): Chan's formula would be needed for each element of a vector. Instead, threads sum d = x - (the
+// - Planes (NCHW): threads sum x - (the first element of the channel). The vectors that a thread adds at the same time
+//   have a mean of their own, and squares about this mean. Chan's formula joins them to the moments of the thread.
+// - Columns (NHWC): Chan's formula would be necessary for each element of a vector. Instead, threads sum d = x - (the
 //   first element of the thread) and d^2. Few digits are lost: for any one of n elements, (element - mean)^2 <= var n,
 //   and a thread has few elements.
 // A forward partial result is four floats: count, mean, squares, and the value to which the mean is relative. A
@@ -19,7 +19,7 @@
 
 namespace minidnn {
 
-// The gradient of relu: sets elements of dy to 0 where y <= 0. Where y is NaN, dy is kept.
+// Applies the gradient of relu: sets an element of dy to 0 where y <= 0, and keeps it where y is positive or NaN.
 template <class T, int kVec>
 __device__ __forceinline__ void keep_where_positive(Vec<T, kVec>& dy, const Vec<T, kVec>& y) {
   if constexpr (kVec == 1) dy.put(0, y[0] <= 0 ? T(0.f) : dy.get(0));
@@ -45,7 +45,8 @@ __device__ __forceinline__ float4 partial_of(const Moments<float>& m, float firs
 }
 __device__ __forceinline__ float4 partial_of(const Gradients<float>& g, float) { return {g.dy, g.product, 0, 0}; }
 
-// The items of a block in planes (NCHW): vectors begin to end - 1 of one channel, counted over all images.
+// The vectors of x that a block processes if a tensor is NCHW: vectors begin to end - 1 of one channel, numbered
+// through all images.
 template <class T, int kVec> struct PlaneTile {
   static constexpr bool kColumns = false;
   const ChannelTiling& s;
@@ -63,8 +64,8 @@ template <class T, int kVec> struct PlaneTile {
   }
 };
 
-// Adds the first `have` of kUnroll vectors of one channel to `total`. Forward: to the moments of x - first. Backward:
-// to the sums of gradients.
+// Adds the first `have` of kUnroll vectors of one channel to `total`. In forward, `total` has the moments of the
+// differences between x and `first`, the first element of the channel. In backward, it has the sums of gradients.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_vectors(Moments<float>& total, const Vec<T, kVec> (&x)[kUnroll], uint32_t have,
                                             float first) {
@@ -104,12 +105,13 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Vec<T
   total.join(some);
 }
 
-// The items of a block in columns (NHWC): rows begin to end - 1, of which the block has `width` vectors of channels. A
-// thread has one of these vectors.
+// The elements that a block processes if a tensor is NHWC: `width` vectors of channels in each of the rows begin to end
+// - 1. The threads form s.rows rows of `width` threads. A thread has the same vector of channels in every s.rows-th
+// row.
 template <int kVec> struct ColumnTile {
   static constexpr bool kColumns = true;
   const ChannelTiling& s;
-  int64_t channel, sample, start;  // start: offset of the sample in elements
+  int64_t channel, sample, start;  // `start` is the offset of the sample in elements.
   uint32_t row, begin, end, chunk;
   bool idle;
   __device__ ColumnTile(const ChannelTiling& split, uint32_t block) : s(split) {
@@ -128,7 +130,7 @@ template <int kVec> struct ColumnTile {
   __device__ __forceinline__ int64_t offset(uint32_t item) const {
     return start + int64_t(item) * s.channels + channel;
   }
-  // Index among the channels of all samples.
+  // Returns the channel number if the channels of all samples are numbered consecutively.
   __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }
 };
 
@@ -151,8 +153,8 @@ template <int kVec> struct ColumnMoments {
     }
     n += o.n;
   }
-  // Joins the lanes whose numbers are equal except in bit `first` (a power of two) and higher bits. The lowest of these
-  // lanes obtains the result.
+  // Joins the moments of those lanes of a warp whose numbers are equal modulo `first`, a power of two. The lowest of
+  // these lanes obtains the result.
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
@@ -168,11 +170,12 @@ template <int kVec> struct ColumnMoments {
   }
   __device__ __forceinline__ float4 partial(int k, float shift) const { return {n, mean[k], squares[k], shift}; }
 };
-// A thread's sums of x - shift and of (x - shift)^2. shift: the thread's first element.
+// A thread's sums of x - shift and of (x - shift)^2, for each element of a vector. `shift` is the thread's first value
+// of x.
 template <int kVec> struct ColumnAdds {
   using Joined = ColumnMoments<kVec>;
   float n, sum[kVec], squares[kVec], shift[kVec];
-  // Adds the first `have` of kUnroll vectors to the sums.
+  // Adds the first `have` of kUnroll vectors to the thread's sums.
   template <class T, int kUnroll> __device__ __forceinline__ void add(const Vec<T, kVec> (&x)[kUnroll], uint32_t have) {
     if (n == 0) {
 #pragma unroll
@@ -193,8 +196,9 @@ template <int kVec> struct ColumnAdds {
     }
     n += float(have);
   }
-  // Returns the moments of this thread's elements. Their means are relative to `of_block`, the shifts of the first row
-  // of threads in the block. All threads receive these shifts through shared memory (`shifts`).
+  // Returns the moments of this thread's elements. All threads of a column take their means relative to one shift,
+  // `of_block`, which is the shift of the column's first thread in the block. All threads receive it through shared
+  // memory (`shifts`).
   __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>& tile, float* shifts,
                                                       float (&of_block)[kVec]) const {
     const uint32_t at = (threadIdx.x - tile.row * tile.s.width) * kVec;
@@ -265,8 +269,9 @@ template <int kVec, bool kBackward> struct ColumnAddsOf {
 template <int kVec> struct ColumnAddsOf<kVec, true> {
   using type = ColumnGradientAdds<kVec>;
 };
-// Joins the sums of `rows` rows of `width` threads, by halves. The upper half stores its sums to shared memory
-// (`left`), and the lower half joins them to its own sums. The first row obtains the result.
+// Joins the sums of `rows` rows of `width` threads. Each iteration halves the number of rows: the upper half stores its
+// sums to shared memory (`left`), and the lower half joins them to its own sums. The first row of threads obtains the
+// result.
 template <class Sums>
 __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
                                           uint32_t column) {
@@ -281,9 +286,9 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
   }
 }
 
-// Sums over the partial results of a channel or group, in float64. Moments are about `about`, the mean of one partial
-// result, which has m elements. (about - mean)^2 <= var n / m, so few digits are lost. An addition waits for no
-// division, unlike a join by Chan's formula.
+// Functions that add up the partial results of a channel or group, in float64. Moments are about `about`, the mean of
+// one partial result. If m of the n elements are in this partial result, (about - mean)^2 <= var n / m, so few digits
+// are lost. These additions take no division. Chan's formula takes one per addition.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;
@@ -316,8 +321,8 @@ template <> struct FinishOf<true> {
   using type = GradientSums;
 };
 
-// Forward: first is the mean, second is inv_std, and squares is the sum of squares about the mean. Backward: first is
-// dbias, and second is dscale.
+// The result for a channel. In forward, `first` is the mean, `second` is inv_std, and `squares` is the sum of squares
+// about the mean. In backward, `first` is dbias and `second` is dscale.
 struct Statistic {
   float first, second;
   double squares;
@@ -344,8 +349,8 @@ __device__ __forceinline__ void write_statistic(const ChannelTiling& s, const Ba
   running_var = keep * running_var + momentum * float(of.squares / max_of(double(s.members) - 1, 1.0));
 }
 
-// Returns the coefficients of channel c. `first` and `second` are those of Statistic. In backward, it also reads a.mean
-// and a.inv_std.
+// Returns the coefficients of channel c. In forward, `first` is the mean and `second` is inv_std. In backward, `first`
+// is dbias and `second` is dscale, and the function also reads a.mean and a.inv_std.
 template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a, int64_t c,
                                                        float first, float second) {
@@ -357,8 +362,9 @@ __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, c
   }
 }
 
-// Computes y or dx of the vector at offset `at` and stores it. kCoefficients: 1 if all elements of the vector have the
-// same coefficients, otherwise the number of elements. dy: the gradient behind relu's gradient.
+// Computes y or dx of the vector at offset `at`, and stores it. kCoefficients is 1 if all elements of the vector have
+// the same coefficients. If not, it is the number of elements. In backward with relu, dy has passed through the
+// gradient of relu already.
 template <class T, int kVec, bool kBackward, int kCoefficients>
 __device__ __forceinline__ void map_vector(const BatchNormArgs& a, int64_t at, const Vec<T, kVec>& x,
                                            const Vec<T, kVec>& dy, const Vec<T, kVec>& other,

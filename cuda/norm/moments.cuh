@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Moments that can be joined (Chan, Golub & LeVeque 1979), and sums of gradients: shared by batch_norm and layer_norm.
+// Moments that can be joined (Chan, Golub & LeVeque 1979), and sums of gradients. Batch norm and layer norm share them.
 #pragma once
 #include "cuda/device/reduce.cuh"
 #include "cuda/norm/channel_passes_params.h"
 
 namespace minidnn {
 
-// The moments of n values: their mean, and squares = sum((x - mean)^2). Members have no initialisers, because
-// __shared__ variables must not have any.
+// The moments of n values: their number n, their mean, and squares = sum((x - mean)^2). The members have no
+// initialisers, because __shared__ variables must not have any.
 template <class F> struct Moments {
   F n, mean, squares;
   __device__ __forceinline__ void join(const Moments& o) {
@@ -16,7 +16,7 @@ template <class F> struct Moments {
     squares += o.squares + difference * difference * (n * weight);
     n = all;
   }
-  // Joins the moments of a warp's lanes; every lane obtains the result.
+  // Joins the moments of all lanes of a warp. Every lane obtains the result.
   __device__ __forceinline__ void join_warp() {
 #pragma unroll 1  // not unrolled, as each step has two divisions
     for (int lane = 1; lane < 32; lane *= 2) {
@@ -24,8 +24,8 @@ template <class F> struct Moments {
       o.n = shuffle_xor(n, lane);
       o.mean = shuffle_xor(mean, lane);
       o.squares = shuffle_xor(squares, lane);
-      // The two lanes of a pair join in the same order, the lower lane first. Otherwise the bits of their results would
-      // differ.
+      // Both lanes of a pair take the lower lane's moments first. If each lane took its own moments first, the bits of
+      // their results would differ.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
         *this = o;
@@ -35,14 +35,14 @@ template <class F> struct Moments {
   }
 };
 
-// Two sums for gradients: the sum of dy, and the sum of a product with dy.
+// Two sums for the gradients of a norm: the sum of dy, and the sum of dy times another factor (`product`).
 template <class F> struct Gradients {
   F dy, product;
   __device__ __forceinline__ void join(const Gradients& o) {
     dy += o.dy;
     product += o.product;
   }
-  // Joins the lanes whose numbers are equal except in bit kFirst (a power of two) and higher bits.
+  // Adds up the sums of those lanes of a warp whose numbers are equal modulo kFirst, a power of two.
   template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = kFirst; lane < 32; lane *= 2) {
@@ -52,8 +52,8 @@ template <class F> struct Gradients {
   }
 };
 
-// Joins the sums of the kJoinWarps warps of a block by halves, separately for each lane number. The first warp obtains
-// the result.
+// Joins the sums of the kJoinWarps warps of a block, separately for each lane number. Each iteration halves the number
+// of warps that have sums. The first warp obtains the result.
 template <class Sums> __device__ __forceinline__ Sums join_warps(Sums total) {
   __shared__ Sums of_warp[kJoinWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;

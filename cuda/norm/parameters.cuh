@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loads scale, bias and statistics, which are float32 in memory.
+// Functions that load scale, bias, mean and inv_std, which are float32 in memory.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
 template <class T> __device__ __forceinline__ const T* typed(const void* p) { return static_cast<const T*>(p); }
 
-// Loads the parameters of a vector's elements, or sets all of them to `none` if `from` is null.
+// Loads the parameters (scale or bias) for the elements of a vector. If `from` is null, sets all of them to `none`.
 template <int kVec>
 __device__ __forceinline__ void read_parameters(float (&p)[kVec], const void* from, int64_t at, float none) {
   if (!from) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of pad.
+// Lists the CUDA engines of pad.
 #include "cpp/engine/engine_list.h"
 #include "cpp/pad/pad.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pad.generic: an engine for any strides. Each thread computes one element at a time.
+// cuda.pad.generic: an engine for any strides. Each thread computes one element of y at a time.
 #include "cpp/engine/engine_object.h"
 #include "cpp/pad/pad.h"
 #include "cuda/runtime/plan.h"
@@ -17,7 +17,8 @@ struct Generic final : Engine<PadProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PadProblem&, const Device&) const override { return ""; }
   double estimate_us(const PadProblem& p, const Device& d) const override {
-    return roofline_us(0, pad_bytes(p), d, 0.1);  // 64-bit divisions for each dimension are slow
+    // The kernel is slow, because each element takes a 64-bit division for each dimension.
+    return roofline_us(0, pad_bytes(p), d, 0.1);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device& d, const Config&) const override {
     return cuda::kernel_plan(spec(int64_t(itemsize(p.x.dtype))), p, d, cuda::elementwise_launch(p.y.numel(), d));

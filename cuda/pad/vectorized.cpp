@@ -16,8 +16,10 @@ KernelSpec spec(int64_t word) {
 
 struct Tiling {
   PadLines lines;
-  int64_t word = 1;     // bytes of a word; a thread loads x in words
-  std::string why_not;  // empty if the kernel can run the problem, else a sentence that names the limit
+  // The number of bytes of a word. A thread loads x one word at a time.
+  int64_t word = 1;
+  // Empty if the kernel can run the problem. If not, a sentence that names the limit.
+  std::string why_not;
 };
 
 Tiling tiling_of(const PadProblem& p) {
@@ -34,8 +36,9 @@ struct Vectorized final : Engine<PadProblem> {
   std::string name() const override { return "cuda.pad.vectorized"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PadProblem& p, const Device&) const override { return tiling_of(p).why_not; }
-  // The efficiencies are fractions of the copy rate. Those for words of 2 and 4 bytes were measured on an H100. Shorter
-  // words need more instructions for each vector. Lines of y that are shorter than a vector are copied word by word.
+  // The efficiencies are fractions of the rate of a copy. Those for words of 2 and 4 bytes were measured on an H100.
+  // Shorter words need more instructions for each vector. If lines of y are shorter than a vector, they are copied word
+  // by word.
   double estimate_us(const PadProblem& p, const Device& d) const override {
     const Tiling t = tiling_of(p);
     const bool by_vectors = int64_t(t.lines.width.divisor) * t.word >= 16;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padding of a tensor to a dense y (without gaps). The kernel writes y in aligned vectors of 16 bytes, wherever the
-// lines of y begin.
+// Padding of a tensor to a dense y (without gaps). The kernel writes y in vectors of 16 bytes. The vectors are aligned,
+// whatever the addresses at which the lines of y begin.
 // Grid: enough blocks of 256 threads; each thread writes pad_vectors() vectors. No shared memory.
 // A thread loads each word of a vector from its source in x. The words that a warp loads with one instruction are in a
 // few cache lines of 128 bytes. The next loads of the warp find these cache lines in L1. Each cache line of x is read
-// from memory once, and each cache line of y is written once. At the two ends of y, and if its lines are shorter than a
-// vector, words are copied one by one.
+// from memory once, and each cache line of y is written once. Words are copied one by one at the two ends of y, and if
+// the lines of y are shorter than a vector.
 // Numerics: exact.
 #include "cuda/device/vec.cuh"
 #include "cuda/pad/vectorized_params.h"
@@ -38,7 +38,7 @@ template <class Word> __device__ __forceinline__ Word pad_word(const PadLines& l
   return inside && uint32_t(i) < uint32_t(l.line.size) ? x[from + i * l.line.x] : value;
 }
 
-// Computes the vector that starts at word `at` of y. The vector has words of at most two lines.
+// Computes the 16-byte vector that starts at word `at` of y. Its words are in at most two lines of y.
 template <class Word> __device__ __forceinline__ void pad_vector(const PadLines& l, PadMode mode, const Word* x,
                                                                  const Word& value, int64_t at, PadVector<Word>& y) {
   constexpr int kWords = PadVector<Word>::kWords, kNowhere = -(1 << 30);
@@ -76,7 +76,7 @@ template <class Word> __device__ __forceinline__ void pad_all(const PadLines& l,
                                                               const Word& value) {
   using Vector = PadVector<Word>;
   constexpr int kWords = Vector::kWords, kVectors = pad_vectors(kWords);
-  // Vectors start at multiples of 16 bytes. The first vector may start before y; its words before y are not written.
+  // Vectors start at multiples of 16 bytes. So the first vector may start before y; its words before y are not written.
   const int64_t first = (int64_t(blockIdx.x) * (kPadThreads * kVectors) + threadIdx.x) * kWords -
                         int64_t(reinterpret_cast<uint64_t>(y) % 16 / sizeof(Word));
   Vector vectors[kVectors];

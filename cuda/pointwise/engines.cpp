@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of pointwise.
+// The list of the CUDA engines of pointwise functions.
 #include "cpp/engine/engine_list.h"
 #include "cpp/pointwise/pointwise.h"
 

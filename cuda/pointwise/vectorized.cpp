@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pointwise.vectorized: takes any function, dtype, broadcasting and strides. Dense operands are read by 16-byte
-// vectors.
+// cuda.pointwise.vectorized is the engine for any pointwise function, dtype, broadcasting and strides. It reads dense
+// operands by 16-byte vectors.
 #include "cuda/pointwise/pointwise_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -15,8 +15,8 @@ constexpr PointwiseGroup kGroups[] = {PointwiseGroup::unary,   PointwiseGroup::m
                                       PointwiseGroup::binary,  PointwiseGroup::maths2, PointwiseGroup::test2,
                                       PointwiseGroup::ternary, PointwiseGroup::select};
 
-// A selection copies bits, so one kernel serves all dtypes of the same size. The 16-bit types have their own kernels,
-// because they are converted to float.
+// Returns the dtype for which a kernel is compiled. The function `select` copies bits, so one kernel serves all dtypes
+// of the same size. The 16-bit types have their own kernels, because they are converted to float.
 DType type_of_kernel(PointwiseGroup group, DType t) {
   if (group != PointwiseGroup::select || itemsize(t) == 2) return t;
   return itemsize(t) == 1 ? DType::uint8 : itemsize(t) == 4 ? DType::int32 : DType::int64;
@@ -25,7 +25,8 @@ DType type_of_kernel(PointwiseGroup group, DType t) {
 KernelSpec spec(PointwiseGroup group, DType t) {
   KernelSpec s{"cuda/pointwise/vectorized.cu",
                cat("minidnn::pointwise_vectorized<", cuda_name(t), ", (minidnn::PointwiseGroup)", int64_t(group), ">")};
-  // The options allow an error of two ulp of float32, which is negligible in 16-bit results.
+  // These compiler options allow divisions and square roots an error of two ulp of float32, which is negligible in
+  // 16-bit results.
   if (itemsize(t) == 2) s.options = {"--prec-div=false", "--prec-sqrt=false"};
   return s;
 }

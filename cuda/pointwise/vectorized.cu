@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The functions of pointwise_math.h. Each kernel serves a group of functions; a `switch` between the loads and the
-// stores selects one. Grid: one block per tile (cuda/device/block_tile.cuh).
+// The kernels of the pointwise functions (pointwise_math.h). Each kernel serves a group of functions. A `switch`
+// between the loads and the stores selects the function. The grid has one block per tile (cuda/device/block_tile.cuh).
 // - A whole tile is processed by 16-byte vectors, kVectors per thread, if each operand is of one of these kinds: dense;
 //   a single number; one value for each vector (such as the bias of a channel in NCHW); repeated along the last
 //   dimension, with a period of whole vectors.
-// - Other tiles, and the last tile, are processed by elements: a thread takes up to four at a time, and computes the
-//   offset of each.
+// - If an operand is of any other kind, and in the last tile, elements are processed one by one. A thread takes up to
+//   four at a time, and computes the offset of each.
 #include "cuda/device/block_tile.cuh"
 #include "cuda/pointwise/pointwise_params.h"
 
@@ -24,12 +24,12 @@ template <class T> __device__ __forceinline__ PointwiseType<T> value_of(Stored<T
 // A bool in memory may be any byte; every byte but 0 is true.
 template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { return v != 0; }
 
-// The offset of an element of a tensor with 2^31 elements or more. The function is not inlined, because a 64-bit
-// division takes about a hundred instructions.
+// Returns the offset of an element in an operand, for tensors with 2^31 elements or more. The function is not inlined,
+// because a 64-bit division takes about a hundred instructions.
 __device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
   return g.indexing.offset(x, i);
 }
-// The offset in an operand that repeats periodically, for fewer than 2^31 elements.
+// Returns the offset of an element in an operand that repeats periodically, for tensors with fewer than 2^31 elements.
 __device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
                                                     int64_t i) {
   uint32_t n = period.inner.quotient(uint32_t(i));
@@ -118,8 +118,8 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
     if constexpr (kOperands > 1) load_vectors(g.indexing.b, g.b, args.b, at, b);
     if constexpr (kOperands > 2) load_vectors(g.indexing.c, g.c, args.c, at, c);
     if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
-      // Functions of many instructions are compiled only once. The loop is not unrolled: each iteration processes
-      // vector 0, then moves the next vector into its registers.
+      // Functions of many instructions are compiled only once, so the loop over vectors is not unrolled. Each iteration
+      // processes the vector with index 0, and then moves the next vector to index 0.
 #pragma unroll 1
       for (int v = 0; v < kVectors; ++v) {
         Vec<Stored<First>, kWidth> first[1] = {a[0]};
@@ -156,14 +156,16 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
   }
 };
 
-// `by_vectors` is 1 if the operands and their addresses allow 16-byte accesses. The host checks this.
+// The kernel of a group of pointwise functions. `by_vectors` is 1 if all operands and their addresses allow 16-byte
+// accesses. The host checks this.
 template <class T, PointwiseGroup group>
 __global__ void __launch_bounds__(kTileThreads, group <= PointwiseGroup::test1 ? 5 : 4)
     pointwise_vectorized(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args,
                          int64_t op, int64_t by_vectors) {
   constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kWidth = 16 / int(sizeof(T));
   constexpr int kTile = kTileThreads * kVectors * kWidth, kAtOnce = kVectors * kWidth < 4 ? kVectors * kWidth : 4;
-  // Otherwise the last iteration of the loop below would write to the tile of the next block.
+  // If the tile were not a multiple of what an iteration processes, the last iteration would write to the tile of the
+  // next block.
   static_assert(kTile % (kTileThreads * kAtOnce) == 0);
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
   const int64_t begin = int64_t(blockIdx.x) * kTile;

@@ -9,7 +9,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// A thread of a block. On a GPU, the threads run in parallel; a test on the CPU runs them one after another.
+// The index of a thread in its block, and the number of threads. On a GPU, the threads run in parallel. A test on the
+// CPU runs them one after another.
 struct Thread {
   int index, count;
 };
@@ -27,8 +28,9 @@ MINIDNN_HD void sync_lanes() {
 #endif
 }
 
-// Returns the address in `smem` (shared memory) for a copy of the elements at `global`. Its offset from a multiple of
-// 16 bytes is the same as in global memory. So all elements but the first and last few are copied in 16-byte words.
+// Returns the address in `smem` (shared memory) for a copy of the elements at `global`. The address in shared memory
+// and the address in global memory are equal modulo 16 bytes. So all elements except the first and last few are copied
+// in 16-byte words.
 template <class T> MINIDNN_HD T* at_same_alignment(const void* global, unsigned char* smem) {
   return reinterpret_cast<T*>(smem + (reinterpret_cast<uint64_t>(global) & 15));
 }
@@ -36,8 +38,8 @@ template <class T> MINIDNN_HD int elements_before_words(const void* global, int 
   const int beyond = int(reinterpret_cast<uint64_t>(global) & 15);
   return min_of(n, (16 - beyond) % 16 / int(sizeof(T)));
 }
-// Writes n elements to global memory. words_at(i) returns the 16 bytes from element i on; element_at(i) returns element
-// i.
+// Writes n elements to global memory. The callback words_at(i) returns the 16 bytes that begin with element i. The
+// callback element_at(i) returns element i.
 template <class T, class WordsAt, class ElementAt>
 MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&& element_at) {
   const int head = elements_before_words<T>(to, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
@@ -46,7 +48,7 @@ MINIDNN_HD void write_out(Thread t, T* to, int n, WordsAt&& words_at, ElementAt&
   if (t.index < n - tail) to[tail + t.index] = element_at(tail + t.index);
 }
 
-// Copies n elements to global memory. `from` is the address that at_same_alignment() returned.
+// Copies n elements from shared to global memory. `from` is the address that at_same_alignment() returned.
 template <class T> MINIDNN_HD void copy_out(Thread t, const T* from, int n, T* to) {
   write_out(t, to, n, [&](int i) { return load_words(from + i); }, [&](int i) { return from[i]; });
 }
@@ -56,7 +58,7 @@ inline void cp_async_commit_group() {}
 template <int kPending> void cp_async_wait_group() {}
 #endif
 
-// Copies 16 bytes to shared memory. They are visible after cp_async_wait_group and a barrier.
+// Copies 16 bytes from global to shared memory. They are visible after cp_async_wait_group and a barrier.
 MINIDNN_HD void copy_vector(void* to, const void* from) {
 #ifdef __CUDA_ARCH__
   cp_async<16>(cvta_to_shared(to), from, 1);
@@ -64,7 +66,7 @@ MINIDNN_HD void copy_vector(void* to, const void* from) {
   *static_cast<Words*>(to) = load_words(from);
 #endif
 }
-// Copies n elements to shared memory. They are visible after cp_async_wait_group and a barrier.
+// Copies n elements from global to shared memory. They are visible after cp_async_wait_group and a barrier.
 template <class T> MINIDNN_HD void copy_in(Thread t, const T* from, int n, T* to) {
   const int head = elements_before_words<T>(from, n), words = (n - head) / kLanes<T>, tail = head + words * kLanes<T>;
 #ifdef __CUDA_ARCH__

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling with any strides, windows and padding. A thread computes one element of y (forward) or dx (backward) per
-// iteration of a grid-stride loop.
+// Pooling of tensors with any strides, windows and padding. In each iteration of a grid-stride loop, a thread computes
+// one element of y (forward) or dx (backward).
 #include "cpp/pooling/pooling_math.h"
 #include "cuda/device/grid.cuh"
 

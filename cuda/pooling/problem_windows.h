@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Host code of cuda.pooling.nchw and cuda.pooling.nhwc: the windows of a problem, the check whether it is supported,
-// and the choice of kernels.
+// Host code of cuda.pooling.nchw and cuda.pooling.nhwc: the windows of a problem, the check whether the problem is
+// supported, and the choice of kernels.
 #pragma once
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/pooling/pooling.h"
@@ -8,14 +8,14 @@
 
 namespace minidnn::cuda::pooling {
 
-// Windows that are known at compile time: those of VGG and DenseNet, ResNet, Inception, and YOLO. {} stands for any
-// other windows.
+// Window sizes and strides for which kernels are compiled: those of VGG and DenseNet, ResNet, Inception, and YOLO. {}
+// stands for all other windows.
 struct StaticStep {
   int window = 0, stride = 0;
 };
 inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}, {5, 1}};
 
-// Averages of 5 x 5 windows are rare, so no kernel is compiled for them.
+// Averages over windows of 5 x 5 elements are rare, so no kernel with this compile-time size is compiled for averages.
 inline bool is_compiled(StaticStep s, bool is_max) { return is_max || s.window < 5; }
 
 inline Windows windows_of(const PoolingProblem& p, int i) {
@@ -31,7 +31,7 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   return w;
 }
 
-// The value that mean_factor_of() returns for all windows. It is 0 if some windows count fewer elements than others.
+// Returns 1 / divisor if all windows have the same divisor. Returns 0 if some windows have fewer elements than others.
 inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude_padding) {
   for (const Windows& axis : {h, w})
     for (int at : {0, axis.count - 1})
@@ -39,8 +39,8 @@ inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude
   return 1.f / (float(h.window) * float(w.window));
 }
 
-// The compile-time windows of a problem. Returns {} if there are none, if the problem does not have two dimensions, or
-// if some window contains no element of x.
+// Returns the window size and stride if there are kernels with this compile-time size. Returns {} if there are none, if
+// the problem does not have two spatial dimensions, or if some window contains no element of x.
 inline StaticStep static_step(const PoolingProblem& p) {
   for (StaticStep s : kStaticSteps) {
     bool same = s.window > 0;
@@ -70,21 +70,22 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
-// How many times more work a thread per element would do than the threads of cuda.pooling.nchw and nhwc. These join
-// elements that windows share only once. In backward, a window finds its maximum once, and adds its dy only to the dx
-// of this maximum.
+// Returns how much less work cuda.pooling.nchw and cuda.pooling.nhwc do than a kernel with one thread per element. The
+// two engines join an element only once for several windows that contain it. In backward, a window finds its maximum
+// once, and adds its dy only to the dx of this maximum.
 inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
 
-// Calls f(dtype, is_max, step) for each combination that has kernels.
+// Calls f(dtype, is_max, step) for all arguments for which kernels are compiled. `step` is a window size and a stride.
 template <class F> void each_compiled(F&& f) {
   for (DType t : {DType::float32, DType::float16, DType::bfloat16})
     for (StaticStep step : kStaticSteps)
       for (bool is_max : {false, true})
         if (is_compiled(step, is_max)) f(t, is_max, step);
 }
-// The spec of kernel minidnn::cuda::pooling::LAYOUT_KIND<ARGUMENTS> in "cuda/pooling/LAYOUT/LAYOUT.cu".
+// Returns the specification of the kernel minidnn::cuda::pooling::LAYOUT_KIND<ARGUMENTS> in
+// "cuda/pooling/LAYOUT/LAYOUT.cu".
 inline KernelSpec spec(const char* layout, const char* kind, const std::string& arguments) {
   return {cat("cuda/pooling/", layout, "/", layout, ".cu"),
           cat("minidnn::cuda::pooling::", layout, "_", kind, "<", arguments, ">")};
@@ -93,8 +94,8 @@ inline KernelSpec spec(const char* layout, const char* kind, DType dtype, bool i
   return spec(layout, kind,
               cat(cuda_name(dtype), ", ", is_max ? "true" : "false", ", ", step.window, ", ", step.stride));
 }
-// The spec of the kernel for gradients of maxima. index_bytes: bytes of a given index; if it is 0, the kernel finds the
-// maxima.
+// Returns the specification of the kernel for gradients of maxima. `index_bytes` is the number of bytes of a given
+// index. If it is 0, the kernel finds the maxima itself.
 inline KernelSpec max_backward_spec(const char* layout, DType dtype, StaticStep step, int index_bytes) {
   return spec(layout, "max_backward", cat(cuda_name(dtype), ", ", step.window, ", ", step.stride, ", ", index_bytes));
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of windows whose size is known at compile time, for gradients of maxima. A thread has several windows side by
-// side, loops down their lines, and finds the first maximum of each window. Elements that windows share are joined only
-// once, across and down.
+// Strips of windows of compile-time size, for gradients of maxima. A strip is some columns of windows. A thread loops
+// down the rows of a strip, and finds the first maximum of each window. If windows share elements, these elements are
+// joined only once, across and down.
 #pragma once
 #include "cuda/pooling/register_tile.cuh"
 
@@ -11,18 +11,18 @@
 
 namespace minidnn::cuda::pooling {
 
-// The bits of a 16-bit number in canonical form: -0 becomes 0, and every NaN gets the same bits.
+// Returns the bits of a 16-bit number in canonical form: -0 becomes 0, and every NaN gets the same bits.
 template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 #ifdef __CUDA_ARCH__
-  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // computes v * 1 + 0, which returns the NaN 0x7fff
+  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // computes v * 1 + 0, where every NaN gives 0x7fff
 #else
   return float(v) != float(v) ? 0x7fff : T(float(v) + 0.f).bits;
 #endif
 }
 
-// The first maximum of some elements, and its index from 0 to 65535. A 16-bit element and its index share one 32-bit
-// word. Words are ordered by element first, and by descending index second. So the larger of two words is the first
-// maximum.
+// The first maximum of some elements, and its index from 0 to 65535. A 16-bit element and its index are packed in one
+// 32-bit word. Such words are ordered by element first. If elements are equal, the word with the smaller index is
+// larger. So the larger of two words is the first maximum.
 template <class T, bool kInWord = sizeof(T) == 2> struct First : FirstMaxima<1> {
   MINIDNN_HD static Item item(T v, int index) { return FirstMaxima<1>::item({{float(v)}}, index); }
   MINIDNN_HD static Item moved(Item item, int by) {
@@ -35,12 +35,12 @@ template <class T> struct First<T, true> {
   using Item = uint32_t;
   MINIDNN_HD static Item item(T v, int index) {
     const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(index));
-    // The bits of negative numbers are in reverse order, so they are inverted.
+    // In the bits of negative numbers, the order is reversed, so these bits are inverted.
     return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);
   }
   MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
   MINIDNN_HD static Item moved(Item item, int by) { return item - uint32_t(by); }
-  MINIDNN_HD static int index(Item item) { return int(~item); }  // the lower 16 bits are the index
+  MINIDNN_HD static int index(Item item) { return int(~item); }  // The lower 16 bits of the result are the index.
 };
 
 // The integer type of an index with kBytes bytes.
@@ -51,9 +51,9 @@ template <> struct IndexOf<4> {
   using type = int32_t;
 };
 
-// The position of a given maximum. seen: whether it is an element of the window that begins at first_line and
-// first_column. If not, the index is negative, out of range or outside the window, and the dy of the window must not be
-// added to dx.
+// The row and column of a maximum whose index is given. `seen` tells whether the element is in the window that begins
+// at first_line and first_column. If it is false, the index is negative, out of range or outside the window, and the dy
+// of the window must not be added to dx.
 template <class S> struct Given {
   int line, column;
   bool seen;
@@ -67,32 +67,37 @@ template <class S> struct Given {
   }
 };
 
-// A strip of kWindows windows side by side.
+// A strip of kWindows columns of windows, which a thread processes row by row.
 template <class T, class S, int kWindows> struct Strip {
   using R = First<T>;
   using Item = typename R::Item;
-  // Number of lines (or columns) that a window shares with the next one.
+  // The number of rows (or columns) of x that neighbouring windows have in common.
   static constexpr int kKept = S::window - S::stride;
-  static constexpr int kOver = (S::window - 1) / S::stride;  // number of preceding windows that overlap a window
-  static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;  // number of lines of windows that one iteration processes
-  static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;  // number of columns that the windows contain
-  // The number of lines of windows above the strip that are stepped through first. Their last lines of x are the first
-  // lines of x that the strip's windows contain.
+  static constexpr int kOver = (S::window - 1) / S::stride;  // how many of the preceding windows overlap a window
+  // the number of rows of windows that one iteration processes
+  static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;
+  // the number of columns of x that the windows of a row contain
+  static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;
+  // The number of rows of windows above the strip with which the loop begins. Windows of these rows and windows of
+  // the strip have rows of x in common.
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
-  int first;  // index of the first column inside the plane, among the columns that the windows contain
+  int first;  // the number of columns of the strip's windows that are left of the plane
 
-  // q: the number of the first window, which may be negative.
+  // `q` is the index of the strip's first window in its row of windows. A negative index means that this window does
+  // not exist.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
 
-  // Calls visit(p, items) for each line p of windows, up to p_end - 1. Before each of these lines, and before the
-  // kEarlier lines of windows above the first one, it does the following:
-  // - It calls step(p).
-  // - It calls read(line, j, column) for the lines of x that these windows are the first to contain. These are their
-  //   last `stride` lines, and j numbers them.
-  // The index of an item is of_line(line) plus its column, counted from 0. Outside the plane, read() must return the
-  // nearest element inside. Items above or left of the plane get the index of this nearest element.
+  // Loops over the kEarlier rows of windows above row p, and then over the rows of windows from p to p_end - 1. For
+  // each row of windows, it makes these calls:
+  // - step(row), where `row` is the index of the row of windows;
+  // - read(line, j, column) for the last `stride` rows of x in the windows, with j from 0 to stride - 1. Windows of
+  //   earlier rows do not contain these rows of x;
+  // - visit(row, maxima), but not for the kEarlier rows.
+  // The index of an element is of_line(line) plus its column, counted from the first column of the strip. For an
+  // element outside the plane, read() must return the nearest element inside. Elements above or left of the plane get
+  // the index of this nearest element.
   template <class Step, class Read, class OfLine, class Visit>
   MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
     int line = h.first(p);
@@ -118,7 +123,8 @@ template <class T, class S, int kWindows> struct Strip {
     }
     for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
       if constexpr (S::stride == 1) {
-        // A window consists of the end of one group of kKept lines and the beginning of the next group.
+        // Rows are divided into groups of kKept rows. A window consists of the end of one group and the beginning of
+        // the next group.
         MINIDNN_UNROLL
         for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL
         for (int i = 0; i < kWindows; ++i) lines[j][i] = R::join(lines[j][i], lines[j + 1][i]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of windows whose size is known at compile time. A thread computes a tile in registers. It joins the columns of
-// each line of x once for all windows that contain the line, and then joins the lines. So elements that neighbouring
-// windows share are joined only once, across and down.
+// Tiles of windows of compile-time size. A thread computes a tile in registers. For each row of x, it first joins the
+// columns for all windows that contain the row. Then it joins the rows. So elements that neighbouring windows share
+// are joined only once, across and down.
 #pragma once
 #include "cuda/pooling/vector_lanes.cuh"
 
@@ -23,9 +23,9 @@ template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& la
   else return word_of(T(lanes.of[0]), T(lanes.of[1]));
 }
 
-// Operations that join elements in order. repeats: whether an element may be joined twice. If so, elements outside x
-// are replaced by the nearest elements of x. This changes no result, because each window of compile-time size contains
-// some element of x.
+// Operations that join elements in order, such as a maximum or a sum. `repeats` tells whether an element may be joined
+// twice. If it is true, elements outside x are replaced by the nearest elements of x. This changes no result, because
+// each window of compile-time size contains some element of x.
 template <bool kIsMax> struct Joined {
   static constexpr bool repeats = kIsMax;
   using Item = float;
@@ -46,11 +46,11 @@ template <int kN> struct Sums {
     return sum;
   }
 };
-// Returns v in canonical form: -0 becomes 0, and every NaN gets the same bits. Then a number is the maximum of two
-// numbers exactly if its bits equal those of the maximum.
+// Returns v in canonical form: -0 becomes 0, and every NaN gets the same bits. In this form, a number equals the
+// maximum of two numbers exactly if it has the same bits.
 MINIDNN_HD float with_one_nan(float v) {
 #ifdef __CUDA_ARCH__
-  return v + 0.f;  // the addition returns the NaN 0x7fffffff, and -0 + 0 is 0
+  return v + 0.f;  // The sum -0 + 0 is 0, and the sum of any NaN and 0 is the NaN 0x7fffffff.
 #else
   return v != v ? detail::float_of(0x7fffffff) : v + 0.f;
 #endif
@@ -78,9 +78,9 @@ template <int kN> struct FirstMaxima {
   }
 };
 
-// Joins the elements of windows along one dimension: out[k] joins S::window items, from in[k * S::stride] on. At stride
-// 1, the items are split into blocks of S::window - 1 items. Each window is then the end of one block, joined with the
-// beginning of the next block.
+// Joins the elements of kCount windows along one dimension. out[k] joins the S::window elements that begin with in[k *
+// S::stride]. At stride 1, the elements are divided into blocks of S::window - 1 elements. Each window is then the end
+// of one block, joined with the beginning of the next block.
 template <class S, class R, int kCount, class Item = typename R::Item>
 MINIDNN_HD void join_axis(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
   if constexpr (S::stride == 1 && S::window > 2) {
@@ -108,16 +108,16 @@ MINIDNN_HD void join_axis(const Item (&in)[(kCount - 1) * S::stride + S::window]
   }
 }
 
-// The range of a tile along one dimension. first: the index at which the tile's first window begins. Indices exist if
-// begin <= index < end.
+// The range of a tile along one dimension. `first` is the index at which the tile's first window begins. Only indices
+// with begin <= index < end are inside the tensor.
 struct Span {
   int first, begin, end;
   MINIDNN_HD int nearest(int i) const { return max_of(min_of(first + i, end - 1), begin); }
   MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
 };
 
-// Some lines of a plane (begin <= line < end), and n of its columns. Columns are stored as byte offsets, which saves
-// multiplications. An element outside these lines or outside the plane is replaced by the nearest element inside.
+// Some rows of a plane (begin <= row < end), and kN of its columns. Columns are stored as byte offsets, which saves
+// multiplications. An element outside these rows or outside the plane is replaced by the nearest element inside.
 template <class T, int kN> struct Columns {
   const T* plane;
   uint32_t line, offset[kN];
@@ -135,9 +135,9 @@ template <class T, int kN> struct Columns {
   }
 };
 
-// Joins a tile of windows. read(r, c, exists) returns the Item of element (r, c) of the tile, or the Item of zero if
-// `exists` is false. In this case, too, it loads the nearest element: a condition would keep the loads from being in
-// flight at the same time.
+// Joins the elements of all windows of a tile. read(r, c, exists) returns element (r, c) of the tile as Item, or zero
+// as Item if `exists` is false. It loads the nearest element even if `exists` is false, because a branch would keep the
+// loads from being in flight at the same time.
 template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
 MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
   constexpr int kLines = (kDown - 1) * S::stride + S::window, kColumns = (kAcross - 1) * S::stride + S::window;

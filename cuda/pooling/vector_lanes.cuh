@@ -18,20 +18,20 @@
 namespace minidnn::cuda::pooling {
 
 // Returns 1 / v, rounded, for v from 1 to 2^48. It computes an approximation and one Newton step. A division would
-// spend most of its time on overflow cases.
+// spend most of its time on the check for overflow.
 MINIDNN_HD float reciprocal(float v) {
   const float r = fast::reciprocal_ftz(v);
   return ::fmaf(::fmaf(-v, r, 1.f), r, r);
 }
-// The reciprocal of the divisor of a mean, along one dimension. A tile of windows computes it once per line and once
-// per column, not once per window.
+// Returns the reciprocal of the number of elements that a mean counts, along one dimension. For a tile of windows, this
+// is computed once per row and once per column, not once per window.
 template <class S> MINIDNN_HD float axis_mean_factor(const Windows& axis, int at, bool exclude_padding) {
   const int first = at * S::stride - axis.before, low = exclude_padding ? 0 : -axis.before;
   const int high = axis.size + (exclude_padding ? 0 : axis.after);
   return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
 }
-// The reciprocal of the divisor of the mean of window (p, q). It is s.mean_factor if all windows have the same divisor.
-// Otherwise s.mean_factor is 0, and the reciprocal is computed.
+// Returns 1 / divisor for the mean of window (p, q). If all windows have the same divisor, it is s.mean_factor. If not,
+// s.mean_factor is 0, and the reciprocal is computed.
 template <class S, class Params> MINIDNN_HD float mean_factor_of(const Params& s, int p, int q) {
   if (s.mean_factor != 0) return s.mean_factor;
   if constexpr (S::window > 0) {
@@ -96,7 +96,7 @@ template <class T> MINIDNN_HD Words words_of(const float (&v)[kLanes<T>]) {
   return w;
 }
 
-// The larger of two numbers, or NaN if either is NaN. This is one instruction on a GPU.
+// Returns the larger of two numbers, or NaN if either of them is NaN. This is one instruction on a GPU.
 MINIDNN_HD float larger(float a, float b) {
 #ifdef __CUDA_ARCH__
   return max_nan(a, b);
@@ -118,14 +118,14 @@ template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 #endif
 }
 
-// Accumulators for the lanes of a 16-byte word: maxima (kept in T) or sums (kept in float). result() takes the rounded
-// reciprocal of a mean's divisor. A division would take about ten instructions; with one division per lane, they would
-// be half of a kernel.
+// Accumulators for the lanes of a 16-byte word: maxima (of type T) or sums (of type float). result() multiplies a sum
+// by the rounded reciprocal of the mean's divisor. A division takes about ten instructions. With a division per lane,
+// half of a kernel's instructions would be divisions.
 template <class T> struct MaxLanes {
   static constexpr bool has_indices = false;
   Words v;
   MINIDNN_HD void clear() {
-    // -inf in each element.
+    // the bits of -inf, for each element of a 32-bit word
     const uint32_t none = sizeof(T) == 4 ? 0xff800000 : kIsFloat16<T> ? 0xfc00fc00 : 0xff80ff80;
     for (int i = 0; i < 4; ++i) v.word[i] = none;
   }
@@ -162,11 +162,12 @@ template <class T> struct SumLanes {
   }
 };
 
-// The first maximum of elements, and its index. join() accepts elements in any order. NaN is larger than every number.
+// The first maximum of some elements, and its index. join() accepts elements in any order. NaN is larger than every
+// number.
 struct Best {
   float value = -INFINITY;
-  int32_t index = 0x7fffffff;  // there is no element yet
-  // Adds an element. Its index must be larger than those of all previous elements.
+  int32_t index = 0x7fffffff;  // The value 0x7fffffff tells that no element has been added.
+  // Adds an element to the maximum. The index of the element must be larger than the indices of all previous elements.
   MINIDNN_HD void next(float v, int32_t at) {
     bool take = index == 0x7fffffff || (!(v <= value) && value == value);
     value = take ? v : value;
@@ -180,8 +181,9 @@ struct Best {
   }
 };
 
-// The accumulators Largest, FirstLargest and Total are used first for each line of a window, then for the window, which
-// joins its lines in order. begin() takes the index of the line's first element, or -1 if the line is empty.
+// Largest, FirstLargest and Total are accumulators for a row of a window and for a whole window. next() adds an
+// element to a row, and join() adds a row to a window, in the order of rows. begin() takes the index of the row's
+// first element, or -1 if the row is empty.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}
@@ -237,7 +239,7 @@ template <class T> struct FirstLargestLanes {
   }
 };
 
-// Converts float sums to 16 bytes of T. `from` must be a multiple of 16 bytes.
+// Converts float32 sums to 16 bytes of type T. The address `from` must be a multiple of 16 bytes.
 template <class T> MINIDNN_HD Words words_of_sums(const float* from) {
   float v[kLanes<T>];
   MINIDNN_UNROLL

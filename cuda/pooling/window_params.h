@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The windows of pooling along one dimension, computed in 32-bit arithmetic.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn::cuda::pooling {
 
-// The key (number) of a maximum whose dx belongs to another block.
+// A key is the index of a window's maximum among the elements of dx that a block computes. This key stands for a
+// maximum whose dx belongs to another block.
 constexpr uint32_t kNowhere = 0xffff;
-// The limit for each size and attribute. With this limit, a sum of two of them, or a product with a small number, fits
-// 32 bits.
+// The upper limit for each size, stride, padding and dilated window. Under this limit, the sum of two of them fits 32
+// bits, and so does the product of one of them with a small number.
 constexpr int64_t kMostSize = 1 << 24;
 
-// Window and stride of a kernel, as compile-time constants. They are 0 if they are unknown at compile time. If they are
-// known, the dilation is 1.
+// The window size and stride of a kernel, as compile-time constants. Both are 0 if they are unknown at compile time. If
+// they are known, the dilation is 1.
 template <int kWindow, int kStride> struct Step {
   static constexpr int window = kWindow, stride = kStride;
 };
 
-// The windows along one dimension of x.
+// The windows of pooling along one dimension of x.
 struct Windows {
-  int32_t size = 1, count = 1;  // size: elements of x; count: number of windows, which is elements of y
+  int32_t size = 1, count = 1;  // `size` is the number of elements of x, and `count` is the number of windows.
   int32_t window = 1, stride = 1, before = 0, after = 0, dilation = 1;
   FastDivmod by_stride;
 
   MINIDNN_HD int first(int at) const { return at * stride - before; }
-  // The taps (elements) of window `at` whose indices in x are at least `low` and below `high`. Their numbers are
-  // begin(at, low) to end(at, high) - 1.
+  // begin(at, low) and end(at, high) select taps of window `at`. The taps from begin(at, low) to end(at, high) - 1 have
+  // indices in x that are at least `low` and below `high`. A tap is an element of a window.
   MINIDNN_HD int begin(int at, int low) const {
     int missing = low - first(at);
     return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);
@@ -40,7 +41,7 @@ struct Windows {
     int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);
     return max_of(end(at, high) - begin(at, low), 0);
   }
-  // The windows that contain index `at` of x: over_begin(at) to over_end(at) - 1.
+  // Index `at` of x is in the windows over_begin(at) to over_end(at) - 1.
   MINIDNN_HD int over_begin(int at) const {
     int beyond = at + before - (window - 1) * dilation;
     return beyond > 0 ? int(by_stride.quotient(uint32_t(beyond + stride - 1))) : 0;

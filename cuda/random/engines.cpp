@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of random.
+// The list of the CUDA engines of random numbers and dropout.
 #include "cpp/engine/engine_list.h"
 #include "cpp/random/random.h"
 

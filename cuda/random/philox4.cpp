@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.random.philox4: takes any strides. Row-major tensors are written by vectors.
+// cuda.random.philox4 is the engine for random numbers and dropout, with any strides. It writes row-major tensors by
+// vectors.
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/random.h"
 #include "cuda/device/block_tile_params.h"
@@ -12,7 +13,7 @@ namespace {
 KernelSpec spec(DType t, Random kind) {
   KernelSpec s{"cuda/random/philox4.cu",
                cat("minidnn::random_philox4<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
-  // The option allows square roots an error of one ulp of float32, which is also the error of the logarithms.
+  // This compiler option allows square roots an error of one ulp of float32, which is also the error of the logarithms.
   if (kind == Random::normal) s.options = {"--prec-sqrt=false"};
   return s;
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers and dropout. Philox generates four words at a time, for four consecutive elements. A thread computes
-// two groups of four elements (32-bit and 64-bit types) or four groups (16-bit types). These are two vectors of 16
-// bytes or more; dropout loads both before it uses the first.
-// - Grid: one block per tile. Block: 256 threads. Shared memory: none.
-// - Bytes: the result is written once; dropout reads x once.
+// two vectors of elements. Each vector has 16 bytes, or 32 bytes for 64-bit types. Dropout loads both vectors before it
+// uses the first one.
+// - Grid: one block per tile (cuda/device/block_tile.cuh). Block: 256 threads. Shared memory: none.
+// - Bytes: the result is written once. Dropout reads x once.
 // - Numerics: random_math.h generates the same words on every device.
 #include "cpp/random/random_math.h"
 #include "cuda/device/block_tile.cuh"

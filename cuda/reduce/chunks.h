@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the plans of contiguous_axis and strided_axis share. If the elements of each output are divided into several
-// chunks, a second kernel (combine.cu) combines the results of the chunks.
+// What the engines cuda.reduce.contiguous_axis and cuda.reduce.strided_axis share. If the elements of each output are
+// divided into several chunks, a second kernel (combine.cu) combines the results of the chunks.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cuda/reduce/tiling.h"
@@ -13,7 +13,7 @@ inline KernelSpec combine_spec(ReduceKind kind) {
   return {"cuda/reduce/combine.cu", cat("minidnn::reduce_combine<", kernel_type(kind), ">")};
 }
 
-// The base class of the engines whose kernels accumulate in float32.
+// The base class of the engines of reduce whose kernels accumulate in float32.
 struct FloatEngine : Engine<ReduceProblem> {
   unsigned traits() const override { return kNeedsJit; }
   virtual void add_kernels(std::vector<KernelSpec>& all, DType t, ReduceKind kind) const = 0;
@@ -28,8 +28,8 @@ struct FloatEngine : Engine<ReduceProblem> {
 };
 
 inline size_t state_bytes(const ReduceProblem& p) { return kind_of(p.mode) == ReduceKind::arg ? 16 : 4; }
-// A plan that calls launch(args, workspace, stream). If each output has several chunks, the launch stores their results
-// in the workspace, and a second kernel combines them.
+// Returns a plan that calls launch(args, workspace, stream). If the elements of each output are divided into several
+// chunks, the launch stores the results of the chunks in the workspace, and a second kernel combines them.
 template <class Launch>
 std::unique_ptr<Plan<ReduceProblem>> plan_with_combine(const ReduceProblem& p, const Device& d, int64_t chunks,
                                                        int64_t outputs, bool chunks_first, Launch launch) {

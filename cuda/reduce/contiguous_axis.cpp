@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.contiguous_axis: the elements that are reduced to one output are contiguous, or form several contiguous
-// spans.
+// cuda.reduce.contiguous_axis is the engine for reductions in which the elements of each output are contiguous, or form
+// several contiguous spans.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {
@@ -24,8 +24,8 @@ struct ContiguousAxis final : FloatEngine {
     ReduceRows r;
     return tile_contiguous_axis(p, d, r);
   }
-  // The numbers follow from counting bytes, not from measurements. Four 16-byte loads in flight per thread saturate the
-  // memory. Spans that are shorter than a cache line waste bandwidth.
+  // The numbers of this estimate follow from counting bytes, not from measurements. Four 16-byte loads in flight per
+  // thread saturate the memory. Spans that are shorter than a cache line waste bandwidth.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceRows r;
     tile_contiguous_axis(p, d, r);

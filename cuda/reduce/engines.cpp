@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of reduce.
+// The list of the CUDA engines of reductions.
 #include "cpp/engine/engine_list.h"
 #include "cpp/reduce/reduce.h"
 

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reductions of tensors with any strides and dtypes, for problems that the other engines do not support. `lanes`
-// threads share an output. They read its elements one by one, with 64-bit index arithmetic.
-#include "cpp/core/team.h"
+// Reductions of tensors with any strides and dtypes, for problems that contiguous_axis.cu and strided_axis.cu do not
+// support. `lanes` threads share an output. They read its elements one by one, with 64-bit index arithmetic.
+#include "cpp/core/host_device/team.h"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {
 
-// The running result of a thread. A sum in float32 is compensated, to correct the rounding errors of many additions.
+// The partial result that a thread accumulates. A sum in float32 is compensated, because many additions would add up
+// many rounding errors.
 template <ReduceKind kKind, class Acc> struct RunningResult {
   reduction::State<kKind, Acc> all = reduction::identity<kKind, Acc>();
   __device__ void take(const reduction::State<kKind, Acc>& s) { all = reduction::combined<kKind, Acc>(all, s); }

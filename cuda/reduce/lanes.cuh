@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a reduction: neighbouring threads combine their partial results in a fixed order, and one stores the
-// result.
+// The end of a reduction: neighbouring threads combine their partial results in a fixed order, and the first of these
+// threads stores the result.
 #pragma once
 #include "cuda/device/reduce.cuh"
 #include "cuda/reduce/reduce_params.h"
@@ -19,7 +19,7 @@ template <ReduceKind kKind, class Acc> struct ShuffleState {
   }
 };
 
-// Combines the partial results of each group of `lanes` neighbouring threads; `lanes` is a power of two, at most
+// Combines the partial results of each group of `lanes` neighbouring threads. `lanes` is a power of two, and at most
 // kReduceThreads. The first thread of a group gets the result. All threads of the block must call this function.
 template <ReduceKind kKind, class Acc>
 __device__ __forceinline__ reduction::State<kKind, Acc> reduce_lanes(reduction::State<kKind, Acc> s, int lanes) {
@@ -28,7 +28,7 @@ __device__ __forceinline__ reduction::State<kKind, Acc> reduce_lanes(reduction::
   const auto combine = [](const State& a, const State& b) { return reduction::combined<kKind, Acc>(a, b); };
   s = warp_reduce_down(s, min_of(lanes, 32), combine, ShuffleState<kKind, Acc>());
   if (lanes <= 32) return s;
-  __syncthreads();  // other threads may still be reading the results of the previous reduction
+  __syncthreads();  // Waits, because other threads may still read the results of the previous reduction.
   const int warp = threadIdx.x / 32;
   if (threadIdx.x % 32 == 0) warps[warp] = s;
   __syncthreads();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels of reductions, and the sizes of their blocks. This file does not use the standard
-// library.
+// library, because NVRTC compiles it.
 #pragma once
 #include "cpp/reduce/reduce_math.h"
 #include "cuda/device/cache.cuh"
@@ -8,36 +8,39 @@
 namespace minidnn {
 
 constexpr int kReduceThreads = 256;
-constexpr int kReduceAhead = 4;  // the 16-byte vectors that a thread has in flight
+constexpr int kReduceAhead = 4;  // the number of 16-byte vectors whose loads a thread has in flight
 
 // A reduction whose elements are stored in contiguous spans. The elements of each output are divided into chunks. If an
-// output has several spans, a chunk is spans_per_chunk whole spans, or one of the `slices` slices of a span.
+// output has several spans, a chunk has spans_per_chunk whole spans. If a span is long, it is divided into `slices`
+// slices, and a chunk is one of these slices.
 struct ReduceRows {
   ReduceMode mode;
   CachePolicy policy;
-  // `y` gives the offset of each result. `kept` gives the offset in x of each output's first element, and `spans` the
-  // offset of each of its spans from there.
+  // Three layouts that give offsets. `y` gives the offset of each result in y. `kept` gives the offset in x of the
+  // first element of an output. `spans` gives the offset of each span, relative to this first element.
   TensorDesc y, kept, spans;
-  // items: the chunks of all outputs. slice and span: elements of a slice and of a span. count: elements per output.
+  // `items` is the number of chunks of all outputs. `slice` is the number of elements in a slice, `span` is the number
+  // of elements in a span, and `count` is the number of elements that are reduced to one output.
   int64_t items, chunks, slices, slice, span, spans_per_chunk, count;
-  int64_t lanes;  // the number of threads that process one chunk of an output
+  int64_t lanes;  // the number of threads that reduce one chunk of an output
 };
 
-// A reduction whose outputs are adjacent: x[outer][row][column] is reduced over the rows, which are `pitch` elements
-// apart.
+// A reduction whose outputs are adjacent: x[outer][row][column] is reduced over the rows. `pitch` is the distance from
+// one row to the next, in elements.
 struct ReduceColumns {
   ReduceMode mode;
   CachePolicy policy;
   TensorDesc y, outer;
   int64_t columns, column_blocks, rows, pitch, chunks, rows_per_chunk, outputs;
-  int64_t lanes;  // the number of threads that read along one row; the block's other threads read other rows
-  int64_t wide;   // 1 if the vectors of each row begin at multiples of 16 bytes, otherwise 0
-  // In the first whole_rows rows, a thread can load two vectors at any column without reading past the end of x.
+  int64_t lanes;  // the number of threads of a block that read along the same row
+  int64_t wide;   // 1 if the vectors of each row begin at multiples of 16 bytes, else 0
+  // The number of rows, from the first row on, in which a thread can load two vectors at any column without reading
+  // past the end of x.
   int64_t whole_rows;
 };
 
-// The partial results to combine. Neighbouring outputs are output_step elements apart, and neighbouring chunks of an
-// output chunk_step elements.
+// The partial results that a second launch combines. Each output has `chunks` partial results. The distance between
+// neighbouring outputs is output_step, and the distance between neighbouring chunks of an output is chunk_step.
 struct ReduceCombine {
   ReduceMode mode;
   TensorDesc y;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The running result of a thread, in float32, for contiguous_axis.cu and strided_axis.cu. A thread loads 16-byte
-// vectors, kReduceAhead at a time. The order of additions depends only on the shape and the device, so results are
-// reproducible.
+// The float32 accumulator of a thread, for contiguous_axis.cu and strided_axis.cu. A thread loads 16-byte vectors,
+// kReduceAhead at a time. The order of additions depends only on the shape and the device, so results are reproducible.
 #pragma once
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -12,8 +11,8 @@ namespace minidnn {
 
 constexpr int kAhead = kReduceAhead;
 
-// Computes reduction::mapped() without a branch per element: bits are masked and flipped, then the value is squared or
-// tested for zero.
+// Maps each element before it is reduced, as reduction::mapped() does, but without a branch per element. The bits of
+// the element are masked and flipped. Then the value is squared or tested for zero, if the mode needs that.
 struct Map {
   uint32_t keep, flip;
   bool squares, tests;
@@ -28,10 +27,10 @@ struct Map {
         sign(m == ReduceMode::argmin ? -1.f : 1.f) {}
 };
 
-// The running result of a thread for its chunk of an output. Elements arrive in the order of their indices, so most
-// comparisons of reduction::combined() are unnecessary. For argmax and argmin, `index` is the index within the chunk.
-// The initial state (-inf at index 0) is correct: if all elements are -inf, it is the result; otherwise a larger
-// element replaces it.
+// The partial result that a thread accumulates for its elements of an output. Elements arrive in the order of their
+// indices, so most comparisons of reduction::combined() are unnecessary. For argmax and argmin, `index` is relative to
+// the thread's chunk of the output. The initial state is -inf at index 0. If all elements are -inf, this state is the
+// correct result. If they are not, a larger element replaces it.
 template <ReduceKind kKind> struct RunningResult {
   float value = reduction::identity<kKind, float>().value;
   __device__ Partial<kKind> from(int64_t) const { return {value}; }
@@ -45,7 +44,7 @@ template <> struct RunningResult<ReduceKind::arg> {
 template <ReduceKind kKind>
 __device__ __forceinline__ void take(RunningResult<kKind>& s, float v, [[maybe_unused]] int32_t index, const Map& map) {
   if constexpr (kKind == ReduceKind::arg) {
-    const float largest = max_nan(__fmaf_rn(v, map.sign, 0.f), s.value);  // adding 0 converts -0 to 0
+    const float largest = max_nan(__fmaf_rn(v, map.sign, 0.f), s.value);  // The addition of 0 converts -0 to 0.
     if (__float_as_uint(largest) != __float_as_uint(s.value)) s.index = index;
     s.value = largest;
     return;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.strided_axis: neighbouring outputs have neighbouring elements in memory.
+// cuda.reduce.strided_axis is the engine for reductions in which neighbouring outputs have neighbouring elements in
+// memory.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {
@@ -23,8 +24,8 @@ struct StridedAxis final : FloatEngine {
     ReduceColumns c;
     return tile_strided_axis(p, d, c);
   }
-  // The numbers follow from counting, not from measurements, as in contiguous_axis. If rows are not aligned to 16
-  // bytes, each vector is extracted from two aligned vectors. This takes two accesses to the L1 and twice the
+  // The numbers of this estimate follow from counting bytes, not from measurements. If rows are not aligned to 16
+  // bytes, each vector is extracted from two aligned vectors. This takes two accesses to the L1 cache and twice the
   // instructions.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceColumns c;

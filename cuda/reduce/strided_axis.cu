@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces along an axis that is not the innermost dimension, so neighbouring threads compute neighbouring outputs.
+// Reduces along an axis that is not the innermost dimension. Neighbouring threads compute neighbouring outputs.
 // - Grid: blocks of columns (fastest), then chunks of the rows, then outer indices.
-// - Block: kReduceThreads threads. `lanes` threads read along one row, and the others read other rows.
-// - Shared memory: a running result per thread and column.
+// - Block: kReduceThreads threads. They form groups of `lanes` threads, and each group reads a row of its own.
+// - Shared memory: a partial result per thread and column.
 // - Bytes: each element is read once.
-// - Numerics: float32; rows are combined in a fixed order.
+// - Numerics: float32. Rows are combined in a fixed order.
 #include "cuda/reduce/running_result.cuh"
 
 namespace minidnn {
 
-// Reduces x[outer][row][column] over the rows. kWide: the vectors of each row begin at multiples of 16 bytes.
-// Otherwise, float32 is loaded element by element; a vector of a 16-bit type is extracted from the two aligned vectors
-// that it overlaps. Neighbouring threads read these aligned vectors, too, so the memory traffic does not grow. In the
-// last rows, the second aligned vector may be past the end of the tensor, so elements are loaded one by one.
+// Reduces x[outer][row][column] over the rows. If kWide is true, the vectors of each row begin at multiples of 16
+// bytes. If it is false, float32 is loaded element by element, and a vector of a 16-bit type is extracted from the two
+// aligned vectors that it overlaps. Neighbouring threads read these aligned vectors, too, so the memory traffic does
+// not grow. In the last rows, the second aligned vector may be past the end of the tensor, so elements are loaded one
+// by one.
 template <class T, ReduceKind kKind, bool kWide> __global__ void __launch_bounds__(kReduceThreads)
     reduce_strided_axis(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kKind>* partials) {
   constexpr int kWidth = kVecWidth<T>;

@@ -9,10 +9,11 @@ namespace minidnn::cuda::reduce {
 
 constexpr int64_t kThreads = kReduceThreads, kAhead = kReduceAhead;
 
-// The number of threads that reduce `vectors` vectors, about kAhead vectors each. It is a power of two, at most
-// kThreads.
+// Returns the number of threads that reduce `vectors` vectors, so that each thread has about kAhead of them. It is a
+// power of two, and at most kThreads.
 int64_t lanes_for(int64_t vectors);
-// Fill in the tiling, which is also the parameter of the kernel. Return "", or the reason for rejecting the problem.
+// These functions fill in the tiling, which is also the parameter of the kernel. They return "" if the engine supports
+// the problem. If not, they return the reason.
 std::string tile_contiguous_axis(const ReduceProblem&, const Device&, ReduceRows&);
 std::string tile_strided_axis(const ReduceProblem&, const Device&, ReduceColumns&);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The exponentials of a softmax, and sums of them, relative to the largest number of a row. For
-// cuda.softmax.persistent_rows and cuda.loss. Tests compile this file for the host, too
+// The exponentials of a softmax and their sums, relative to the largest number of a row. The kernels of
+// cuda.softmax.persistent_rows and cuda.loss use this file. Tests compile it for the host, too
 // (tests/cpp/test_exponentials.cpp).
 #pragma once
 #include "cuda/device/fast_math.cuh"
@@ -9,24 +9,25 @@ namespace minidnn::rows {
 
 // The softmax of z = |scale| x, for 16-bit numbers x. If the scale is negative, the caller negates x. The largest x of
 // the row is subtracted before the multiplication. A single multiply-add (x scale - largest scale) would round the
-// product (largest scale). The error in the exponent would be |z| 2^-24, a factor of e^60 in the result for z = 1e9.
-// Here, the difference, the scale and their product are each rounded once, and each rounding error is relative to the
-// difference. Therefore, results above 2^-150 have a relative error of at most 2^-15 for every x. x is first halved,
-// which is exact, because the difference of two bfloat16 numbers may overflow.
+// product (largest scale). The error of the exponent would be |z| 2^-24, which is a factor of e^60 in the result for z
+// = 1e9. In this class, the difference, the scale and their product are each rounded once, and each rounding error is
+// relative to the difference. Therefore, results above 2^-150 have a relative error of at most 2^-15 for every x. x is
+// first halved, because the difference of two bfloat16 numbers may overflow. The division by two is exact.
 class HalfScale {
  public:
   MINIDNN_HD explicit HalfScale(float of_x)
       : scale_(::fmaxf(2 * maths::abs(of_x), 0x1p-149f)), in_exp2_(2 * maths::abs(of_x) * fast::kLog2E) {}
 
-  // The scale for Exponentials whose `largest` is half of the largest x. It is at least 2^-149, even if the scale of x
-  // is 0. Reason: the largest of no numbers is -inf, and -inf * 0 would be NaN.
+  // Returns the scale for Exponentials whose `largest` is half of the largest x. The result is at least 2^-149, even if
+  // the scale of x is 0. With a scale of 0, an empty set would give NaN: its `largest` is -inf, and the product of -inf
+  // and 0 is NaN.
   MINIDNN_HD float of_half() const { return scale_; }
-  // Returns exp(z - largest z), a term of the sum of the row.
+  // Returns exp(z - largest z), which is one term of the sum of a row.
   MINIDNN_HD float term(float x, float half_of_largest) const {
     return fast::exp2_ftz(below(x, half_of_largest) * in_exp2_);
   }
-  // share() returns the softmax of x in T; it takes the base-2 logarithm of the sum. log_share() returns the natural
-  // logarithm of the softmax; it takes the natural logarithm of the sum.
+  // share() returns the softmax of x in type T, and takes the base-2 logarithm of the row's sum. log_share() returns
+  // the natural logarithm of the softmax, and takes the natural logarithm of the row's sum.
   template <class T> MINIDNN_HD float share(float x, float half_of_largest, float log2_of_sum) const {
     return fast::exp2_in<T>(below(x, half_of_largest) * in_exp2_ - log2_of_sum);
   }
@@ -44,8 +45,8 @@ class HalfScale {
 struct Exponentials {
   float largest, sum;
 
-  // Returns the sum relative to a larger number `to` instead of `largest`. If `to` equals `largest`, their difference
-  // is set to 0, because -inf - -inf would be NaN.
+  // Returns the sum of the exponentials relative to `to`, which is at least `largest`. If `to` equals `largest`, their
+  // difference is set to 0, because the difference of -inf and -inf would be NaN.
   template <class T> MINIDNN_HD float moved(float to, float scale) const {
     return sum * fast::exp_of_negative<T>(largest == to ? 0 : (largest - to) * scale);
   }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launches and time estimates that softmax and loss share. Host only.
+// Launches and time estimates that softmax and loss share. Only host code includes this file.
 #pragma once
 #include <bit>
 
@@ -9,7 +9,7 @@
 
 namespace minidnn::rows {
 
-// The launch of a kernel whose threads hold rows in registers (see rows.cuh).
+// Returns the launch of a kernel whose threads keep rows in registers (see rows.cuh).
 inline cuda::LaunchConfig launch_config(const Shape& s, int64_t blocks) {
   cuda::LaunchConfig config;
   config.block = {unsigned(block_of(s))};
@@ -18,14 +18,15 @@ inline cuda::LaunchConfig launch_config(const Shape& s, int64_t blocks) {
   return config;
 }
 
-// The work of a kernel that takes any axis and strides. The time estimates below use it; they are guesses.
+// The work of a kernel that takes any axis and strides. It is the argument of the time estimates in this file, which
+// are guesses.
 struct AnyStrides {
   int64_t rows, cols, item_bytes;
   bool innermost;  // true if the elements of a row are contiguous
   double flop, bytes;
 };
 
-// In a kernel with one block per row, each thread has about four elements of the row.
+// Returns the number of threads for a row in a kernel with one block per row. Each thread has about four elements.
 inline int64_t threads_of_row(int64_t cols) {
   return std::clamp<int64_t>(int64_t(std::bit_ceil(uint64_t(ceil_div<int64_t>(cols, 4)))), 32, 1024);
 }
@@ -36,9 +37,9 @@ inline cuda::LaunchConfig block_per_row_launch(int64_t rows, int64_t cols, const
   config.grid = {unsigned(min_of(rows, 4 * resident))};
   return config;
 }
-// The estimated time of a kernel with one block per row. The barriers of a row take about a microsecond. If the
-// elements of a row are not contiguous, each element fetches a sector of 32 bytes. Half of this sector is read from the
-// L2 for another row.
+// Returns the estimated time of a kernel with one block per row. The barriers of a row take about a microsecond. If the
+// elements of a row are not contiguous, each element fetches a sector of 32 bytes. About half of a sector is later read
+// for another row, from the L2 cache.
 inline double block_per_row_us(const AnyStrides& w, const Device& d) {
   const int64_t threads = threads_of_row(w.cols);
   const double at_once = std::min<double>(double(std::max<int64_t>(w.rows, 1)), 2048.0 / double(threads) * d.sm_count);

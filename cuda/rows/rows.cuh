@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What kernels over rows share: where the vectors of a row begin, and sums and maxima over the threads that hold a row
-// (rows_params.h). There are no atomic operations: the order of additions depends only on the shape.
+// What kernels over rows share: where the vectors of a row begin, and sums and maxima over the threads that share a row
+// (rows_params.h). There are no atomic operations, so the order of additions depends only on the shape.
 #pragma once
 #include "cuda/device/ptx/named_barrier.cuh"
 #include "cuda/device/reduce.cuh"
@@ -10,7 +10,8 @@
 
 namespace minidnn::rows {
 
-// The sum of n numbers, where n is a power of two. Adds the upper half to the lower half repeatedly, and overwrites f.
+// Returns the sum of kN numbers, where kN is a power of two. Each iteration adds the upper half of the numbers to the
+// lower half. The array f is overwritten.
 template <int kN> __device__ __forceinline__ float take_sum(float (&f)[kN]) {
 #pragma unroll
   for (int half = kN / 2; half > 0; half /= 2)
@@ -19,13 +20,13 @@ template <int kN> __device__ __forceinline__ float take_sum(float (&f)[kN]) {
   return f[0];
 }
 
-// The element-wise maximum of two words of type T (one float or two 16-bit numbers). If one of two elements is NaN, the
-// result is the other element.
+// Returns the element-wise maximum of two words. A word is one float or two 16-bit numbers of type T. If only one of
+// two elements is NaN, the result is the other element.
 __device__ __forceinline__ uint32_t larger(float, uint32_t a, uint32_t b) {
   return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
 }
 template <class T> __device__ __forceinline__ uint32_t larger(T, uint32_t a, uint32_t b) { return max_x2(T(), a, b); }
-// The largest element of kN vectors. NaNs are ignored.
+// Returns the largest element of kN vectors, without NaNs.
 template <class T, int kN> __device__ __forceinline__ float largest_of(const Vec<T> (&raw)[kN]) {
   Vec<T> largest = raw[0];
   auto take = [](uint32_t& word, uint32_t other) { word = larger(T(), word, other); };
@@ -41,7 +42,8 @@ template <class T, int kN> __device__ __forceinline__ float largest_of(const Vec
   return sizeof(T) == 4 ? f[0] : fmaxf(f[0], f[4 / sizeof(T) - 1]);
 }
 
-// One thread's view of the threads that hold a row: its position among them, and reductions over them.
+// The threads that share a row, from the view of one of them: its position among these threads, and reductions over
+// them.
 class RowReduce {
  public:
   int64_t row;
@@ -54,8 +56,9 @@ class RowReduce {
     rank = int32_t(threadIdx.x) - team_ * threads;
     row = int64_t(group) * (int32_t(blockDim.x) / threads) + team_;
 #if __CUDA_ARCH__ >= 900
-    // A block must have started before other blocks write to its shared memory. Each block therefore arrives here, and
-    // the first reduction waits for all arrivals.
+    // A block must not write to the shared memory of another block of the cluster before that block has started.
+    // Therefore, each block arrives at the cluster barrier here. The first reduction waits until all blocks have
+    // arrived.
     if (clustered_ && threadIdx.x == 0) {
 #pragma unroll
       for (int slot = 0; slot < kReductions; ++slot) exchange_of(slot).init();
@@ -65,11 +68,12 @@ class RowReduce {
 #endif
   }
 
-  // Combines the Exponentials of all threads of the row. If the row has several chunks and no cluster, combines those
-  // of the chunk only. All threads receive the result. If all numbers are -inf, the sum is 0. A NaN need not become
-  // `largest`, but it makes the sum NaN. `index` is the number of this call in the kernel. Consecutive calls use
-  // different buffers, because a warp may start the next call while other warps still read; it cannot be two calls
-  // ahead. `scale` is the factor of the numbers in the exponentials.
+  // Combines the Exponentials of all threads of the row, and returns the result to all of them. If several blocks
+  // without a cluster share the row, combines only those of the calling block. If all numbers are -inf, the sum is 0.
+  // If a number is NaN, the sum is NaN, but `largest` may be a number. `index` is 0 for the first call in a kernel, 1
+  // for the second, and so on. Even and odd calls use different buffers, because a warp may start the next call while
+  // other warps still read. A warp cannot be two calls ahead of another. `scale` is the factor of the numbers in the
+  // exponentials.
   template <class T> __device__ Exponentials join(Exponentials e, int index = 0, float scale = 1) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
     e = join_lanes<T>(e, lanes, scale);
@@ -91,9 +95,9 @@ class RowReduce {
     return e;
   }
 
-  static constexpr int kReductions = 3;  // the most reductions in a kernel
-  // Reduces v over all threads of the row. If the row has several chunks and no cluster, reduces over the chunk only.
-  // kSlot is 0 for the first reduction of a kernel, 1 for the second, and so on.
+  static constexpr int kReductions = 3;  // the maximum number of reductions in a kernel
+  // Reduces v over all threads of the row. If several blocks without a cluster share the row, reduces only over the
+  // calling block. kSlot is 0 for the first reduction of a kernel, 1 for the second, and so on.
   template <class Op, int kSlot> __device__ float reduce(float v) const {
     v = warp_reduce<Op>(v, threads < 32 ? threads : 32);
     if (threads <= 32) return v;
@@ -120,7 +124,7 @@ class RowReduce {
     __shared__ ClusterExchange<kMaxCluster> all[kReductions];
     return all[slot];
   }
-  // Sends v to all blocks of the cluster. Returns the values of all blocks, ordered by rank.
+  // Sends v to all blocks of the cluster. Returns the values of all blocks, ordered by the rank of the block.
   template <int kSlot> __device__ __forceinline__ const float4* exchange(float4 v) const {
     ClusterExchange<kMaxCluster>& slot_exchange = exchange_of(kSlot);
     if (kSlot == 0) cluster_wait();
@@ -135,9 +139,10 @@ class RowReduce {
   int32_t team_, chunks_, clustered_;
 };
 
-// The aligned vectors that cover a row of a tensor. Vector v begins at element v * width - skip of the row.
+// The aligned 16-byte vectors that cover a row of a tensor. `width` is the number of elements in a vector. The first
+// vector begins `skip` elements before the row, so vector v begins at element v * width - skip of the row.
 template <class T> struct RowVectors {
-  int64_t first;  // index of the row's first vector among the vectors of the tensor
+  int64_t first;  // the index of the row's first vector among the vectors of the whole tensor
   int32_t skip, cols, vectors;
 
   __device__ RowVectors(const Shape& s, int64_t row) : cols(s.cols) {
@@ -148,13 +153,13 @@ template <class T> struct RowVectors {
   }
   __device__ bool holds(int32_t v, int32_t e) const { return uint32_t(v * kVecWidth<T> + e - skip) < uint32_t(cols); }
   __device__ bool holds_all(int32_t v) const { return holds(v, 0) && holds(v, kVecWidth<T> - 1); }
-  // Whether the row consists of whole vectors, so that it shares none with a neighbouring row.
+  // Whether the row consists of whole vectors. If so, no vector has elements of two rows.
   __device__ bool whole() const { return skip == 0 && cols % kVecWidth<T> == 0; }
   __device__ const Vec<T>* at(const void* tensor, int32_t v) const {
     return static_cast<const Vec<T>*>(tensor) + first + v;
   }
   __device__ Vec<T> load(const void* tensor, int32_t v) const { return Vec<T>::load(at(tensor, v)); }
-  // Returns the vector v with -inf in place of elements that belong to other rows.
+  // Returns vector v of the row, in which elements of neighbouring rows are replaced by -inf.
   __device__ Vec<T> own(const Vec<T>& vector, int32_t v) const {
     float x[kVecWidth<T>];
     vector.unpack(x);

@@ -1,39 +1,42 @@
 // SPDX-License-Identifier: Apache-2.0
-// How kernels distribute contiguous rows to threads, which hold them in registers. The device functions are in
+// How kernels distribute contiguous rows to threads, which keep the rows in registers. The device functions are in
 // rows.cuh.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn::rows {
 
 // A row is divided into aligned vectors of 16 bytes. Its first and last vector may contain elements of the neighbouring
-// rows. A chunk of a row is what one block holds: `threads` times the vectors that a thread keeps in registers. A row
-// may have several chunks. Then either the blocks of a cluster hold the row together (clustered = 1), or a launch
-// processes the chunks separately (clustered = 0).
+// rows. A chunk of a row is the vectors that one block has: `threads` times the vectors that a thread keeps in
+// registers. If a row has several chunks, there are two ways to process it. With clustered = 1, the blocks of a cluster
+// have the whole row. With clustered = 0, a launch processes the chunks independently of each other.
 struct Shape {
   int64_t rows = 0;
   int32_t cols = 0;
-  // The threads that hold a chunk: 1, 2, 4 ... 64 (a block then holds several rows), or a whole block.
+  // The number of threads that share a chunk. It is 1, 2, 4 ... 64 if a block has several rows. If a block has one
+  // chunk, it is the size of the block.
   int32_t threads = 32;
-  int32_t chunks = 1;  // the number of chunks of a row
+  int32_t chunks = 1;  // the number of chunks in a row
   int32_t clustered = 0;
 };
 
-// With kBlock threads and 64 registers per thread, four blocks fit on an SM. Some of them load while others compute.
-constexpr int kBlock = 256;            // the usual number of threads of a block
-constexpr int kLargestBlock = 1024;    // the most threads of a block; more than kBlock are for long rows only
-constexpr int kMaxCluster = 16;        // the most blocks of a cluster (see largest_cluster() in cuda/runtime/launch.h)
-constexpr int kPortableCluster = 8;    // the blocks of a cluster that every GPU with clusters allows
-constexpr int kMaxSharedThreads = 64;  // the most threads of a row that shares its block with other rows
+// With kBlock threads and 64 registers per thread, four blocks fit on an SM. Some of these blocks load while others
+// compute.
+constexpr int kBlock = 256;          // the number of threads in most blocks
+constexpr int kLargestBlock = 1024;  // the maximum number of threads in a block, for long rows
+// the maximum number of blocks in a cluster (see largest_cluster() in cuda/runtime/launch.h)
+constexpr int kMaxCluster = 16;
+constexpr int kPortableCluster = 8;    // the largest number of blocks in a cluster that every GPU with clusters allows
+constexpr int kMaxSharedThreads = 64;  // the maximum number of threads of a row if a block has several rows
 
-// The most vectors of `width` elements that a row of `cols` elements can overlap.
+// Returns the maximum number of vectors of `width` elements that a row of `cols` elements can overlap.
 MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
   return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
 }
 
-// How rows of `cols` elements are distributed. A thread keeps vectors_per_thread vectors of `width` elements in
-// registers. A cluster has at most max_cluster blocks (1 on a GPU without clusters). If a row is too long for a
-// cluster, it is processed in separate chunks of kBlock threads.
+// Returns how rows of `cols` elements are distributed to threads. A thread keeps vectors_per_thread vectors of `width`
+// elements in registers. A cluster has at most max_cluster blocks (1 on a GPU without clusters). If a row is too long
+// for a cluster, it is processed in chunks of kBlock threads, without clusters.
 MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vectors_per_thread, int64_t max_cluster) {
   Shape s;
   s.rows = rows;

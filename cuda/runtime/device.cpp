@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes a GPU by the attributes that the driver reports, without creating a context.
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 #include <algorithm>
 #include <vector>
@@ -10,7 +10,7 @@
 namespace minidnn::cuda {
 namespace {
 
-// The float32 lanes of an SM: 64 up to compute capability 8.0, and 128 after it.
+// The number of float32 lanes of an SM: 64 up to compute capability 8.0, and 128 above 8.0.
 int lanes_per_sm(int arch) { return arch <= 80 ? 64 : 128; }
 
 Device describe(int index) {
@@ -36,9 +36,9 @@ Device describe(int index) {
   gpu.max_smem_bytes = get(CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN);
   gpu.l2_bytes = get(CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   gpu.memory_bytes = int64_t(bytes);
-  // The driver reports clocks in kHz. Memory transfers data on both edges of the clock. A copy reaches 0.9 of the peak
-  // rate: for the 3352 GB/s of an H100 this gives 3017 GB/s, and 3.0 TB/s is measured. Virtual GPUs report no clocks,
-  // so a lower bound keeps the estimates finite.
+  // The driver reports clock rates in kHz. GPU memory transfers data on both edges of the clock. A copy reaches 0.9 of
+  // the peak bandwidth of memory: for the 3352 GB/s of an H100, this is 3017 GB/s, and 3.0 TB/s was measured. Virtual
+  // GPUs report no clock rates, so a lower bound keeps estimated times finite.
   double bus_bytes = get(CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8.0;
   gpu.copy_gb_s = std::max(100.0, 0.9 * 2 * bus_bytes * get(CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) / 1e6);
   double flop_per_clock = 2.0 * lanes_per_sm(gpu.arch) * gpu.sm_count;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA driver, opened at first use: its functions, errors and contexts. This library does not use cudart. The table
-// has the functions as of CUDA 12.0, even if it is compiled with a newer cuda.h. Therefore, driver 525 or later
-// suffices.
+// The CUDA driver, opened at first use: its functions, errors and contexts. This library does not use cudart. It uses
+// the driver's functions as of CUDA 12.0, even if it is compiled with a newer cuda.h. Driver 525 or later is therefore
+// sufficient.
 #pragma once
 #include <cuda.h>
 #include <cudaTypedefs.h>
@@ -84,8 +84,8 @@ struct Driver {
   PFN_cuModuleGetFunction_v2000 cuModuleGetFunction = get("cuModuleGetFunction");
   PFN_cuFuncSetAttribute_v9000 cuFuncSetAttribute = get("cuFuncSetAttribute");
   PFN_cuFuncGetAttribute_v2020 cuFuncGetAttribute = get("cuFuncGetAttribute");
-  PFN_cuFuncGetParamInfo_v12040 cuFuncGetParamInfo =
-      get.optional("cuFuncGetParamInfo", 12040);  // null if the driver is older than 550
+  // cuFuncGetParamInfo is null if the driver is older than release 550.
+  PFN_cuFuncGetParamInfo_v12040 cuFuncGetParamInfo = get.optional("cuFuncGetParamInfo", 12040);
   PFN_cuLaunchKernel_v4000 cuLaunchKernel = get("cuLaunchKernel");
   PFN_cuLaunchKernelEx_v11060 cuLaunchKernelEx = get("cuLaunchKernelEx");
   PFN_cuOccupancyMaxActiveBlocksPerMultiprocessor_v6050 cuOccupancyMaxActiveBlocksPerMultiprocessor =
@@ -101,23 +101,24 @@ const Driver& driver();
 // The CUDA version of the driver, such as 13000 for CUDA 13.0, or 0 if there is no usable driver or GPU. Never throws.
 int driver_cuda_version();
 
-// Throws unless the result is CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, DeviceError for other errors. The
-// parts of `what` (such as "cuLaunchKernel of ", name) are converted to text only on an error.
+// Throws an exception unless the result is CUDA_SUCCESS: OutOfMemory for CUDA_ERROR_OUT_OF_MEMORY, and DeviceError for
+// all other errors. The arguments `what` (such as "cuLaunchKernel of ", name) describe the call. They are converted to
+// text only on an error.
 [[noreturn]] void fail(CUresult, const std::string& what);
 template <class... Parts> void check(CUresult result, const Parts&... what) {
   if (result != CUDA_SUCCESS) [[unlikely]]
     fail(result, cat(what...));
 }
 
-// Makes the primary context of a device current for the calling thread. torch and CuPy use the same context. Returns
-// the context that was current before, or null if there was none or it was already this one. The context is retained at
-// first use, until the process ends. use() always asks the driver for the current context, because other code may have
-// changed it; this takes 20 ns.
+// use() makes the primary context of a device current for the calling thread. torch and CuPy use the same context.
+// use() returns the context that was current before. It returns null if no context was current, or if the primary
+// context was current already. The primary context is retained at first use, until the process ends. use() always asks
+// the driver for the current context, because other code may have changed it; this takes 20 ns.
 CUcontext use(int device);
 CUcontext context(int device);
 
-// Calls use() for a scope, and restores the previous context at its end. Otherwise this library would change the
-// current device of torch.
+// Calls use() for a scope, and restores the previous context at the end of the scope. Without this, the library would
+// change the current device of torch.
 class Current {
  public:
   explicit Current(int device) : before_(use(device)) {}

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The caches of kernel_cache.h. A cache file has four lines of text, followed by the cubin:
 //   "pyminidnn cubin <format>" | key | symbol of the kernel | SHA-256 of key, symbol and code, in hex
-// A file is written under a temporary name, synced and renamed, so that no reader sees a part of it. A file that fails
-// verification is replaced.
+// A file is written under a temporary name, synced and then renamed, so that no reader sees an incomplete file. If a
+// file fails verification, it is replaced.
 #include "cuda/runtime/kernel_cache.h"
 
 #include <fcntl.h>
@@ -21,7 +21,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/sha256.h"
@@ -32,7 +32,9 @@ namespace {
 namespace fs = std::filesystem;
 using Result = std::shared_ptr<const Cubin>;
 
-constexpr int kFormat = 1;  // increment it when the file format or the meaning of a key changes
+// The format number of cache files. It must be incremented when the format of cache files or the meaning of a cache key
+// changes.
+constexpr int kFormat = 1;
 
 struct State {
   std::mutex mutex;
@@ -58,7 +60,8 @@ void log(const std::string& line) {
   if (wanted) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
 }
 
-// Reads a file. Returns false if it is not a regular file. Without O_NONBLOCK, opening a FIFO would wait for a writer.
+// Reads a file. Returns false if the path is not a regular file, or if reading fails. Without O_NONBLOCK, opening a
+// FIFO would wait for a writer.
 bool read_file(const fs::path& path, std::string& text, struct stat& info) {
   const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   if (file < 0) return false;
@@ -74,8 +77,8 @@ bool read_file(const fs::path& path, std::string& text, struct stat& info) {
   return good;
 }
 
-// Returns "" if only this user may write to the file or folder, otherwise the reason for not using it. A cubin is code,
-// so other users must not be able to replace it.
+// Returns "" if only this user may write to the file or folder. If not, returns the reason for not using it. A cubin is
+// machine code, so other users must not be able to replace it.
 std::string why_not_trusted(const struct stat& info) {
   if (info.st_uid != geteuid())
     return cat("it belongs to user ", info.st_uid, "; the process runs as user ", geteuid());
@@ -83,8 +86,8 @@ std::string why_not_trusted(const struct stat& info) {
   return "";
 }
 
-// Collects the files of quoted #includes, recursively. Their names are relative to `root`. The result also has headers
-// that only host code includes, which is harmless.
+// Collects the files that `text` includes by quoted #includes, recursively. The names of these files are relative to
+// `root`. The result also contains headers that only host code includes, which is harmless.
 void follow(const std::string& text, const std::string& from, const fs::path& root,
             std::map<std::string, std::string>& headers) {
   const char* space = " \t";
@@ -105,19 +108,22 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     struct stat info;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
-    follow(entry->second, name, root, headers);  // the references stay valid: a std::map does not move its elements
+    // The recursion inserts more files into `headers`. The text of this file stays at its address, because a std::map
+    // does not move its elements.
+    follow(entry->second, name, root, headers);
   }
 }
 
 std::vector<std::string> options_of(const KernelSpec& spec, const std::string& arch) {
-  // The options do not include -lineinfo, which makes the cubin of a small kernel 50 % larger. A profiling build adds
-  // it to spec.options.
+  // The compiler options do not include -lineinfo, which makes the cubin of a small kernel 50 % larger. A profiling
+  // build adds -lineinfo to spec.options.
   std::vector<std::string> options = {"--std=c++20", "--gpu-architecture=" + arch};
   options.insert(options.end(), spec.options.begin(), spec.options.end());
   return options;
 }
 
-// Prefixes each field with its length, so that ("ab", "c") and ("a", "bc") give different keys.
+// Appends a field to the text of a key. The length of the field comes first, so that the fields ("ab", "c") and ("a",
+// "bc") give different keys.
 void append_field(std::string& all, const std::string& field) { all += cat(field.size(), ':') + field; }
 
 std::string key_of(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
@@ -138,8 +144,8 @@ std::string entry_head(const std::string& key, const std::string& kernel_name, c
   return cat("pyminidnn cubin ", kFormat, '\n', key, '\n', kernel_name, '\n', digest, '\n');
 }
 
-// Reads a file of the cache. Returns null if the file does not exist or is not the entry for `key`. The owner of
-// packaged cubins is not checked: it is the user who installed the package.
+// Reads a cubin from a cache file. Returns null if the file does not exist, or if its content does not match `key`. The
+// owner of a packaged cubin is not checked, because it is the user who installed the package.
 std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, bool packaged) {
   std::string text, why;
   struct stat info;
@@ -163,7 +169,7 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
   return nullptr;
 }
 
-// Writes a file of the cache. Returns "", or the reason why the file could not be written.
+// Writes a cubin to a cache file. Returns "", or the reason why the file could not be written.
 std::string write_entry(const fs::path& path, const std::string& key, const Cubin& cubin) {
   static std::atomic<int> count{0};
   std::string temporary = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
@@ -208,8 +214,8 @@ std::string open_cache_folder() {
   return "";
 }
 
-// Deletes the least recently used cache files until the folder is no larger than its limit. Only files that look like
-// cache entries are considered, at most two levels deep.
+// Deletes the least recently used cache files until the cache folder has at most kCacheBytes bytes. Only files with the
+// extensions .cubin and .tmp in subfolders sm_* are counted and deleted.
 void trim(const fs::path& folder) {
   struct Entry {
     fs::file_time_type used;
@@ -248,8 +254,8 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
   return made;
 }
 
-// Obtains a cubin that is not in memory: a packaged cubin, otherwise one from the disk cache, otherwise from the
-// compiler. With `recompiled`, always from the compiler.
+// Obtains a cubin that is not in memory. It is a packaged cubin or, if there is none, a cubin from the disk cache or,
+// if there is none, a cubin from the compiler. If `recompiled`, it is always a cubin from the compiler.
 Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
@@ -269,7 +275,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) 
   }
   if (!recompiled) {
     if (auto stored = read_entry(path, key, false)) {
-      // marks the file as used now; trim() deletes the files with the oldest times
+      // This call sets the time of the file to now. trim() deletes the files with the oldest times.
       utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
       stored->origin = "disk";
       return stored;
@@ -278,7 +284,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) 
   Result made = compile(sources, spec, arch);
   std::string why = write_entry(path, key, *made);
   if (why.empty()) trim(cache_folder());
-  else log(why);  // not an error: the kernel is compiled, but the next process has to compile it again
+  else log(why);  // this is not an error: the kernel is compiled, but the next process has to compile it again
   return made;
 }
 
@@ -291,8 +297,8 @@ void count(const Cubin& cubin) {
   s.stats.compile_seconds += cubin.compile_seconds;
 }
 
-// Returns the cubin in memory, or obtains it. If several threads need the same cubin, the first one obtains it, and the
-// others wait. A failure is not cached.
+// Returns the cubin in memory. If it is not in memory, calls obtain(). If several threads need the same cubin, one
+// thread calls obtain(), and the other threads wait for its result. A failure is not cached.
 Result shared(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   State& s = state();
   std::string id = identity(spec);
@@ -365,7 +371,8 @@ void compile_to(const KernelSpec& spec, const std::string& arch, const std::stri
   if (read_entry(path, key, true)) return;
   Result made = compile(sources, spec, arch);
   count(*made);
-  std::error_code ignored;  // an error of create_directories() is ignored, as write_entry() then fails and reports it
+  // If create_directories() fails, its error is ignored, because write_entry() then fails and reports the reason.
+  std::error_code ignored;
   fs::create_directories(path.parent_path(), ignored);
   std::string why = write_entry(path, key, *made);
   MINIDNN_CHECK(DeviceError, why.empty(), why);

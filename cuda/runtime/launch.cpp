@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 
 namespace minidnn::cuda {
@@ -27,8 +27,8 @@ CUfunction load(const KernelSpec& spec, const std::string& arch, int device, con
   auto what = [&](const Cubin& c) {
     return cat("loading kernel ", spec.kernel, " (", arch, ", ", c.origin, ") on cuda:", device);
   };
-  // The driver refused a packaged or stored cubin that passed verification, so it was made for another driver. It is
-  // compiled again.
+  // The driver refused a cubin that came from the package or from the disk cache. The cubin passed verification, so it
+  // was made for another driver. The kernel is compiled again.
   if (cubin.origin == "nvrtc" || result == CUDA_ERROR_OUT_OF_MEMORY) fail(result, what(cubin));
   std::shared_ptr<const Cubin> fresh;
   try {
@@ -54,7 +54,8 @@ void read_parameters(Kernel& kernel) {
 }
 
 void allow_smem(const Kernel& kernel, int bytes) {
-  constexpr int kWithoutAsking = 48 << 10;  // the most shared memory, static plus dynamic, that needs no opt-in
+  // The most shared memory (static plus dynamic) that a block may have without opt-in, in bytes.
+  constexpr int kWithoutAsking = 48 << 10;
   if (bytes <= kernel.smem_limit) return;
   if (kernel.static_smem + bytes > kWithoutAsking)
     check(driver().cuFuncSetAttribute(kernel.function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, bytes),
@@ -74,7 +75,7 @@ struct Loaded {
 std::shared_ptr<const Kernel> load_kernel(const KernelSpec& spec, int device_index, int dynamic_smem_bytes) {
   static auto* const loaded = new Loaded;
   const std::string arch = arch_for(spec, device(device_index).arch);
-  // This call is before the lock, so that different kernels compile in parallel.
+  // cubin() is called before the mutex is locked, so that different kernels compile in parallel.
   std::shared_ptr<const Cubin> code = cubin(spec, arch);
   Current current(device_index);
   std::lock_guard lock(loaded->mutex);

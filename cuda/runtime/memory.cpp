@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stream-ordered memory of a GPU, from one memory pool per device. This library owns the pools, and they keep freed
-// memory: a repeated allocation takes about a microsecond and never synchronises. The default pool of CUDA stays as it
-// is, because torch and CuPy use its settings. A stream that is being captured is not used for allocations: they would
-// become nodes of the graph, and a tensor could not keep that memory.
+// Stream-ordered memory of a GPU, from one memory pool for each device. This library owns the pools. The pools keep
+// freed memory, so a repeated allocation takes about a microsecond and never synchronises. The default pool of CUDA
+// stays unchanged, because torch and CuPy use its settings. A stream that is being captured is not used for
+// allocations. An allocation on such a stream would become a node of the CUDA graph. Its memory would belong to the
+// graph, so a tensor could not keep it.
 #include <algorithm>
 #include <deque>
 #include <mutex>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {
@@ -18,13 +19,13 @@ CUdeviceptr address(const void* p) { return reinterpret_cast<CUdeviceptr>(p); }
 CUstream queue(Stream s) { return static_cast<CUstream>(s); }
 
 struct Origin {
-  unsigned kind = 0;  // a CUmemorytype, or 0 for memory that the driver does not know (such as that of malloc)
+  unsigned kind = 0;  // a CUmemorytype, or 0 for memory that the driver does not know, such as memory from malloc
   unsigned managed = 0;
   int device = -1;
 };
 
-// Uses cuPointerGetAttributes (plural): if the driver does not know the memory, it leaves the values unchanged.
-// cuPointerGetAttribute (singular) would return an error.
+// Asks the driver where the memory at p is. If the driver does not know the memory, cuPointerGetAttributes (plural)
+// leaves the values unchanged. cuPointerGetAttribute (singular) would return an error.
 Origin origin_of(const void* p) {
   Origin o;
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -35,8 +36,8 @@ Origin origin_of(const void* p) {
   return o;
 }
 
-// In the scope of a Relaxed object, this thread may make calls that are unrelated to a stream capture in progress.
-// Otherwise, a capture by any thread would forbid some of them.
+// In the scope of a Relaxed object, this thread may make driver calls that are unrelated to a stream capture in
+// progress. Without such an object, a capture by any thread would forbid some of these calls.
 class Relaxed {
  public:
   Relaxed() { exchange(); }
@@ -57,8 +58,8 @@ class GpuMemory final : public Memory {
     CUdeviceptr p = 0;
     CUresult result = take(&p, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && pool()) {
-      // More memory becomes available when the work on all streams has finished: blocks that were freed on other
-      // streams, and unused memory that the pool keeps.
+      // When the work on all streams has finished, more memory is available: memory that was freed on other streams,
+      // and unused memory that the pool keeps.
       driver().cuCtxSynchronize();
       driver().cuMemPoolTrimTo(pool(), 0);
       result = take(&p, bytes, stream);
@@ -83,8 +84,8 @@ class GpuMemory final : public Memory {
   }
 
   void release(void* p, size_t, Stream stream) noexcept override {
-    // After the driver has shut down, the memory is gone. In a forked child, it belongs to the parent. In both cases
-    // there is nothing to do, so the error is ignored.
+    // Errors are ignored. After the driver has shut down, the memory is gone, and in a forked child process, it belongs
+    // to the parent process. In both cases, there is nothing to free.
     try {
       Current current(device_);
       if (pool()) driver().cuMemFreeAsync(address(p), queue(stream));
@@ -95,7 +96,7 @@ class GpuMemory final : public Memory {
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
-      // Also frees memory of a pool, and then does not synchronise.
+      // cuMemFree can also free memory of a pool, and does not synchronise then.
       driver().cuMemFree(address(p));
     } catch (const Error&) {}
   }
@@ -105,14 +106,15 @@ class GpuMemory final : public Memory {
     Current current(device_);
     const Origin target = origin_of(to), source = origin_of(from);
     const bool on_gpus = target.kind == CU_MEMORYTYPE_DEVICE && source.kind == CU_MEMORYTYPE_DEVICE;
-    // Memory of a pool is not mapped into other devices, so a copy between two devices names the contexts of both.
+    // The memory of a pool is not mapped into other devices. A copy between two devices therefore names the contexts of
+    // both devices.
     const bool peers = on_gpus && target.device != source.device;
     check(peers ? driver().cuMemcpyPeerAsync(address(to), context(target.device), address(from), context(source.device),
                                              bytes, queue(stream))
                 : driver().cuMemcpyAsync(address(to), address(from), bytes, queue(stream)),
           "copying ", bytes_text(double(bytes)), " on cuda:", device_);
-    // Waits for a copy from or to the host, even if the host memory is pinned. When this function returns, the caller
-    // may overwrite the source and read the result.
+    // Waits until a copy from or to host memory is complete, even if the host memory is pinned. When copy() returns,
+    // the caller may therefore overwrite the source and read the destination.
     if (!on_gpus) synchronize(stream);
   }
 
@@ -162,8 +164,8 @@ class GpuMemory final : public Memory {
       result = driver().cuStreamWaitEvent(queue(later), event, 0);
     }
     {
-      // The event can be used again at once: cuStreamWaitEvent has copied its state, and a later record does not change
-      // the wait.
+      // The event can be used again at once, because cuStreamWaitEvent has copied its state. A later record of the
+      // event does not change the wait.
       std::lock_guard lock(mutex_);
       idle_events_.push_back(event);
     }
@@ -172,7 +174,7 @@ class GpuMemory final : public Memory {
   }
 
   Capture capture(Stream stream) noexcept override {
-    if (!stream) return {};  // the legacy default stream cannot be captured
+    if (!stream) return {};  // the legacy default stream (null) cannot be captured
     try {
       Current current(device_);
       CUstreamCaptureStatus status = CU_STREAM_CAPTURE_STATUS_NONE;
@@ -180,7 +182,7 @@ class GpuMemory final : public Memory {
       CUgraph graph = nullptr;
       CUresult result = driver().cuStreamGetCaptureInfo(queue(stream), &status, &id, &graph, nullptr, nullptr);
       if (result == CUDA_SUCCESS && status == CU_STREAM_CAPTURE_STATUS_ACTIVE) return {id, graph};
-    } catch (const Error&) {}  // the driver has shut down: there is no capture
+    } catch (const Error&) {}  // the driver has shut down, so there is no capture
     return {};
   }
 
@@ -192,7 +194,7 @@ class GpuMemory final : public Memory {
       drop(object);
     } else {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
-      // releases the last reference, which calls drop(object)
+      // This call releases the last reference to the user object `owned`. The driver then calls drop(object).
       if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);
     }
     check(result, "assigning memory of cuda:", device_, " to a CUDA graph");
@@ -222,7 +224,7 @@ class GpuMemory final : public Memory {
   }
 
   CUresult take(CUdeviceptr* p, size_t bytes, Stream stream) {
-    bytes = std::max<size_t>(bytes, 1);  // an empty tensor gets an address, too
+    bytes = std::max<size_t>(bytes, 1);  // an empty tensor gets one byte, so that it has an address, too
     if (pool()) return driver().cuMemAllocFromPoolAsync(p, bytes, pool(), queue(stream));
     return driver().cuMemAlloc(p, bytes);
   }
@@ -246,13 +248,13 @@ class GpuMemory final : public Memory {
   CUmemoryPool pool_ = nullptr;
   std::mutex mutex_, idle_mutex_;
   std::vector<CUevent> idle_events_;
-  CUstream idle_stream_ = nullptr;  // allocates for streams that are being captured
+  CUstream idle_stream_ = nullptr;  // the stream on which memory is allocated for streams that are being captured
 };
 
 }  // namespace
 
 Memory& memory(int index) {
-  device(index);  // throws if there is no such device
+  device(index);  // throws DeviceError if there is no device `index`
   static auto* const all = [] {
     auto* memories = new std::deque<GpuMemory>;
     for (int i = 0; i < device_count(); ++i) memories->emplace_back(i);

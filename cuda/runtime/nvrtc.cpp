@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds NVRTC and calls it. Its header belongs to the CUDA toolkit, which a build must not need. Therefore, the dozen
-// functions that are used are declared here. Their C interface has not changed since CUDA 8 (the functions for cubins:
-// since CUDA 11.1).
+// Finds NVRTC and calls it. The header of NVRTC belongs to the CUDA toolkit, which a build of this library must not
+// need. This file therefore declares the dozen functions of NVRTC that it uses. The C interface of these functions has
+// not changed since CUDA 8. For the functions that return cubins, it has not changed since CUDA 11.1.
 #include "cuda/runtime/nvrtc.h"
 
 #include <dlfcn.h>
@@ -53,7 +53,8 @@ std::string environment(const char* name) {
 
 bool is_nvrtc(const std::string& file) {
   return file.starts_with("libnvrtc") && file.find(".so") != file.npos && file.find("builtins") == file.npos &&
-         file.find(".alt.") == file.npos;  // .alt.: an older compiler, which PyPI packages include for old machines
+         // A name with .alt. is an older compiler, which PyPI packages add for old machines.
+         file.find(".alt.") == file.npos;
 }
 
 std::vector<std::string> loaded_already() {
@@ -68,7 +69,8 @@ std::vector<std::string> loaded_already() {
   return paths;
 }
 
-// The paths of the libraries to try, in this order. A name without a folder is resolved by the system's loader.
+// The paths of the NVRTC libraries to try, in the order of preference. For a name without a folder, the system's loader
+// finds the library.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = loaded_already();
   auto add = [&](const fs::path& folder, const char* name) {
@@ -94,8 +96,8 @@ std::vector<std::string> candidates() {
   return paths;
 }
 
-// Loads NVRTC's builtins library. NVRTC opens it by its name without a folder, and the loader does not search the
-// folder of a PyPI package.
+// Loads NVRTC's builtins library from the folder of NVRTC. Without this, NVRTC would open its builtins library by a
+// name without a folder. The loader does not search the folder of a PyPI package for that name.
 void open_builtins_beside(const fs::path& library) {
   if (!library.has_parent_path()) return;
   std::error_code ignored;
@@ -106,10 +108,10 @@ void open_builtins_beside(const fs::path& library) {
   }
 }
 
-// Loads a library and sets `found`. Returns "", or the reason why the library is not usable.
+// Loads the NVRTC library at `path`, and sets `found`. Returns "", or the reason why the library is not usable.
 std::string try_library(const std::string& path, Found& found) {
   void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return dlerror();  // the text of this error begins with the path
+  if (!library) return dlerror();  // the text from dlerror() begins with the path
   Nvrtc& n = found.table;
   bool complete = true;
   auto find = [&](auto& function, const char* name) {
@@ -165,7 +167,7 @@ const Found& found() {
   return *result;
 }
 
-// The first 40 lines of a compiler's log. The first errors often cause the others.
+// The first 40 lines of a compiler's log. Later errors are often consequences of the first errors.
 std::string head(const std::string& log) {
   constexpr size_t kLines = 40;
   size_t end = 0;

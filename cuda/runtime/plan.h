@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The plan of an engine that launches one kernel with the parameters (Problem, Args). Most engines other than those of
-// GEMM have such a plan.
+// kernel_plan() makes the plan of an engine that launches one kernel. The kernel has two parameters: the description of
+// the call (Problem) and its arguments (Args). Most engines that are not based on a matrix product have such a plan.
 #pragma once
 #include "cpp/engine/engine.h"
 #include "cuda/runtime/launch.h"
 
 namespace minidnn::cuda {
 
-// A launch with 256-thread blocks for a grid-stride loop over `items` items, one item per thread and iteration. The
-// grid has at most 32 blocks per SM.
+// The launch configuration for a grid-stride loop over the indices 0 to `items` - 1. A block has 256 threads, and each
+// thread processes one index per iteration. The grid has at most 32 blocks per SM.
 inline LaunchConfig elementwise_launch(int64_t items, const Device& d) {
   constexpr int64_t kThreads = 256, kBlocksPerSm = 32;
   LaunchConfig config;

@@ -7,7 +7,7 @@
 namespace minidnn::cuda {
 namespace {
 
-// The first 32 bits of the fractional parts of the cube roots of the first 64 primes.
+// The constants of SHA-256: the first 32 bits of the fractional parts of the cube roots of the first 64 primes.
 constexpr uint32_t kRound[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5,
     0xd807aa98, 0x12835b01, 0x243185be, 0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174,
@@ -50,8 +50,8 @@ std::string sha256_hex(std::string_view bytes) {
   size_t whole = bytes.size() / 64 * 64;
   for (size_t i = 0; i < whole; i += 64) compress(h, data + i);
 
-  // The end of the message: the remaining bytes, a 1 bit, zeros up to the last 8 bytes of a 64-byte block, and the
-  // length in bits (big-endian).
+  // The end of the message that is hashed: its remaining bytes, a 1 bit, zeros up to the last 8 bytes of a 64-byte
+  // block, and in these 8 bytes the length of the message in bits (big-endian).
   std::string tail(bytes.substr(whole));
   tail += '\x80';
   while (tail.size() % 64 != 56) tail += '\0';

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.block_per_row: one block of threads computes each row.
+// cuda.softmax.block_per_row is the engine for softmax in which one block of threads computes each row.
 #include "cuda/rows/launch.h"
 #include "cuda/softmax/generic.h"
 

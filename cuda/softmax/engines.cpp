@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The CUDA engines of softmax.
+// The list of the CUDA engines of softmax.
 #include "cpp/engine/engine_list.h"
 #include "cpp/softmax/softmax.h"
 

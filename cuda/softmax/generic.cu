@@ -3,8 +3,8 @@
 // - Grid: blocks that loop over rows. Block: whole warps (1024 threads at most) per row, or 256 threads with one row
 //   each.
 // - Shared memory: 33 doubles.
-// - Bytes: each input is read three times (forward) or twice (backward). Reads after the first one are from the cache
-//   if the rows of a block fit it.
+// - Bytes: each input is read three times (forward) or twice (backward). If the rows of a block fit the cache, only the
+//   first read is from memory.
 // - Numerics: the formulas of softmax_math.h, in the accumulator's type.
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/device/grid.cuh"
@@ -12,7 +12,7 @@
 
 namespace minidnn {
 
-// One block computes each row. Blocks may have any number of whole warps.
+// The kernel of softmax in which one block computes each row. Blocks may have any number of whole warps.
 template <class T, SoftmaxDirection kDirection, bool kLog>
 __global__ void __launch_bounds__(1024) softmax_block_per_row(const __grid_constant__ SoftmaxProblem p, SoftmaxArgs a) {
   BlockReduce team;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base class of the engines block_per_row and thread_per_row. Each engine runs one kernel of generic.cu, for any
-// axis and strides. Host only.
+// The base class of the engines cuda.softmax.block_per_row and cuda.softmax.thread_per_row. Each engine runs one kernel
+// of generic.cu, for any axis and strides. Only host code includes this file.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.persistent_rows: the axis is the innermost dimension. A few lanes, a block or a cluster hold a row in
-// registers.
+// cuda.softmax.persistent_rows is the engine for softmax along the innermost dimension. A few lanes of a warp, a block
+// or a cluster keep a row in registers.
 #include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"
 #include "cuda/rows/launch.h"
@@ -22,7 +22,8 @@ SoftmaxRows params_of(const SoftmaxProblem& p, const Device& d) {
   int64_t vectors_of_thread = backward ? kSoftmaxBackwardVectors : softmax_forward_vectors(item, p.masked);
   const int64_t vectors = rows::vectors_of(p.cols(), width);
   if (item == 2 && vectors <= kSoftmaxShortRow) vectors_of_thread = min_of(vectors_of_thread, int64_t(4));
-  // With two vectors per thread, the row has two threads or fewer, which read whole sectors of 32 bytes.
+  // A row of at most four vectors gets two vectors per thread, so one or two threads share the row. They read whole
+  // sectors of 32 bytes.
   if (vectors <= 4) vectors_of_thread = 2;
   t.shape = rows::shape_of(p.rows(), p.cols(), width, vectors_of_thread, cuda::largest_cluster(d));
   if (p.masked == SoftmaxMask::none) return t;
@@ -65,8 +66,8 @@ struct PersistentRows final : Engine<SoftmaxProblem> {
     if (blocks > INT32_MAX) return cat("supports at most 2^31 - 1 blocks; got ", blocks);
     return "";
   }
-  // The estimate is a guess: 0.88 of the copy rate. It is lower if rows have fewer than four vectors, or if there are
-  // too few rows to fill the GPU.
+  // The estimate of the time is a guess: 0.88 of the copy rate. The rate is lower if rows have fewer than four vectors,
+  // or if there are too few rows to fill the GPU.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     const SoftmaxRows t = params_of(p, d);
     const double bytes = softmax_bytes(p), tensor = double(p.in.numel() * itemsize(p.in.dtype));

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of contiguous rows, forward and backward. A row stays in registers from its only read to its only write.
-// - Grid, block, cluster: rows::shape_of() chooses them (cuda/rows/rows_params.h). A row is shared by 1 to 1024
-//   threads, or by a cluster.
+// - Grid, block, cluster: rows::shape_of() chooses them (cuda/rows/rows_params.h). 1 to 1024 threads, or a cluster,
+//   share a row.
 // - Shared memory: static, less than 4 KB.
-// - Bytes: x (backward: y and dy) is read once, the result is written once. If a row exceeds the registers of a
-//   cluster, it is read twice, by two launches. The first launch computes the maximum and the sum of each chunk of the
-//   row. The second launch computes the results.
-// - Numerics: float32 sums, added up by trees. exponentials_math.h describes the exponentials of 16-bit rows.
+// - Bytes: x (in backward, y and dy) is read once, and the result is written once.
+// - Rows that exceed the registers of a cluster are read twice, by two launches. The first launch computes the maximum
+//   and the sum of each chunk of the row. The second launch computes the results.
+// - Numerics: float32 sums, added up pairwise by trees. exponentials_math.h describes the exponentials of 16-bit rows.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/softmax_params.h"
 
@@ -15,8 +15,8 @@ namespace {
 
 using rows::RowVectors;
 
-// Scales the elements of a vector and applies the mask. SoftmaxMask::add adds the mask; SoftmaxMask::keep sets elements
-// to -inf where the mask is false.
+// Scales the elements of a vector and applies the mask. SoftmaxMask::add adds the mask to the elements.
+// SoftmaxMask::keep sets elements to -inf where the mask is false.
 template <class T, SoftmaxMask kMasked>
 __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void* mask, int64_t at) {
   constexpr int kWidth = kVecWidth<T>;
@@ -43,16 +43,17 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
   }
 }
 
-// In stage `reduce`, stores the maximum and the sum of a chunk for the second launch, and returns true; the kernel then
-// ends. In other stages, returns false.
+// In the first of two launches (stage `reduce`), stores the maximum and the sum of a chunk for the second launch, and
+// returns true. The kernel then ends. In all other launches, returns false.
 __device__ __forceinline__ bool store_partial(const SoftmaxRows& p, const rows::RowReduce& team, rows::Exponentials all,
                                               rows::Exponentials* partials) {
   if (p.stage != SoftmaxRows::reduce) return false;
   if (team.rank == 0 && team.row < p.shape.rows) partials[team.chunk] = all;
   return true;
 }
-// The maximum and the sum that a thread contributes to those of the row. In stage `finish`, these join the stored
-// results of every team.threads-th chunk. In other stages, they are the thread's own (`own`).
+// Returns the maximum and the sum that a thread contributes to those of its row. In the second of two launches (stage
+// `finish`), it joins the stored results of every team.threads-th chunk of the row. In all other launches, it returns
+// `own`, which the thread has computed.
 template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
                                                                               const rows::RowReduce& team,
                                                                               rows::Exponentials own,
@@ -65,8 +66,8 @@ template <class T> __device__ __forceinline__ rows::Exponentials load_partial(co
   return all;
 }
 
-// Forward for 16-bit numbers without a mask. A thread keeps the numbers packed in registers. It does not keep their
-// exponentials, but computes them twice, which takes four instructions.
+// The forward softmax for 16-bit numbers without a mask. A thread keeps the packed numbers in registers. It does not
+// keep their exponentials, but computes each exponential twice, with about four instructions each time.
 template <class T, int kVectors>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* partials,
                                                const rows::RowReduce& team, const RowVectors<T>& line, int32_t begin,
@@ -114,7 +115,7 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
   const float of_half = scale.of_half();
   const rows::Exponentials all = team.join<T>(load_partial<T>(p, team, {largest, sum}, partials, of_half), 0, of_half);
   if (store_partial(p, team, all, partials)) return;
-  // If all numbers of a row are -inf, the results are NaN: -inf - -inf.
+  // If all numbers of a row are -inf, the results are NaN, because they contain the difference of -inf and -inf.
   const float log_of_sum = p.log ? maths::log(all.sum) : ::log2f(all.sum);
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {
@@ -135,8 +136,9 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 
 }  // namespace
 
-// The forward kernel. Each thread computes exponentials relative to its own maximum. The threads of a row synchronise
-// once, to join their maxima and sums. `partials` holds the maximum and the sum of each chunk of each row.
+// The forward kernel of softmax. Each thread computes exponentials relative to its own maximum. The threads of a row
+// synchronise once, to join their maxima and sums. If rows are divided into chunks, `partials` has the maximum and the
+// sum of each chunk.
 template <class T, SoftmaxMask kMasked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* partials) {
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(1024)
   const rows::Exponentials all = team.join<T>(load_partial<T>(p, team, {largest, sum}, partials));
   if (store_partial(p, team, all, partials)) return;
 
-  // If all numbers of a row are -inf, the results are NaN: 0 / 0, or -inf + inf for log-softmax.
+  // If all numbers of a row are -inf, the results are NaN: 0 / 0 for softmax, or -inf + inf for log-softmax.
   const rows::Exponentials share{largest, rcp_approx(all.sum)};
   const float factor = p.log ? 1 : share.moved<T>(all.largest, 1);
   const float term = p.log ? (shift - all.largest) - maths::log(all.sum) : 0;
@@ -202,7 +204,8 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// The backward kernel, which computes dx. `partials` holds a sum for each chunk of each row.
+// The backward kernel of softmax, which computes dx. If rows are divided into chunks, `partials` has a sum for each
+// chunk.
 template <class T, bool kLog>
 __global__ void __launch_bounds__(1024)
     softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* partials) {

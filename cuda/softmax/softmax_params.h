@@ -1,23 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels of cuda.softmax.persistent_rows and cuda.softmax.strided_axis.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/rows/rows_params.h"
 
 namespace minidnn {
 
-// The 16-byte vectors of each tensor that a thread holds. They take 32 registers, for x (forward) or for y and dy
-// (backward). 16-bit numbers stay packed unless a mask is applied to them.
+// Returns the number of 16-byte vectors that a thread of the forward kernel keeps. Without a mask, they take 32
+// registers, because 16-bit numbers stay packed. With a mask, 16-bit numbers are converted to float32, so half as many
+// vectors take 32 registers. The backward kernel keeps kSoftmaxBackwardVectors vectors of y and as many of dy, which
+// also take 32 registers.
 MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask) {
   return mask == SoftmaxMask::none || (item == 4 && mask == SoftmaxMask::keep) ? 8 : 4;
 }
-// If a row of a 16-bit type has at most this number of vectors, each thread holds fewer vectors (4 instead of 8 in
-// forward). More threads then have loads in flight.
+// The maximum number of vectors in a short row of a 16-bit type. In a short row, each thread has fewer vectors (in
+// forward, 4 instead of 8). More threads then have loads in flight.
 constexpr int64_t kSoftmaxShortRow = 256;
 constexpr int kSoftmaxBackwardVectors = 4;
 
-// Computes the offset of a row's mask. The row number is split into one index per dimension, the innermost one first.
+// Computes the offset of a row of the mask. The row number is split into one index per dimension, beginning with the
+// innermost dimension.
 struct MaskRows {
   int64_t stride[kMaxRank]{};
   FastDivmod size[kMaxRank]{};
@@ -32,23 +35,24 @@ struct MaskRows {
 };
 
 struct SoftmaxRows {
-  // one_launch: one launch processes whole rows in registers. Rows that are too long are divided into chunks, and take
-  // two launches. `reduce`, the first launch, stores a partial result of each chunk. `finish`, the second launch, joins
-  // the partial results of each row and computes the elements.
+  // The stage of a launch. With `one_launch`, one launch processes whole rows in registers. Rows that are too long for
+  // this are divided into chunks, and take two launches. The first launch, `reduce`, stores a partial result of each
+  // chunk. The second launch, `finish`, joins the partial results of each row and computes the elements.
   enum Stage : int32_t { one_launch, reduce, finish } stage = one_launch;
   int32_t log = 0;
   rows::Shape shape;
   MaskRows mask;
 };
 
-// Tensors have the shape [outer, cols, inner]; softmax is along `cols`. A column in the names of fields stands for
-// `width` adjacent columns, which form a vector. A block processes `lanes` of these vectors; `lanes` is a power of two.
+// A softmax along the dimension `cols` of tensors of shape [outer, cols, inner]. A column is the `cols` elements of one
+// softmax. `columns` is the number of all columns, counted in vectors of `width` adjacent columns. A block processes
+// `lanes` of these vectors. `lanes` is a power of two.
 struct SoftmaxColumns {
-  int64_t inner = 0;  // elements after the axis
+  int64_t inner = 0;  // the number of elements in the dimensions after the axis
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;
   FastDivmod columns_of_outer;
 };
-// The number of vectors (of `width` elements each) that a thread holds.
+// The number of vectors (of `width` elements each) that a thread keeps in registers.
 template <int width> constexpr int kSoftmaxColumnsForward = width == 8 ? 4 : width == 4 ? 8 : 16;
 template <int width> constexpr int kSoftmaxColumnsBackward = width == 1 ? 16 : 4;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.softmax.strided_axis: the axis is not the innermost dimension in memory. A block holds whole columns in
-// registers.
+// cuda.softmax.strided_axis is the engine for softmax along an axis that is not the innermost dimension in memory. A
+// block keeps whole columns in registers.
 #include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"
 #include "cuda/runtime/plan.h"
@@ -11,7 +11,7 @@ namespace cuda::softmax {
 namespace {
 
 constexpr DType kDTypes[] = {DType::float32, DType::float16, DType::bfloat16};
-constexpr int64_t kFewestLanes = 2;  // two lanes with 16-byte vectors read a whole sector of 32 bytes
+constexpr int64_t kFewestLanes = 2;  // Two lanes with 16-byte vectors read a whole sector of 32 bytes.
 
 int64_t inner_of(const SoftmaxProblem& p) { return p.cols() > 1 ? p.in.stride[p.axis] : p.in.numel(); }
 int64_t width_of(const SoftmaxProblem& p) {
@@ -25,16 +25,18 @@ int64_t vectors_per_thread(const SoftmaxProblem& p, int64_t width) {
 }
 
 struct Tiling {
-  int64_t width;    // the elements of a vector
-  int64_t threads;  // the threads of a block
-  // Threads of a block that read adjacent vectors. The block's other threads read other elements along the axis.
+  int64_t width;    // the number of elements in a vector
+  int64_t threads;  // the number of threads in a block
+  // The number of threads of a block that read adjacent vectors. Further threads of the block read these columns at
+  // other indices along the axis.
   int64_t lanes;
-  // The number of columns of vectors: the elements of the tensor / (elements along the axis * width).
+  // The number of columns, counted in vectors: the elements of the tensor / (elements along the axis * width).
   int64_t columns;
-  bool fits;  // whether a block has enough threads to hold whole columns
+  bool fits;  // whether a block has enough threads to keep whole columns in registers
 };
-// Chooses the number of lanes: as many as leave enough threads for each column. A block has 256 threads, or 1024
-// threads if 256 threads would have too few lanes to read whole lines of 128 bytes.
+// Chooses the number of lanes, that is, of threads that read adjacent vectors. The block has `lanes` threads for each
+// index along the axis, so long columns leave fewer lanes. A block has 256 threads. It has 1024 threads if 256 threads
+// would have too few lanes to read whole cache lines of 128 bytes.
 Tiling tiling_of(const SoftmaxProblem& p) {
   Tiling t{width_of(p), 256, 0, 0, true};
   t.columns = p.in.numel() / p.cols() / t.width;
@@ -65,8 +67,8 @@ struct StridedAxis final : Engine<SoftmaxProblem> {
     if (t.columns > INT32_MAX) return cat("supports at most 2^31 - 1 columns; got ", t.columns);
     return "";
   }
-  // The estimate is a guess: 0.85 of the copy rate with 16-byte vectors, 0.6 with single elements. It is lower if
-  // several blocks read the same line of 128 bytes.
+  // The estimate of the time is a guess: 0.85 of the copy rate with 16-byte vectors, 0.6 with single elements. The rate
+  // is lower if several blocks read the same cache line of 128 bytes.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     const Tiling t = tiling_of(p);
     const double line = std::min<double>(double(t.lanes * t.width * itemsize(p.in.dtype)), 128) / 128;

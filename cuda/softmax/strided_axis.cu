@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along an axis that is not the innermost dimension in memory. A block holds neighbouring columns in registers.
-// Each thread holds some elements of `width` adjacent columns.
+// Softmax along an axis that is not the innermost dimension in memory. A block keeps neighbouring columns in registers.
+// Each thread keeps some elements of `width` adjacent columns.
 // - Grid: one block per `lanes` vectors of columns. Block: 256 or 1024 threads.
-// - Shared memory: softmax_columns_smem().
-// - Bytes: x (backward: y and dy) is read once, the result is written once.
-// - Numerics: float32 sums, added up by trees.
+// - Shared memory: softmax_columns_smem() bytes.
+// - Bytes: x (in backward, y and dy) is read once, and the result is written once.
+// - Numerics: float32 sums, added up pairwise by trees.
 #include "cuda/rows/rows.cuh"
 #include "cuda/softmax/softmax_params.h"
 
@@ -22,10 +22,12 @@ template <class T> struct Vectors<T, 1> {
   __device__ static void store(T* to, const float* f) { *to = T(f[0]); }
 };
 
-// How a block's threads are divided: they form rows of `lanes` lanes. Each lane has `width` adjacent columns. The
-// elements of a column are divided among the threads with the same lane.
+// How the threads of a block are divided. They form rows of `lanes` threads. A lane is the position of a thread in its
+// row. Threads with the same lane share kWidth adjacent columns, and each of these threads has some elements of the
+// columns.
 template <int kWidth> struct Columns {
-  int32_t lane, first, step;  // the thread has elements first, first + step, ... of its columns
+  // The thread has the elements first, first + step, first + 2 * step, and so on, of its columns.
+  int32_t lane, first, step;
   int32_t lanes;
   bool live;
   int64_t base;
@@ -40,8 +42,9 @@ template <int kWidth> struct Columns {
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * kWidth;
   }
 
-  // Reduces v[e] over all threads with the same columns; all of them get the result. `shared` first holds a partial
-  // result per column and warp (per row of lanes if `lanes` exceeds 32), then the results.
+  // Reduces v[e] over all threads with the same columns, and returns the result to all of them. The layout of `shared`:
+  // for each warp, a partial result per column (for each row of threads, if `lanes` exceeds 32); after these, a result
+  // per column.
   template <class Op> __device__ void reduce(float (&v)[kWidth], float* shared) const {
     warp_reduce_strided<Op>(v, lanes);
     const int32_t numbers = lanes * kWidth, groups = int32_t(blockDim.x) / max_of(lanes, 32);

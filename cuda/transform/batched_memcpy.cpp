@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.batched_memcpy: an engine that copies slices and concatenates tensors. x and y are contiguous along
-// the same dimension.
+// cuda.transform.batched_memcpy: an engine for copies between tensors that are contiguous along the same dimension.
+// Examples are copies of slices, and concatenation.
 #include "cuda/transform/batched_memcpy_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -14,8 +14,10 @@ namespace {
 
 struct MemcpyTiling {
   BatchedMemcpyParams params;
-  int64_t word = 16;    // bytes of a word, which a thread copies at a time
-  std::string why_not;  // empty if the kernel can run the problem, else a sentence that names the limit
+  // The number of bytes of a word. A thread copies words.
+  int64_t word = 16;
+  // Empty if the kernel can run the problem. If not, a sentence that names the limit.
+  std::string why_not;
 };
 
 MemcpyTiling tiling_of(const TransformProblem& p) {
@@ -61,8 +63,8 @@ struct BatchedMemcpy final : Engine<TransformProblem> {
     if (p.y.numel() == 0) return "the result is empty";
     return tiling_of(p).why_not;
   }
-  // The efficiencies are estimated from instruction counts, not measured. Narrower words need proportionally more
-  // instructions.
+  // The efficiencies are estimated from instruction counts; they were not measured. Shorter words need proportionally
+  // more instructions.
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     const MemcpyTiling c = tiling_of(p);
     const double efficiency = c.word >= 8 ? 0.88 : c.word == 4 ? 0.7 : c.word == 2 ? 0.4 : 0.2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies between tensors that are contiguous along the same dimension. A word is 16 bytes, or fewer: the largest power
-// of two that divides the lengths of all contiguous spans and all addresses. A thread copies four words; it loads all
-// four before the first store.
+// Copies between tensors that are contiguous along the same dimension. A word has 16 bytes or fewer: its size is the
+// largest power of two that divides the lengths of all contiguous spans and all addresses. A thread copies four words.
+// It loads all four before it stores the first.
 #include "cuda/transform/batched_memcpy_params.h"
 
 namespace minidnn {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The dimensions of a copy that the engines of transform loop over. Host only.
+// The dimensions of a copy over which the engines of transform loop. Host only.
 #pragma once
 #include <algorithm>
 #include <cstdlib>
@@ -10,11 +10,11 @@
 namespace minidnn {
 
 struct CopyDimension {
-  int64_t size, x, y;  // size; strides of x and y in elements
+  int64_t size, x, y;  // the size of the dimension, and the strides of x and y in elements
 };
 
-// Returns the dimensions of a copy, from the outermost to the innermost dimension of y. It drops dimensions of size 1.
-// It merges neighbouring dimensions that are contiguous in x and in y.
+// Returns the dimensions of a copy, from the outermost to the innermost dimension of y. Dimensions of size 1 are left
+// out. Two neighbouring dimensions become one if a single stride of x and a single stride of y describe both.
 inline std::vector<CopyDimension> copy_dimensions(const TransformProblem& p) {
   std::vector<CopyDimension> dims;
   for (int i = 0; i < p.y.rank; ++i)

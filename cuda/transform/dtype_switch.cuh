@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A switch on the dtype of x. With it, one kernel handles all nine dtypes of x, instead of nine kernels.
+// A switch on the dtype of x. With it, a single kernel supports all nine dtypes of x.
 #pragma once
 #include "cpp/transform/transform_math.h"
 
 namespace minidnn {
 
-// Calls f(From()), where From is the C++ type for `dtype`. f is a functor, because NVRTC treats a generic lambda as
-// host code.
+// Calls f(From()), where From is the C++ type of `dtype`. f is a functor and no generic lambda, because NVRTC treats a
+// generic lambda as host code.
 template <class F> __device__ __forceinline__ void with_dtype(DType dtype, F&& f) {
   switch (dtype) {
     case DType::float32:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The list of CUDA engines of transform.
+// Lists the CUDA engines of transform.
 #include "cpp/engine/engine_list.h"
 #include "cpp/transform/transform.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.generic: an engine for any strides. Each thread computes one element at a time.
+// cuda.transform.generic: an engine for any strides. Each thread computes one element of y at a time.
 #include "cpp/engine/engine_object.h"
 #include "cpp/transform/transform.h"
 #include "cuda/runtime/plan.h"
@@ -19,7 +19,8 @@ struct Generic final : Engine<TransformProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const TransformProblem&, const Device&) const override { return ""; }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    return roofline_us(0, transform_bytes(p), d, 0.1);  // 64-bit divisions for each dimension are slow
+    // The kernel is slow, because each element takes a 64-bit division for each dimension.
+    return roofline_us(0, transform_bytes(p), d, 0.1);
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,
                                                 const Config&) const override {

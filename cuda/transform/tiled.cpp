@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.tiled: an engine for transposes and changes of layout. It copies tiles through shared memory.
+// cuda.transform.tiled: an engine for transposes and other changes of layout. It copies tiles through shared memory.
 #include "cuda/transform/tiled_params.h"
 
 #include "cpp/engine/engine_object.h"
@@ -21,8 +21,8 @@ int64_t lines_of(int64_t item) {
 }
 struct TiledTiling {
   TiledCopy copy;
-  int64_t blocks = 1;   // number of tiles; each block copies one tile
-  std::string why_not;  // empty, or why the copy is not a transpose of few dimensions
+  int64_t blocks = 1;   // the number of tiles, which is the number of blocks
+  std::string why_not;  // empty if the kernel can run the problem; if not, the reason
 };
 
 TiledTiling tiling_of(const TransformProblem& p) {
@@ -86,8 +86,8 @@ struct Tiled final : Engine<TransformProblem> {
   }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     const TiledCopy c = tiling_of(p).copy;
-    // Tiles at the edges are partly filled. Loads and stores narrower than 16 bytes need proportionally more
-    // instructions. The efficiencies are estimated from instruction counts, not measured.
+    // Tiles at the edges of a tensor are partly filled. Loads and stores of fewer than 16 bytes need proportionally
+    // more instructions. The efficiencies are estimated from instruction counts; they were not measured.
     const int64_t item = int64_t(itemsize(p.x.dtype));
     const double narrowest = double(min_of(c.x_bytes, c.y_bytes));
     const double efficiency = narrowest >= 8 ? 0.85 : narrowest >= 4 ? 0.75 : 0.55;
@@ -95,11 +95,13 @@ struct Tiled final : Engine<TransformProblem> {
     const double full = std::ceil(double(c.lines) / high) * high * std::ceil(double(c.columns) / wide) * wide;
     const double filled = double(c.lines) * double(c.columns) / full;
     return roofline_us(0, transform_bytes(p), d,
-                       min_of(efficiency, 2 * filled));  // a half-filled tile still reaches the full rate
+                       // Tiles that are at least half filled still reach the full rate.
+                       min_of(efficiency, 2 * filled));
   }
-  // walk=columns: neighbouring blocks copy tiles that are neighbours along the columns. walk=lines: they copy tiles
-  // that are neighbours along the lines. Neighbouring blocks run at the same time. They access neighbouring memory in
-  // one of the tensors x and y, and distant memory in the other.
+  // The order of the tiles. walk=columns: neighbouring blocks copy tiles that are neighbours along the dimension in
+  // which x is contiguous. walk=lines: neighbouring blocks copy tiles that are neighbours along the dimension in which
+  // y is contiguous. Neighbouring blocks run at the same time. With either order, they access neighbouring memory in
+  // one of the two tensors, and distant memory in the second tensor.
   std::vector<Config> configs(const TransformProblem&, const Device&) const override {
     return {"walk=columns", "walk=lines"};
   }

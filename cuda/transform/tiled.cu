@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// A transpose. x is contiguous along the dimension `columns`, y along the dimension `lines`. T is an integer of the
-// elements' size.
-// Grid: one block of 256 threads for each tile (tiled_params.h). A block transposes its tile through shared memory. It
-// loads and stores words of 16 bytes, or fewer: the largest power of two that divides all addresses of x (for loads) or
-// of y (for stores). Each instruction of a warp accesses whole cache lines of 128 bytes. Elements shorter than 4 bytes
-// are first packed in registers: a 4-byte word gets the elements of neighbouring lines. x is read once and y is written
-// once. A block has 8 KB of loads in flight (16 KB for 8-bit elements); an SM holds 8 blocks.
+// Transposes a tensor. x is contiguous along the dimension `columns`, y is contiguous along the dimension `lines`. T is
+// an integer of the elements' size.
+// Grid: one block of 256 threads for each tile (tiled_params.h). A block transposes its tile in shared memory. It loads
+// and stores words of 16 bytes or fewer. The size of a word is the largest power of two that divides all addresses of x
+// (for loads) or of y (for stores). Each instruction of a warp accesses whole cache lines of 128 bytes. Elements
+// shorter than 4 bytes are first packed in registers: a 4-byte word gets the elements of neighbouring lines. x is read
+// once and y is written once. A block has 8 KB of loads in flight (16 KB for 8-bit elements); an SM runs 8 blocks at
+// the same time.
 //
-// Shared memory stores the lines of each column in units of 16 bytes, with a swizzle:
+// In shared memory, each column of the tile consists of units: a unit is 16 bytes of elements of neighbouring lines.
+// Units are stored with a swizzle:
 //   tile[column][u ^ (column / kVector)] = unit u of the column
-// So the eight vectors of a line are written to eight different units. The eight units of a column that are read at the
-// same time are different, too.
+// Eight threads store the eight vectors of a line at the same time, and read eight units of a column at the same time.
+// With the swizzle, the eight stores go to different banks of shared memory, and so do the eight reads.
 #include "cuda/transform/tiled_params.h"
 
 namespace minidnn {
@@ -63,7 +65,8 @@ __device__ __forceinline__ void store_narrow(void* to, const Vector& v, int byte
   }
 }
 
-// Loads the first n elements of a 16-byte vector one by one. It is used at the end of a line.
+// Loads the first n elements of a 16-byte vector one by one. This is for the end of a line, where fewer elements are
+// left than a vector has.
 template <class T> __device__ __forceinline__ Vector load_first(const T* from, int n) {
   Vector v{};
 #pragma unroll
@@ -93,11 +96,12 @@ template <class T> __device__ __forceinline__ void store_first(T* to, const Vect
     }
 }
 
-// Stores vectors of kJoined neighbouring lines in shared memory. The i-th elements of the vectors go to the i-th column
+// Transposes vectors of kJoined neighbouring lines into shared memory. Element i of each vector goes to the i-th column
 // from `to` on. Elements shorter than 4 bytes are packed: a 4-byte word has the elements of kJoined neighbouring lines.
 template <int kItem, int kJoined>
 __device__ __forceinline__ void scatter_to_columns(char* to, const Vector (&in)[kJoined]) {
-  constexpr int kNext = 8 * TiledShape<kItem>::kStack * 16;  // bytes from one column to the next
+  // the distance of neighbouring columns in shared memory, in bytes
+  constexpr int kNext = 8 * TiledShape<kItem>::kStack * 16;
 #pragma unroll
   for (int i = 0; i < 4; ++i) {
     if constexpr (kItem == 8) {
@@ -110,8 +114,8 @@ __device__ __forceinline__ void scatter_to_columns(char* to, const Vector (&in)[
       *reinterpret_cast<uint32_t*>(to + (2 * i + 1) * kNext) = __byte_perm(a, b, 0x7632);
     } else {
       const uint32_t a = in[0].words[i], b = in[1].words[i], d = in[2].words[i], e = in[3].words[i];
-      const uint32_t ab = __byte_perm(a, b, 0x5140), de = __byte_perm(d, e, 0x5140);  // bytes 0 and 1 of each word
-      const uint32_t fg = __byte_perm(a, b, 0x7362), hi = __byte_perm(d, e, 0x7362);  // bytes 2 and 3
+      const uint32_t ab = __byte_perm(a, b, 0x5140), de = __byte_perm(d, e, 0x5140);
+      const uint32_t fg = __byte_perm(a, b, 0x7362), hi = __byte_perm(d, e, 0x7362);
       *reinterpret_cast<uint32_t*>(to + 4 * i * kNext) = __byte_perm(ab, de, 0x5410);
       *reinterpret_cast<uint32_t*>(to + (4 * i + 1) * kNext) = __byte_perm(ab, de, 0x7632);
       *reinterpret_cast<uint32_t*>(to + (4 * i + 2) * kNext) = __byte_perm(fg, hi, 0x5410);
@@ -126,7 +130,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
     transform_tiled(const __grid_constant__ TiledCopy c, const T* x, T* y) {
   constexpr int kItem = sizeof(T);
   using Shape = TiledShape<kItem>;
-  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;  // lines whose elements are packed into one word
+  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;  // the number of lines whose elements are packed into one word
   constexpr int kUnits = 8 * Shape::kStack, kGroups = Shape::kLines / kJoined, kRows = kTiledThreads / 8,
                 kLoads = kGroups / kRows;
   __shared__ uint4 tile[Shape::kColumns][kUnits];
@@ -156,7 +160,8 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   const int vector = threadIdx.x % 8, row = threadIdx.x / 8;
   const bool whole = lines == Shape::kLines && columns == Shape::kColumns;
   Vector in[kLoads][kJoined];
-  if (whole && c.x_bytes == 16) {  // a separate path: adjacent loads, short code
+  // Complete tiles have a separate loop without conditions. Its code is short, and its loads follow one another.
+  if (whole && c.x_bytes == 16) {
 #pragma unroll
     for (int k = 0; k < kLoads; ++k)
 #pragma unroll
@@ -180,7 +185,8 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   }
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
-    const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);  // offset of the lines within a column
+    // The offset, in bytes, of the lines within a column of the tile.
+    const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);
     char* to = reinterpret_cast<char*>(&tile[vector * Shape::kVector][byte / 16 ^ vector]) + byte % 16;
     scatter_to_columns<kItem>(to, in[k]);
   }

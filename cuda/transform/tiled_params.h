@@ -1,27 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of cuda.transform.tiled, and the shape of the tile that a block copies.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
 constexpr int kTiledThreads = 256, kTiledOuters = 4;
 
-// y[i...][column][line] = x[i...][line][column], where x is contiguous along columns, and y along lines.
+// A transpose: y[i...][column][line] = x[i...][line][column]. x is contiguous along columns, and y is contiguous along
+// lines. i... are any other dimensions.
 struct TiledCopy {
-  int64_t lines = 1, columns = 1, x_line = 0, y_column = 0;  // sizes; strides of x and y in elements
-  int64_t x_outer[kTiledOuters]{}, y_outer[kTiledOuters]{};  // strides of the dimensions i..., from the innermost
-  FastDivmod outer[kTiledOuters - 1];                        // sizes of the dimensions i..., except the outermost
+  // The numbers of lines and of columns; the stride of x along lines and the stride of y along columns, in elements.
+  int64_t lines = 1, columns = 1, x_line = 0, y_column = 0;
+  // The strides of x and y along all dimensions except lines and columns, in elements, beginning with the innermost.
+  int64_t x_outer[kTiledOuters]{}, y_outer[kTiledOuters]{};
+  // The sizes of all dimensions except lines, columns and the outermost dimension.
+  FastDivmod outer[kTiledOuters - 1];
   FastDivmod line_tiles, column_tiles;
-  // 1 if neighbouring blocks copy tiles that are neighbours along the lines, 0 if along the columns.
+  // 1 if neighbouring blocks copy tiles that are neighbours along lines; 0 if they copy tiles that are neighbours along
+  // columns.
   int64_t lines_first = 0;
-  int64_t x_bytes = 16, y_bytes = 16;  // bytes of a load from x and of a store to y; they divide all addresses
+  // The sizes in bytes of the words that are loaded from x and stored to y. They divide all addresses.
+  int64_t x_bytes = 16, y_bytes = 16;
 };
 
-// The tile of a block is 128 bytes wide along the columns, and at least 128 bytes high along the lines.
+// The tile of a block covers 128 bytes along the columns, and at least 128 bytes along the lines.
 template <int kItem> struct TiledShape {
-  static constexpr int kVector = 16 / kItem;                // elements of a 16-byte vector
-  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;  // height of the tile in units of 128 bytes
+  static constexpr int kVector = 16 / kItem;                // the number of elements of a 16-byte vector
+  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;  // the height of the tile, as a multiple of 128 bytes
   static constexpr int kColumns = 128 / kItem, kLines = kColumns * kStack;
 };
 

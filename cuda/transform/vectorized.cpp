@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.transform.vectorized: an engine for dense tensors x and y with equal strides. It needs no index arithmetic,
-// because corresponding elements have the same offset.
+// cuda.transform.vectorized: an engine for dense tensors x and y with equal strides. Corresponding elements have the
+// same offset, so no index arithmetic is needed.
 #include "cpp/engine/engine_object.h"
 #include "cpp/transform/transform.h"
 #include "cuda/runtime/plan.h"
@@ -13,8 +13,8 @@ KernelSpec spec(DType to) {
   return {"cuda/transform/vectorized.cu", cat("minidnn::transform_vectorized<", cuda_name(to), ">")};
 }
 
-// The grid has enough threads that each thread copies two chunks. A loop over more chunks would wait for its loads in
-// each iteration. A chunk has as many elements as 16 bytes of the shorter dtype.
+// The grid has enough threads that each thread copies two chunks. In a loop over more chunks, a thread would wait for
+// its loads in each iteration. A chunk has as many elements as 16 bytes of the shorter dtype.
 cuda::LaunchConfig launch_config(const TransformProblem& p, const Device& d) {
   cuda::LaunchConfig config = cuda::elementwise_launch(1, d);
   const int64_t chunk = 16 / int64_t(min_of(itemsize(p.x.dtype), itemsize(p.y.dtype)));

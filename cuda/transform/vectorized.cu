@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // y = alpha x + beta y, or a cast, for dense tensors x and y whose corresponding elements have the same offset.
-// A chunk has as many elements as 16 bytes of the shorter dtype. A thread has two chunks in flight if registers allow,
-// else one. Block: 256 threads. No shared memory. x is read once and y is written once. If beta is not 0, y is also
-// read once.
+// A chunk has as many elements as 16 bytes of the shorter dtype. A thread has two chunks in flight if it has enough
+// registers, else one. Block: 256 threads. No shared memory. x is read once and y is written once. If beta is not 0, y
+// is also read once.
 #include "cuda/device/grid.cuh"
 #include "cuda/transform/dtype_switch.cuh"
 
@@ -28,7 +28,8 @@ __device__ __forceinline__ void copy_dense(const TransformProblem& p, const Tran
   constexpr int kCount = 16 / int(sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
   const bool aligned = (reinterpret_cast<uint64_t>(a.x) | reinterpret_cast<uint64_t>(a.y)) % 16 == 0;
   const int64_t n = p.y.numel(), chunks = aligned ? n / kCount : 0;
-  constexpr int kAhead = (sizeof(From) + sizeof(To)) * kCount <= 48 ? 2 : 1;  // chunks in flight in a thread
+  // The number of chunks that a thread has in flight.
+  constexpr int kAhead = (sizeof(From) + sizeof(To)) * kCount <= 48 ? 2 : 1;
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < chunks; i += kAhead * step) {
     Chunk<From, kCount> x[kAhead];

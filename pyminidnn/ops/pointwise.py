@@ -124,7 +124,7 @@ class _Ternary(Protocol):
 def _named(name: str, dtypes: str, value: str, function: Any) -> Any:
     """`function` under the name of a pointwise function, with its documentation. `value` says what it computes."""
     function.__name__ = function.__qualname__ = name
-    # Error texts find the name of the public function in its code object.
+    # Texts of errors take the name of the public function from its code object.
     function.__code__ = function.__code__.replace(co_name=name)
     function.__doc__ = f"{value}. {dtypes}; the rest as in pointwise()."
     return function

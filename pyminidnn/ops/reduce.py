@@ -77,7 +77,7 @@ def _mode(name: ReduceMode) -> _Reduction:
         return reduce(x, name, axis=axis, keepdims=keepdims, algo=algo, out=out, handle=handle)
 
     function.__name__ = function.__qualname__ = name
-    # Error texts find the name of the public function in its code object.
+    # Texts of errors take the name of the public function from its code object.
     function.__code__ = function.__code__.replace(co_name=name)
     function.__doc__ = f'reduce(x, "{name}", ...).'
     return function

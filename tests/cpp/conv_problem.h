@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Square float32 convolutions for the tests of CPU tilings, and the text that reports a wrong tiling.
+// Square float32 convolutions for the tests of CPU tilings, and the function that reports a wrong tiling.
 #pragma once
 #include <iostream>
 
@@ -14,7 +14,7 @@ inline void expect(bool right, const ConvProblem& p, const char* what) {
   std::cout << Family<ConvProblem>::text(p) << ": " << what << std::endl;
 }
 
-// A convolution of x [images, c, h, h] with w [k, c, r, r]. Each side of x has r / 2 elements of padding.
+// Makes a convolution of x [images, c, h, h] with w [k, c, r, r]. Each side of x has r / 2 elements of padding.
 inline ConvProblem square_conv(ConvDirection direction, int64_t images, int64_t c, int64_t h, int64_t k, int64_t r,
                                int64_t stride, Layout layout = Layout::channels_last) {
   ConvProblem p;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A fake CUDA driver (libcuda.so.1) with two GPUs that compute nothing. It counts calls, and fails on request. Like the
 // real driver, it rejects launches that the cubin does not allow, streams and events of another context, and calls that
-// are forbidden during a capture. Both GPUs are H100s. The environment variable FAKE_GPU=80 or FAKE_GPU=120 selects
-// another compute capability.
+// are forbidden during a capture. Both GPUs are H100s, unless the environment variable FAKE_GPU=80 or FAKE_GPU=120
+// selects another compute capability. It is compiled by:
 //   c++ -std=c++20 -shared -fPIC tests/cpp/fake_driver.cpp -o libcuda.so.1
 #include "fake_driver.h"
 
@@ -54,8 +54,8 @@ struct Callback {
   void (*call)(void*);
   void* argument;
 };
-std::map<void*, unsigned long> captured;                 // graph into which a stream is being captured
-std::map<unsigned long, std::vector<Callback>> objects;  // callbacks that run when a graph is destroyed
+std::map<void*, unsigned long> captured;                 // the graph into which each stream is being captured
+std::map<unsigned long, std::vector<Callback>> objects;  // callbacks that are called when a graph is destroyed
 unsigned long graph_of(void* stream) { return captured.contains(stream) ? captured[stream] : 0; }
 int breaks_capture() {
   ++fake.broken_captures;
@@ -80,7 +80,7 @@ template <class T> T read(const char* from) {
   return value;
 }
 
-// Reads sections of the cubin, which is an ELF file. The size of the section .nv.shared.<kernel> is the kernel's static
+// Reads sections of a cubin, which is an ELF file. The size of the section .nv.shared.<kernel> is the kernel's static
 // shared memory. From sm_90 on, this size includes 1024 bytes that the system reserves. The section .nv.info.<kernel>
 // lists the kernel's attributes.
 Module* parse(const char* elf) {
@@ -141,7 +141,7 @@ void fake_destroy(unsigned long graph) {
 }
 
 int cuInit(unsigned) { return 0; }
-int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC calls this function, and accepts its error
+int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC calls cuGetExportTable() and accepts an error
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 int cuGetErrorName(int e, const char** s) {
   return *s = e == kDeinitialized ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;
@@ -209,7 +209,7 @@ int cuMemsetD8Async(unsigned long long p, unsigned char byte, unsigned long n, v
 int cuPointerGetAttributes(unsigned n, const int* which, void** values, unsigned long long p) {
   enum { kMemoryType = 2, kIsManaged = 8, kDevice = 9, kDeviceMemory = 2 };
   const Block* block = block_at(p);
-  // if the driver does not know an address, its memory belongs to no device
+  // For an address that it does not know, the driver reports the memory type 0 and the device -2.
   for (unsigned i = 0; i < n; ++i) {
     int& value = *static_cast<int*>(values[i]);
     if (which[i] == kMemoryType) value = block ? kDeviceMemory : 0;

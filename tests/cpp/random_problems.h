@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random convolutions and matrix products for the tests of lowering. The expected results come from the arithmetic of
-// the direct engines. All tests start from one seed, so the problems of a test depend only on the calls that the test
-// makes.
+// Random convolutions and matrix products, for tests of the code that converts them to GEMMs. The expected results come
+// from the arithmetic of the direct engines. Every test program starts from the same seed, so its problems depend only
+// on its own calls.
 #pragma once
 #include <iostream>
 #include <random>
@@ -20,7 +20,7 @@ inline void fail(const std::string& text) {
 inline std::mt19937_64 random_bits(20261121);
 inline int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
 
-// Random integers from -most to most: sums of their products are exact.
+// Returns random integers from -most to most. Sums of their products are exact in floating point.
 template <class T> std::vector<T> numbers(int64_t n, int64_t most) {
   std::vector<T> v(static_cast<size_t>(n));
   for (T& x : v) x = T(pick(-most, most));
@@ -37,9 +37,10 @@ inline TensorDesc described(DType t, Shape shape, bool channels_last) {
   return dense(t, shape, channels_last ? Layout::channels_last : Layout::channels_first, "test");
 }
 
-// Sizes of a random convolution with one to three spatial dimensions, in any direction except the bias gradient.
+// The sizes of a random convolution. It has one to three spatial dimensions, and any direction except the bias
+// gradient.
 struct ConvSizes {
-  // most: largest extent of a dimension, and largest reach of a window.
+  // most: the largest random size of a spatial dimension of x. A size may exceed it if a window would not fit.
   int64_t groups, channels, filters, images, most;
 };
 inline ConvProblem random_conv(DType t, const ConvSizes& s) {
@@ -66,10 +67,10 @@ inline ConvProblem random_conv(DType t, const ConvSizes& s) {
   return p;
 }
 
-// Random inputs of a convolution, and `want`, its expected result.
+// Random inputs of a convolution, and the expected result `want`.
 template <class T> struct ConvNumbers {
   std::vector<T> x, w, y, want;
-  ConvArgs args;  // args.out points to `want`
+  ConvArgs args;  // args.out is the address of `want`
 
   ConvNumbers(const ConvProblem& p, int64_t most)
       : x(numbers<T>(p.x.numel(), most)), w(numbers<T>(p.w.numel(), most)), y(numbers<T>(p.y.numel(), most)) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of the host code in cpp/core: 16-bit floats, layouts, views, overlap, the allocator, the thread pool, handles.
-// Results for many small random problems are compared with simple, slow definitions. A fixed seed makes every run
-// equal.
+// Results for many small random problems are compared with simple, slow definitions. A fixed seed makes the problems
+// the same every time.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -20,10 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/dlpack.h"
-#include "cpp/core/fast_divmod.h"
 #include "cpp/core/handle.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/transform/transform_math.h"
 
 using namespace minidnn;
@@ -53,13 +53,13 @@ static bool has(const std::string& text, const std::string& words) { return text
 
 static std::string text_of(const TensorDesc& d) { return cat(shape_text(d), " strides [", join(strides_of(d)), "]"); }
 
-// ---- 16-bit floats
+// Tests of the conversions of float16 and bfloat16.
 
 struct Format {
   int exponent_bits, mantissa_bits;
   int bias() const { return (1 << (exponent_bits - 1)) - 1; }
   uint16_t infinity() const { return uint16_t(((1 << exponent_bits) - 1) << mantissa_bits); }
-  // The value of a 16-bit float, by the definition of IEEE 754.
+  // Returns the value of a 16-bit float, by the definition of IEEE 754.
   double value(uint16_t bits) const {
     double sign = bits & 0x8000 ? -1 : 1;
     int exponent = bits >> mantissa_bits & ((1 << exponent_bits) - 1), mantissa = bits & ((1 << mantissa_bits) - 1);
@@ -67,15 +67,15 @@ struct Format {
     double fraction = std::ldexp(double(mantissa), -mantissa_bits) + (exponent ? 1 : 0);
     return sign * std::ldexp(fraction, std::max(exponent, 1) - bias());
   }
-  // The 16-bit float nearest to v; ties go to the even one. A number becomes infinity if it rounds to the power of two
-  // after the largest finite value.
+  // Returns the bits of the 16-bit float nearest to v. Of two equally near floats, the one whose last bit is 0 is
+  // returned. A number becomes infinity if it rounds to the power of two after the largest finite value.
   uint16_t nearest(long double v) const {
     uint16_t sign = std::signbit(v) ? 0x8000 : 0;
     long double magnitude = std::fabs(v);
     auto at = [&](int bits) {
       return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
     };
-    int low = 0, high = infinity();  // invariant of the search: at(low) <= magnitude
+    int low = 0, high = infinity();  // at(low) <= magnitude holds throughout the binary search
     if (magnitude >= at(high)) return sign | infinity();
     while (high - low > 1) {
       int middle = (low + high) / 2;
@@ -88,7 +88,7 @@ struct Format {
 constexpr Format kFloat16{5, 10}, kBfloat16{8, 7};
 
 template <class T> static void test_half(const Format& format, const char* name) {
-  for (int bits = 0; bits < 0x10000; ++bits) {  // every 16-bit value, converted to float and back
+  for (int bits = 0; bits < 0x10000; ++bits) {  // every 16-bit value is converted to float and back
     T h;
     h.bits = uint16_t(bits);
     double want = format.value(uint16_t(bits)), got = float(h);
@@ -102,7 +102,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     uint16_t want = format.nearest(v);
     CHECK(got.bits == want, name, " of ", v, ": ", got.bits, ", want ", want);
   };
-  // The rounded result changes at the midpoint of two adjacent values. Checks numbers on both sides of every midpoint.
+  // The rounded result changes at the midpoint of two adjacent 16-bit values. This loop checks floats on both sides of
+  // every midpoint.
   for (int bits = 0; bits < format.infinity(); ++bits) {
     double low = format.value(uint16_t(bits));
     double high = bits + 1 < format.infinity() ? format.value(uint16_t(bits + 1)) : std::ldexp(1.0, format.bias() + 1);
@@ -120,7 +121,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(v)) same(v);
   }
 
-  // Wider types are converted by to_odd(), so that they are rounded once and not twice.
+  // double, int32 and int64 are converted by to_odd(), so that they are rounded once and not twice.
   auto wide = [&](auto v) {
     T got = cast<T>(v);
     uint16_t want = format.nearest((long double)v);
@@ -140,7 +141,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // The midpoint of two adjacent bfloat16 values, 2^k (1 + odd / 256), and the integers next to the midpoint.
+    // `tie` is the midpoint of two adjacent bfloat16 values: an odd integer of 9 bits times a power of two. The loop
+    // also checks the integers next to the midpoint.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) {
       wide(v);
@@ -151,11 +153,12 @@ template <class T> static void test_half(const Format& format, const char* name)
   for (int64_t v : {INT64_MIN, INT64_MAX, INT64_MIN + 1, int64_t(0), int64_t(1) << 53, (int64_t(1) << 53) + 1}) wide(v);
 }
 
-// ---- division
+// Tests of the division by constants (FastDivmod and LongDivisor).
 
 static void test_divisor() {
   for (int i = 0; i < 1000000; ++i) {
-    // Random numbers of 1 to 31 bits. Every third dividend is a multiple of the divisor, or one less than a multiple.
+    // The dividend and the divisor are random numbers of 1 to 31 bits. Every third dividend is a multiple of the
+    // divisor, or one less than a multiple.
     uint32_t by = std::max<uint32_t>(uint32_t(random_bits() >> 33) >> pick(0, 30), 1);
     uint32_t n = uint32_t(random_bits() >> 33) >> pick(0, 30);
     if (i % 3 == 0) n = std::max<uint32_t>(n / by * by, 1) - uint32_t(i % 2);
@@ -175,13 +178,13 @@ static void test_divisor() {
   }
 }
 
-// ---- layouts
+// Tests of layouts.
 
 static TensorDesc desc_of(const Shape& shape, const Shape& strides) {
   return strided(DType::int8, shape, strides, "test");
 }
 
-// Offsets of all elements of a tensor, in row-major order of its shape.
+// Returns the offsets of all elements of a tensor, in row-major order of its shape.
 static std::vector<int64_t> offsets(const TensorDesc& d) {
   std::vector<int64_t> all;
   for (int64_t i = 0; i < d.numel(); ++i) all.push_back(d.offset_of(i));
@@ -194,8 +197,8 @@ static Shape random_shape(int64_t rank, int64_t least, int64_t most) {
   return shape;
 }
 
-// A random slice of a dense array with permuted dimensions, like NumPy's a[1:4:2].T. `at` receives the offset of its
-// first element.
+// Returns a random slice of a dense array with permuted dimensions, like NumPy's a[1:4:2].T. `at` receives the offset
+// of the first element of the slice.
 static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
   TensorDesc d = whole;
   at = 0;
@@ -206,7 +209,7 @@ static TensorDesc random_slice(const TensorDesc& whole, int64_t& at) {
     if (pick(0, 3) == 0) {
       at += d.stride[i] * step * (n - 1);
       step = -step;
-    }  // reversed
+    }  // reverses the dimension, as a negative step does in NumPy
     d.shape[i] = n;
     d.stride[i] *= step;
   }
@@ -262,8 +265,8 @@ static void test_layout_by_brute_force() {
     int64_t rank = pick(0, 4);
     Shape shape = random_shape(rank, round % 7 ? 1 : 0, 4), strides = random_shape(rank, -9, 9);
     TensorDesc d = desc_of(shape, strides);
-    // Half of the rounds: a permuted dense array, perhaps sliced with a step; such layouts are more common than random
-    // strides.
+    // Every second test takes a permuted dense array, perhaps sliced with a step. Such layouts are more common than
+    // random strides.
     if (round % 2) {
       int64_t at;
       TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 5),
@@ -291,7 +294,7 @@ static void test_layout_by_brute_force() {
     if (is_row_major(d) || layout_name(d) == "NHWC" || (is_dense(d) && (rank < 3 || rank > 5)))
       CHECK(same_strides(like, d), text_of(d), " -> ", text_of(like));
 
-    // Two slices of one array, or two tensors with random strides.
+    // `a` and `b` are two slices of one array, or two tensors with random strides.
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6), Layout::channels_first, "test");
     int64_t a_at = 0, b_at = pick(-20, 20);
     TensorDesc a = d, b = desc_of(random_shape(rank, 1, 3), random_shape(rank, -9, 9));
@@ -324,8 +327,8 @@ static void test_views() {
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6),
                              pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
     TensorDesc d = pick(0, 1) ? whole : random_slice(whole, at);
-    // Another shape for the same number of elements: the prime factors of that number are distributed over the
-    // dimensions at random.
+    // `shape` is another shape with the same number of elements. The prime factors of this number are distributed over
+    // the dimensions at random.
     Shape shape;
     for (int64_t n = d.numel(), f = 2; n > 1; ++f)
       for (; n % f == 0; n /= f) {
@@ -335,8 +338,8 @@ static void test_views() {
       }
     if (pick(0, 3) == 0 && shape.size() < 8) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), 1);
 
-    // The expected strides, if a view exists: the stride of a dimension is the offset of its second element minus the
-    // offset of its first.
+    // `strides` are the expected strides, if a view exists. The stride of a dimension is the offset of its second
+    // element minus the offset of its first element.
     std::vector<int64_t> want = offsets(d);
     Shape strides;
     for (size_t k = 0; k < shape.size(); ++k) {
@@ -380,9 +383,9 @@ static void test_shared_memory() {
   CHECK(!share_memory(a, b), "behind it");
 }
 
-// ---- allocator
+// Tests of the allocator.
 
-// A Memory (what the allocator gets from a device) in host memory, which counts or records every operation.
+// A fake device memory for tests of the allocator. It allocates host memory, and counts or records every operation.
 struct FakeMemory final : Memory {
   size_t capacity = size_t(1) << 30, used = 0;
   int allocations = 0, releases = 0, synchronisations = 0, stream_waits = 0;
@@ -423,7 +426,7 @@ struct FakeMemory final : Memory {
     return true;
   }
 
-  // captures: the graph into which each stream is being captured. owned: the memory that belongs to each graph.
+  // captures: the graph into which each stream is being captured. owned: the objects that each graph owns.
   std::map<Stream, uint64_t> captures;
   std::map<uint64_t, std::vector<std::pair<void*, void (*)(void*)>>> owned;
   bool gives = true;
@@ -509,7 +512,7 @@ static void test_captured_graphs() {
         ": kept, the workspaces and the input; what the graph does not use is free");
   memory.captures.clear();
 
-  // A graph may run at any time, so no memory that it uses may be allocated again.
+  // A captured graph may run at any time, so no memory that it uses may be allocated again.
   std::vector<std::shared_ptr<Storage>> others;
   for (int i = 0; i < 8; ++i) others.push_back(allocate(1));
   auto handed_out = [&](void* p) { return std::ranges::count(others, p, [](const auto& s) { return s->data; }) == 1; };
@@ -545,7 +548,7 @@ static void test_captured_graphs() {
   memory.destroy_graph(8);
   CHECK(allocated() == 0, allocated());
 
-  // One tensor outlives its graph; another graph cannot take ownership of memory.
+  // First, a tensor outlives the graph that owned its memory. Then, a graph fails to take ownership of memory.
   memory.captures[stream(1)] = 9;
   auto last = allocate(1);
   memory.destroy_graph(9);
@@ -636,7 +639,8 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  // Threads that use one tensor on their own streams, like calls that read the same weights.
+  // Several threads use one tensor at the same time, each on its own streams, as do threads whose calls read the same
+  // weights.
   std::vector<std::thread> threads;
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
@@ -659,7 +663,7 @@ static void test_allocator_and_streams_without_an_owner() {
   Allocator a({}, memory, int64_t(memory.capacity));
   auto x = a.allocate(1000, stream(5001), what);
   void* block = x->data;
-  x->used_on(stream(5002));  // stream 5002 belongs to a DLPack consumer, which may destroy it at any time
+  x->used_on(stream(5002));  // stream 5002 stands for the stream of a DLPack consumer, which may destroy it at any time
   x.reset();
   CHECK(memory.orders.empty(), "it is not asked");
   CHECK(a.stats().cached_bytes == 1024 && a.stats().allocated_bytes == 0, a.stats().cached_bytes);
@@ -711,7 +715,7 @@ static void test_allocator_on_threads() {
   CHECK(after.cached_bytes >= 0 && after.device_allocations > before.device_allocations);
 }
 
-// ---- threads
+// Tests of the thread pool.
 
 static int64_t sum_to(int64_t n, int64_t grain) {
   std::vector<std::atomic<int>> visits(static_cast<size_t>(n));
@@ -738,7 +742,7 @@ static void test_parallel_for() {
     for (int64_t i = begin; i < end; ++i) cpu::parallel_for(10, 1, [&](int64_t b, int64_t e) { inner += int(e - b); });
   });
   CHECK(inner == 640, inner.load());
-  // short jobs: workers wake up late, and take part in the next job
+  // These jobs are short, so that workers wake up late and take part in the next job.
   for (int round = 0; round < 20000; ++round) {
     std::atomic<int> seen = 0;
     cpu::parallel_for(8, 1, [&](int64_t b, int64_t e) { seen += int(e - b); });
@@ -768,7 +772,7 @@ static void test_parallel_limit() {
 }
 
 // With one thread more than cores, the scheduler suspends threads between any two instructions: for example, after a
-// thread has claimed a chunk and before it runs the chunk. An earlier thread pool closed the job at that point, and
+// thread has claimed a chunk and before it computes the chunk. An earlier thread pool closed the job at that point, and
 // lost one chunk in four million jobs.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
@@ -821,7 +825,7 @@ static void test_fork() {
   CHECK(sum_to(1000, 1) == 499500);
   std::atomic<bool> stop = false;
   auto handle = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
-  auto use_cache = [&] {  // takes the lock of the cache for reading, then for writing
+  auto use_cache = [&] {  // locks the cache for reading, then for writing
     auto cache = handle->cache<Numbers>();
     { std::shared_lock lock(cache->mutex); }
     std::unique_lock lock(cache->mutex);
@@ -840,7 +844,7 @@ static void test_fork() {
   for (int round = 0; round < 20; ++round) {
     pid_t child = fork();
     if (child == 0) {
-      alarm(20);  // if the child deadlocks, the alarm ends it after 20 s, and the parent reports it
+      alarm(20);  // if the child deadlocks, the alarm ends it after 20 s, and the parent reports this
       bool right = sum_to(1000, 1) == 499500 && allocator_of({}).allocate(4096, nullptr, what)->data && use_cache();
       _exit(right && failures == 0 ? 0 : 1);
     }
@@ -853,7 +857,7 @@ static void test_fork() {
   CHECK(sum_to(1000, 1) == 499500, "the parent's pool works on");
 }
 
-// ---- handles
+// Tests of handles.
 
 static void test_handles() {
   auto h = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});

@@ -43,7 +43,7 @@ static void check_common(const ConvProblem& p, const GroupConvTiling& t) {
   expect(t.instructions > 0 && issue_us(t, h100()) > 0, p, "no time");
 }
 
-// Checks that each output element belongs to one tile, and that the elements which a tile reads contain its windows.
+// Checks that each output element belongs to one tile, and that each tile reads all elements that its windows contain.
 static void check_tiles(const ConvProblem& p, const GroupConvTiling& t) {
   check_common(p, t);
   for (const GroupConvDim* d : {&t.p.height, &t.p.width}) {
@@ -69,13 +69,13 @@ int main() {
         expect(nhwc_3x3.has_value() == rows, q, "wrong choice of nhwc_3x3.cu");
         if (nhwc_3x3) check_common(q, *nhwc_3x3);
       }
-  // nchw_3x3.cu keeps planes (the pixels of one channel) in registers, so it takes small problems only.
+  // The kernel nchw_3x3.cu keeps planes (the pixels of one channel) in registers, so it takes small problems only.
   const ConvProblem large = conv(forward, 144, 144, 56, 3, 1, Layout::channels_first);
   expect(!nchw_3x3_tiling(large, h100()), large, "nchw_3x3.cu takes a problem that exceeds the registers");
   ConvProblem small = conv(forward, 1, 1, 224, 3, 1, Layout::channels_first);
   small.x.shape[0] = small.y.shape[0] = 1;
   expect(nchw_3x3_tiling(small, h100()).has_value(), small, "nchw_3x3.cu does not take one plane");
-  // A layer of ResNeXt with 32 groups of 4 channels.
+  // This layer of ResNeXt has 32 groups of 4 channels.
   for (ConvDirection direction : {forward, backward_data, backward_filter}) {
     const ConvProblem p = conv(direction, 128, 32, 56, 3, 1, Layout::channels_last);
     check_tiles(p, nhwc_tiling(p, true, h100()));

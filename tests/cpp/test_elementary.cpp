@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the elementary functions of CPU loops (exp, log, ...) with the C library in double: for every 1009th float
-// of all magnitudes and signs, and for special values. Each function is tested with and without fused multiply-adds.
+// Compares the elementary functions of CPU loops (exp, log, ...) with the C library's functions of double. The
+// arguments are every 1009th float of all magnitudes and signs, and special values. Each function is tested with and
+// without fused multiply-adds.
 #include <bit>
 #include <cmath>
 #include <iostream>
 #include <vector>
 
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 
 using namespace minidnn;
 
@@ -16,7 +17,7 @@ struct Function {
   const char* name;
   double (*exact)(double);
   float least, most;  // the range of x in which the function is tested
-  double ulps;        // allowed error in ulps
+  double ulps;        // allowed error of the result in ulp
   Loop plain, fused;
   bool takes(float v) const { return !(v < least || v > most || (least == 0 && std::signbit(v))); }
 };

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the 16-bit arithmetic of cuda.softmax.persistent_rows (cuda/rows/exponentials_math.h) with double, on the
-// CPU: for rows of all magnitudes, for scales of both signs, and for rows that several threads compute. Results are
-// compared before they are rounded to 16 bits.
+// Compares the arithmetic of cuda.softmax.persistent_rows for 16-bit dtypes (cuda/rows/exponentials_math.h) with
+// double. The test runs on the CPU: for rows of all magnitudes, for scales of both signs, and for rows that several
+// threads compute. Results are compared before they are rounded to 16 bits.
 #include <algorithm>
 #include <cmath>
 #include <iostream>
@@ -18,7 +18,8 @@ using rows::HalfScale;
 
 static int failures = 0;
 
-// The row is divided as in softmax_rows_forward: thread i holds elements i, i + threads, i + 2 threads, ...
+// Divides the row among threads as the kernel softmax_rows_forward does: thread i computes elements i, i + threads, i +
+// 2 threads, ...
 template <class T> static void check_row(const std::vector<T>& row, double scale, int threads,
                                          const std::string& what) {
   const size_t n = row.size();
@@ -71,7 +72,7 @@ template <class T> static void check_type(const char* name, std::vector<float> m
 }
 
 int main() {
-  // The first magnitude of each list is the largest number of the type.
+  // The first magnitude of each list is the largest finite number of the dtype.
   check_type<float16>("float16", {65504, 60000, -60000, 88, -88, 3, 0});
   check_type<bfloat16>("bfloat16", {3.3895e38f, -3.3895e38f, 1e9f, -1e9f, 60000, 88, -88, 3, 0});
   std::cout << (failures ? cat(failures, " elements are wrong") : "all checks passed") << std::endl;

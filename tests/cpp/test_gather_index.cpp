@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the arguments of mma/kernel.cu on random problems. The table entries of each row and each k must agree with the
-// GemmView, and each vector must satisfy the rules of cp.async.
+// Tests the arguments of the kernel mma/kernel.cu for random problems. For an element of an operand, the kernel looks
+// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. Both must
+// agree with the GemmView, which describes the product by strides. The vectors that the kernel copies must satisfy the
+// rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
 
-// Operand a or b of a product: as the GemmView describes it, and as the kernel reads it.
+// Operand a or b of a matrix product, in two forms: as the GemmView describes it, and as the kernel reads it.
 struct OperandPair {
   const GemmOperand& view;
   const GemmIndex& rows;
@@ -31,8 +33,8 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
         fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
       if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
         fail(cat(text, ": row ", row, ", k ", k, " is elsewhere"));
-      // The kernel checks the bounds of only the first element of a vector, so all elements of the vector must have the
-      // same result.
+      // The kernel checks the bounds of only the first element of a vector. Therefore, the elements of a vector must be
+      // all inside the tensor, or all outside.
       const int64_t along = g.along_k ? k : row, first = along / count * count;
       const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
       if (inside(o.window, coordinates_of(rows, first_row), coordinates_of(v.k, first_k)) != there ||
@@ -47,8 +49,9 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
     fail(cat(text, ": rows have no end"));
 }
 
-// Operands that are read without a table of k. In each slice (64 bytes along k), an operand must have a constant step
-// along k, and either all or none of the elements must be inside the tensor, as mma/kernel.cu says.
+// Checks an operand that the kernel mma/kernel.cu reads with a constant step along the inner dimension k, and not by an
+// offset and a mask for each index k. The kernel reads 64 bytes along k at a time (a slice). Within a slice, the step
+// must be constant, and either all or none of the elements must be inside the tensor.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;

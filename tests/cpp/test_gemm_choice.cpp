@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which tensor-core engine and config the estimates choose on an H100; no GPU is needed. Each line was measured on an
-// H100 (docs/notes/gemm.md): the expected config is the fastest one, or takes at most 5 % longer.
+// Tests which tensor-core engine and config the estimates choose on an H100; no GPU is needed. All cases were measured
+// on an H100 (docs/notes/gemm.md): the expected config is the fastest one, or takes at most 5 % longer.
 #include <iostream>
 
 #include "cpp/conv/conv.h"
@@ -81,7 +81,7 @@ int main() {
   check(conv(backward_filter, 3, 224, 64, 7, 2, DType::float32), "cuda.conv.first_layer_filter", {});
   check(matmul(16384, 64, 64), "cuda.matmul.wgmma", {"tile=64x64", "tile=64x128", "tile=128x64"});
   check(conv(backward_filter, 128, 28, 512, 1, 1), "cuda.conv.wgmma", {});
-  // NCHW is copied to NHWC.
+  // cuda.conv.wgmma copies NCHW tensors to NHWC.
   for (ConvDirection d : {forward, backward_data, backward_filter})
     check(conv(d, 1024, 14, 256, 1, 1, DType::float16, Layout::channels_first), "cuda.conv.wgmma", {});
   std::cout << (failures ? "FAILED" : "ok") << std::endl;

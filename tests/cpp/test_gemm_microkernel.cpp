@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares every micro-kernel that this machine can run with plain loops. The engine itself uses only the first one in
-// the list.
+// Compares every micro-kernel that this machine can run with plain loops. Engines use only the micro-kernels of the
+// best instruction set.
 #include <iostream>
 #include <vector>
 
@@ -14,7 +14,7 @@ static int failures(const GemmKernel<T>& kernel, const char* isa) {
   for (int64_t k : {0, 1, 7, 300}) {
     const int64_t rows = kernel.rows, columns = kernel.columns, pitch = columns + 3;
     std::vector<T> a(size_t(rows * k + 1)), b(size_t(columns * k + 1)), sums(size_t(rows * pitch), T(2));
-    // Sums of small integers are exact, so every order of summation gives the same result.
+    // Sums of small integers are exact in floating point, so every order of summation gives the same result.
     for (size_t i = 0; i < a.size(); ++i) a[i] = T(int(i * 7 % 11) - 5);
     for (size_t i = 0; i < b.size(); ++i) b[i] = T(int(i * 5 % 13) - 6);
     GemmSegment packed{};

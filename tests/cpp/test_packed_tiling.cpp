@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tiling of cpu.matmul.packed: blocks must cover y, all threads must have work, operands must be read in
-// place where their layout allows it, and the parts of the workspace must not overlap.
+// Tests the tiling of cpu.matmul.packed. Blocks must cover y, all threads must have work, operands must be read in
+// place where their layout allows it, and the arrays in the workspace must not overlap.
 #include <algorithm>
 #include <iostream>
 
@@ -28,8 +28,8 @@ static TensorDesc matrix(DType t, int64_t rows, int64_t columns, bool transposed
   return d;
 }
 
-// The product y [m, n] = a [m, k] @ b [k, n]. If `transposed` contains the letter of a matrix, the columns of that
-// matrix are contiguous; otherwise, its rows are.
+// Makes the product y [m, n] = a [m, k] @ b [k, n]. A matrix has contiguous columns if `transposed` contains its
+// letter, and contiguous rows if not.
 static MatmulProblem product(int64_t m, int64_t n, int64_t k, const std::string& transposed = "",
                              DType t = DType::float32) {
   auto has = [&](char operand) { return transposed.find(operand) != std::string::npos; };
@@ -51,8 +51,8 @@ static void check(const MatmulProblem& p, bool transposed, Row row, bool a_in_pl
          "the blocks do not cover y");
   expect(t.blocks == t.s.batch * t.blocks_down * t.blocks_across, p, "wrong number of blocks");
   expect(t.block_tiles <= PackedTiling::kBlockTiles, p, "a block has more tiles than the epilogue has rows for");
-  // Each thread must have a block, except if a block has at most 4 tiles and one panel. Such a block is not divided.
-  // Since the size of blocks is rounded up, there may then be fewer blocks than threads.
+  // Each thread must have a block, unless a block has at most 4 tiles (groups of rows) and one panel (group of
+  // columns). Such small blocks are not divided further.
   expect(t.blocks >= d.sm_count || (t.block_tiles <= 4 && t.block_panels == 1), p, "a thread has no block");
   expect(t.slice == t.s.k || t.slice % PackedTiling::kSegment == 0, p, "a slice ends within a segment");
 
@@ -71,13 +71,13 @@ int main() {
   check(product(1024, 1024, 1024), false, Row::no, true, false);
   check(product(1024, 1024, 1024, "a"), false, Row::no, false, false);
   check(product(1024, 1024, 1024, "b"), false, Row::no, true, false);
-  // y is transposed in memory: the engine computes y^T = b^T a^T, so its left operand is b^T.
+  // y is transposed in memory. The engine computes y^T = b^T a^T, so its left operand is b^T.
   check(product(1024, 1024, 1024, "y"), true, Row::no, false, false);
   check(product(1024, 1024, 1024, "bay"), true, Row::no, true, false);
   check(product(1024, 1024, 1024, "", DType::float64), false, Row::no, true, false);
-  // b is packed, since bfloat16 is converted to float32.
+  // b is packed, because its elements are converted from bfloat16 to float32.
   check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, false, false);
-  // Few tiles use each panel of b, so b is not packed.
+  // Few tiles use each panel (group of columns) of b, so it does not pay to pack b.
   check(product(2 * rows, 1024, 1024), false, Row::no, true, true);
   check(product(1, 2048, 2048), false, Row::wide, true, true);
   check(product(1, 2048, 2048, "b"), false, Row::dots, true, false);

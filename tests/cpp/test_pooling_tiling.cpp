@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how cuda.pooling.nchw and cuda.pooling.nhwc divide layers of networks. For random problems, blocks must cover
-// the result, numbers must fit their types, and shared memory must fit the device.
+// Tests how cuda.pooling.nchw and cuda.pooling.nhwc divide the layers of typical networks. For random problems, blocks
+// must cover the result, numbers must fit their types, and shared memory must fit the device.
 #include "cuda/pooling/nchw/nchw_tiling.h"
 #include "cuda/pooling/nhwc/nhwc_tiling.h"
 #include "tests/cpp/random_problems.h"
@@ -8,7 +8,8 @@
 using namespace minidnn;
 using namespace minidnn::cuda::pooling;
 
-constexpr int64_t kSms = 132, kSmemBytes = 227 << 10;  // number of SMs and shared memory per block of an H100
+// The number of SMs of an H100, and its shared memory per block in bytes.
+constexpr int64_t kSms = 132, kSmemBytes = 227 << 10;
 constexpr auto kForward = PoolingDirection::forward, kBackward = PoolingDirection::backward;
 constexpr auto kMax = PoolingMode::max, kAvg = PoolingMode::avg;
 
@@ -45,7 +46,9 @@ static void expect(const std::string& what, int64_t got, int64_t want) {
   if (got != want) fail(cat(what, " is ", got, ", should be ", want));
 }
 
-// Checks a tiling: method, threads per block, planes, chunks and rows of a block, bytes of shared memory.
+// Checks a tiling of cuda.pooling.nchw: the method, the number of threads of a block, the number of planes (the pixels
+// of one channel) in a block, the number of blocks that share a plane, the number of rows in a block, and its bytes of
+// shared memory.
 static void expect_nchw(const Layer& layer, const PoolingProblem& p, NchwTiling::Method method, int64_t threads,
                         int64_t planes, int64_t chunks, int64_t lines, int64_t smem_bytes) {
   const NchwTiling t = nchw_tiling(p);
@@ -81,7 +84,8 @@ static void nchw_of_networks() {
   expect("log2 of its threads per window", nchw_tiling(problem(kForward, kAvg, f32, kGlobal)).lane_bits, 2);
 }
 
-// Checks a tiling: method, threads per block, blocks per image, bytes of shared memory, threads or warps per image.
+// Checks a tiling of cuda.pooling.nhwc: the method, the threads of a block, the blocks per image, the bytes of shared
+// memory of a block, and the threads or warps per image.
 static void expect_nhwc(const Layer& layer, const PoolingProblem& p, NhwcTiling::Method method, int64_t threads,
                         int64_t blocks, int64_t smem_bytes, int64_t items) {
   const NhwcTiling t = nhwc_tiling(p, kSms);

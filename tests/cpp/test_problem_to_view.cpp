@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random problems are lowered to GemmViews. Plain loops over the views compute the results, which are compared with the
-// arithmetic of the direct engines.
+// Tests the conversion of random problems to GemmViews, which describe matrix products by strides. Plain loops over the
+// GemmViews compute the results. They are compared with the arithmetic of the direct engines.
 #include "cuda/gemm/view/problem_to_view.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
 
-// y += a @ b, computed from the view alone.
+// Adds a @ b to y. All indices and offsets come from the GemmView.
 static void multiply(const GemmView& v, const double* a, const double* b, double* y) {
   for (int64_t g = 0; g < v.batch.size; ++g)
     for (int64_t m = 0; m < v.m.size; ++m)

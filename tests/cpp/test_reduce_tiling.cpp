@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide typical problems. For random problems,
+// Tests how cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide typical problems. For random problems, the
 // chunks must cover the reduced elements exactly, no chunk may be empty, and block sizes must fit the device.
 #include "cuda/reduce/tiling.h"
 #include "tests/cpp/h100.h"

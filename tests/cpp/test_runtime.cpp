@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the parts of cuda/runtime that need no GPU: hashes, the headers that a kernel includes, keys, kernel caches,
-// NVRTC, rules of tensor maps.
+// Tests the code of cuda/runtime that needs no GPU: hashes, the headers that a kernel includes, cache keys of kernels,
+// kernel caches, NVRTC, rules of tensor maps.
 //   test_runtime --source-root <repository> [--search-path <site-packages>]
-// NVRTC is found in site-packages or named by $PYMINIDNN_NVRTC. It compiles kernels for sm_80, sm_90a and sm_120.
-// Without NVRTC, those tests print that they are skipped. The library reads environment variables once, so tests that
-// set them start this program again as a child process: `test_runtime child <package folder> <arch>` prints the result
-// of cubin().
+// NVRTC is found in site-packages, or is named by $PYMINIDNN_NVRTC. It compiles kernels for sm_80, sm_90a and sm_120.
+// Without NVRTC, the tests that need it print that they are skipped. The library reads environment variables once, so
+// tests that set them start this program again as a child process: `test_runtime child <package folder> <arch>` prints
+// the result of cubin().
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/nvrtc.h"
@@ -66,8 +66,8 @@ static std::vector<fs::path> files_in(const fs::path& folder) {
   return files;
 }
 
-static fs::path scratch;  // a temporary folder, removed at the end of the test
-static std::string self;  // path of this program
+static fs::path scratch;  // a temporary folder, removed at the end of the program
+static std::string self;  // the path of this program
 static std::string found_nvrtc;
 
 static KernelSpec tiny_spec() { return {"cuda/tiny/scale.cu", "tiny::scale<float>", "", {}, 80}; }
@@ -98,8 +98,8 @@ static int child(const char* root, const char* arch) {
   return 0;
 }
 
-// Starts this program as a child process and returns a handle of its output. finish() returns everything that the child
-// printed. `env` is the list of arguments for the program env, such as "-u A B=c".
+// begin() starts this program as a child process and returns a handle of its output. finish() returns everything that
+// the child printed. `env` is the list of arguments for the program env, such as "-u A B=c".
 static FILE* begin(const std::string& env, const fs::path& root, const std::string& arch = "sm_80") {
   std::string nvrtc = has(env, "PYMINIDNN_NVRTC=") ? "" : "PYMINIDNN_NVRTC=" + found_nvrtc;
   std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ',
@@ -116,10 +116,11 @@ static std::string finish(FILE* stream) {
 static std::string run(const std::string& env, const fs::path& root) { return finish(begin(env, root)); }
 
 static void test_sha256() {
-  // Examples of FIPS 180-4, and messages whose length is near the limit at which SHA-256's padding needs another block.
+  // The messages are examples of FIPS 180-4, and messages whose length is near the limit at which SHA-256's padding
+  // needs another block.
   CHECK(sha256_hex("") == "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855", sha256_hex(""));
   CHECK(sha256_hex("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad", sha256_hex("abc"));
-  // 56 bytes: the padding of SHA-256 needs a second block.
+  // This message has 56 bytes, so that the padding of SHA-256 needs a second block.
   const char* two_blocks = "abcdbcdecdefdefgefghfghighijhijkijkljklmklmnlmnomnopnopq";
   CHECK(sha256_hex(two_blocks) == "248d6a61d20638b8e5c026930c3e6039a33ce45964ff2167f6ecedd419db06c1",
         sha256_hex(two_blocks));
@@ -135,7 +136,7 @@ static void test_sources() {
   fs::path root = make_package("sources");
   set_package_folder(root);
   Sources s = sources_of(tiny_spec());
-  // Cyclic includes end; an #include in a comment and #include <vector> are not followed.
+  // Files that include each other are included once. An #include in a comment and #include <vector> are not followed.
   CHECK(s.headers.size() == 2, s.headers.size());
   CHECK(s.headers.count("cuda/tiny/factor.h") == 1, "factor.h");
   CHECK(s.program == "#include \"cuda/tiny/scale.cu\"\n", s.program);
@@ -202,7 +203,8 @@ static TiledMap good_tiled() {
   t.swizzle_bytes = 128;
   return t;
 }
-static Im2colMap good_im2col() {  // an im2col map: window 3x3, padding 1, tensor [2, 56, 56, 64] NHWC
+// An im2col tensor map of a 3x3 window with padding 1 over an NHWC tensor of shape [2, 56, 56, 64].
+static Im2colMap good_im2col() {
   Im2colMap t;
   t.address = reinterpret_cast<const void*>(uintptr_t(1) << 30);
   t.dtype = DType::float16;
@@ -293,7 +295,7 @@ static void test_tensor_maps() {
   Im2colMap wide = good_im2col();
   wide.rank = 3;
   wide.lower[0] = -129;
-  wide.upper[0] = 300;  // with one spatial dimension, a corner of the box may have 16 bits
+  wide.upper[0] = 300;  // with one spatial dimension, a corner of the im2col box may be any integer of 16 bits
   CHECK(why_not(wide).empty(), why_not(wide));
 }
 
@@ -359,9 +361,9 @@ static void test_compile(const std::string& source_root) {
       [&] { compile_cubin("k.cu", "__global__ void k() {}", {}, {"--gpu-architecture=sm_80"}, "m<float>", name); });
   CHECK(has(error, "m<float>"), error);
 
-  // Compiles one of the library's own device headers through the cache.
+  // One of the library's own device headers is compiled through the kernel cache.
   set_package_folder(source_root);
-  KernelSpec spec{"cpp/core/half.h",
+  KernelSpec spec{"cpp/core/host_device/half.h",
                   "convert<minidnn::bfloat16>",
                   "template <class T> __global__ void convert(T* x, "
                   "const float* y) { x[threadIdx.x] = T(y[threadIdx.x]); }\n",
@@ -433,8 +435,8 @@ static void test_disk() {
   damaged("another symbol", flipped(whole.find("_Z") + 3));
   damaged("a byte of code", flipped(whole.size() - 200));
 
-  // If a cache file is not a regular file, or if another user may have written it, it is ignored and the kernel is
-  // compiled.
+  // A cache file is ignored if it is not a regular file, or if another user may have written it. The kernel is then
+  // compiled again.
   const fs::path arch_folder = entry.parent_path();
   auto passed_over = [&](const char* how, const std::string& why) {
     std::string text = run(env, root);

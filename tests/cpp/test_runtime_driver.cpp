@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the driver calls of cuda/runtime with a fake driver, which counts calls and fails on request. Subjects:
 // restored contexts, out of memory, copies that wait, launches, refused cubins, graphs, fork, shutdown. The test needs
-// a C++ compiler, but no GPU: it compiles fake_driver.cpp to a libcuda.so.1, and then runs with that library.
+// a C++ compiler, but no GPU. It compiles fake_driver.cpp to a libcuda.so.1, and then runs with that library.
 //   test_runtime_driver --source-root <repository> [--search-path <site-packages>]
 #include <dlfcn.h>
 #include <sys/wait.h>
@@ -13,8 +13,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "cpp/core/allocator.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/allocator.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/nvrtc.h"
@@ -52,8 +52,8 @@ static void test_device() {
   const Device& d = device(1);
   CHECK(name(d.place) == "cuda:1" && d.model == "Fake H100", name(d.place), ' ', d.model);
   CHECK(d.arch == 90 && d.sm_count == 132 && d.max_smem_bytes == 232448, d.arch);
-  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);  // computed copy bandwidth of an H100: 3.0 TB/s
-  // float32 peak in the data sheet of the H100: 66.9 TFLOP/s.
+  CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);  // the computed copy bandwidth of an H100 is 3.0 TB/s
+  // The float32 peak in the data sheet of the H100 is 66.9 TFLOP/s.
   CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);
   CHECK(!in_use(0) && !in_use(1), "a description of a GPU does not use it");
   std::string error = error_of([] { device(2); });
@@ -69,7 +69,7 @@ static void* current_context() {
 
 static void test_memory() {
   auto* foreign = reinterpret_cast<CUcontext>(0xbeefl);
-  driver().cuCtxSetCurrent(foreign);  // another library, such as torch, has made its own context current
+  driver().cuCtxSetCurrent(foreign);  // as if another library, such as torch, had made its own context current
   Memory& m = memory(1);
   void *a = m.allocate(4096, nullptr), *b = m.allocate(0, nullptr);
   CHECK(a && b && fake->allocated_in == reinterpret_cast<void*>(0x1001l), fake->allocated_in);
@@ -97,8 +97,8 @@ static void test_memory() {
   CHECK(fake->events == 1, "events are used again: ", fake->events);
   CHECK(fake->recorded_in == fake->waited_in && fake->recorded_in == reinterpret_cast<void*>(0x1001l));
 
-  // With two GPUs, an event of one context is waited for in the other context. The default streams of both contexts
-  // have the same handle (null).
+  // The machine has two GPUs. An event of the context of one GPU is waited for in the context of the other GPU. The
+  // default streams of both contexts have the same handle (null).
   m.order(nullptr, {true, 0}, nullptr);
   CHECK(fake->recorded_in == reinterpret_cast<void*>(0x1001l), fake->recorded_in);
   CHECK(fake->waited_in == reinterpret_cast<void*>(0x1000l), fake->waited_in);
@@ -137,7 +137,7 @@ static void test_kernels(const fs::path& scratch) {
   std::string error = error_of([&] { load_kernel(spec, 0, 300000); });
   CHECK(has(error, "300000 bytes") && has(error, "a block may have 232448"), error);
 
-  // If static and dynamic shared memory together exceed 48 KB, a driver call must allow it before the launch.
+  // If static and dynamic shared memory together exceed 48 KB, a driver call must allow this before the launch.
   KernelSpec with_static = spec;
   with_static.kernel = "s<float>";
   for (int bytes : {100, 48 * 1024 - 1024, 48 * 1024 - 1023, 48 * 1024, 48 * 1024 + 1}) {
@@ -182,7 +182,7 @@ static void test_kernels(const fs::path& scratch) {
   std::cout << "launch() costs " << taken.count() / kLaunches << " ns in addition to the driver's time" << std::endl;
 
   // If the driver refuses a cubin from the cache, the kernel is compiled again. If the driver refuses a cubin that was
-  // just compiled, this is an error.
+  // just compiled, the library throws an error.
   spec.kernel = "k<double>";
   cubin(spec, "sm_90a");
   KernelSpec stored = spec;
@@ -238,7 +238,7 @@ static void test_fork() {
     std::string error = error_of([&] { m.allocate(64, nullptr); });
     CHECK(has(error, "does not survive a fork") && has(error, "'spawn'"), error);
     CHECK(device_count() == 0 && has(why_unavailable(), "fork"), why_unavailable());
-    // If a child releases memory of the parent, there is no error, and the parent keeps the memory.
+    // If a forked child releases memory of the parent process, there is no error, and the parent keeps the memory.
     m.release(p, 64, nullptr);
     CHECK(fake->free_bytes == (1 << 20) - 64, fake->free_bytes);
     _exit(failures);
@@ -253,7 +253,7 @@ static void test_shutdown() {
   Memory& m = memory(0);
   void* p = m.allocate(64, nullptr);
   fake->shut_down = 1;
-  m.release(p, 64, nullptr);  // after the driver's shutdown, release() raises no error; the memory may leak
+  m.release(p, 64, nullptr);  // after the driver's shutdown, release() throws no error, and the memory may leak
   std::string error = error_of([&] { m.fill(p, 0, 64, nullptr); });
   CHECK(has(error, "CUDA_ERROR_DEINITIALIZED"), error);
   fake->shut_down = 0;
@@ -290,7 +290,8 @@ int main(int argc, char** argv) {
   int status = 0;
   if (std::system(build.c_str()) != 0) {
     std::cout << "skipped: cannot build the fake driver by: " << build << std::endl;
-  } else {  // starts itself again, with the fake driver first in the loader's search path
+  } else {
+    // This program starts itself again, with the fake driver first in the loader's search path.
     status = std::system(cat("env MINIDNN_TEST_SCRATCH=", scratch.string(), " LD_LIBRARY_PATH=", scratch.string(),
                              " PYMINIDNN_CACHE_DIR=", (scratch / "cache").string(), ' ',
                              fs::canonical("/proc/self/exe").string(), " --source-root ", source_root,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the launch parameters of cuda.conv.simt and cuda.matmul.simt on random problems. Plain loops with the kernel's
-// own index arithmetic run over every tile, with and without a split of k. Their results are compared with the
+// Tests the launch parameters of cuda.conv.simt and cuda.matmul.simt for random problems. Plain loops with the kernel's
+// own index arithmetic compute every tile, with and without a split of k. Their results are compared with the
 // arithmetic of the direct engines.
 #include "cuda/gemm/simt/plan.h"
 #include "tests/cpp/random_problems.h"
@@ -11,7 +11,7 @@ static float at(const void* base, int64_t offset) {
   return *reinterpret_cast<const float*>(static_cast<const char*>(base) + offset);
 }
 
-// Runs a launch on the host: visits each element of each tile, for each split of k.
+// Executes a launch of the simt kernel on the host. The loops visit each element of each tile, for each split of k.
 static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
   uint64_t elements = 0;
   for (uint32_t batch_index = 0; batch_index < p.batch.size; ++batch_index)
@@ -42,7 +42,7 @@ static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blo
   if (elements > covered) fail(cat(blocks, " blocks cover ", covered, " of ", elements, " elements"));
 }
 
-// Computes y of the whole problem. The sums of all splits of k are added up. Bias and activation are left out.
+// Computes y for a whole problem. The sums of all splits of k are added up. Bias and activation are left out.
 static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& config) {
   const SimtLaunches l = simt_launches(task, config);
   const SplitKWorkspace layout(l.reduced);

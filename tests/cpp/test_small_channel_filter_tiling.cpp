@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tiling of cpu.conv.small_channel_filter: tiles and panels must cover dw, a slice of pixels must fit in a
-// thread's scratch memory, and the parts of the workspace must not overlap.
+// Tests the tiling of cpu.conv.small_channel_filter. Tiles and panels must cover dw. The segments of a slice (lines of
+// dy that are computed together) must fit in a thread's scratch memory. The arrays in the workspace must not overlap.
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 
 #include "tests/cpp/conv_problem.h"
@@ -31,13 +31,15 @@ static void check(const ConvProblem& p, int64_t weights, bool copies_x, bool cop
 
 int main() {
   using enum ConvDirection;
-  check(square_conv(backward_filter, 32, 3, 224, 64, 7, 2), 147, true, false);  // with padding, x is copied
+  check(square_conv(backward_filter, 32, 3, 224, 64, 7, 2), 147, true, false);  // x is copied, because it has padding
   check(square_conv(backward_filter, 8, 1, 28, 96, 5, 1), 25, true, false);
-  // Without padding, channels-last x is read in place.
+  // x is channels last and has no padding, so it is read in place.
   check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1), 4, false, false);
   check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1, Layout::channels_first), 4, true, true);
-  check(square_conv(backward_filter, 8, 4, 28, 10, 1, 1), 4, false, true);     // the last panel is only partly filled
-  check(square_conv(backward_filter, 1, 3, 1000, 64, 3, 1), 27, true, false);  // a row of pixels is longer than a slice
+  // The last panel of filters is only partly filled.
+  check(square_conv(backward_filter, 8, 4, 28, 10, 1, 1), 4, false, true);
+  // A line of dy has more pixels than a slice, which is the pixels of dy that are computed together.
+  check(square_conv(backward_filter, 1, 3, 1000, 64, 3, 1), 27, true, false);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;
 }

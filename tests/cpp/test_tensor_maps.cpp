@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the results of tensor_maps.cpp for random TF32 problems: tensor maps, taps (elements of a window), phases
+// Tests what tensor_maps.cpp computes for random TF32 problems: tensor maps, taps (elements of a window), phases
 // (remainders modulo the stride), the exchange of a and b, and addresses of results. Loops over elements, in the order
 // of sm90/kernel.cu and its epilogue, are compared with the arithmetic of the direct engines.
 #include "cuda/gemm/sm90/tensor_maps.h"
@@ -9,7 +9,7 @@ using namespace minidnn;
 
 namespace {
 
-constexpr int64_t kK = 32;  // float32 elements in 128 bytes
+constexpr int64_t kK = 32;  // the number of float32 elements in 128 bytes
 
 int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) {
   for (int j = 2; j >= 0; --j) {
@@ -19,7 +19,8 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
   return index;
 }
 
-// The element that Sm90Loader loads for a row and a k. `tap` is the element of the window to which k belongs.
+// Returns the element of an operand that Sm90Loader loads for a row and an index k along the inner dimension. `tap` is
+// the element of the window to which k belongs.
 struct Fetch {
   const TmaView& low;
   const TmaOperand& o;
@@ -66,7 +67,7 @@ struct Fetch {
 
 int exchanged = 0, phases = 0;
 
-// y += the product.
+// Adds the matrix product that `task` describes to y.
 void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args, int64_t size_a, int64_t size_b,
              std::vector<float>& y) {
   const TmaView low = tma_view(task);
@@ -112,12 +113,14 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
 void check_conv() {
   const int64_t groups = pick(0, 3) ? 1 : 2, channels = groups * (groups > 1 ? kK : 4 * pick(1, 3)),
                 filters = groups * (groups > 1 ? kK : 4 * pick(1, 3));
-  // With one filter, dy is contiguous along the positions over which the gradient of w is summed.
+  // If `one` is true, there is one filter. dy is then contiguous along the positions over which the gradient of w is
+  // summed.
   const bool one = groups == 1 && pick(0, 7) == 0;
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;
   for (TensorDesc* d : {&p.x, &p.w, &p.y})
-    // In backward_data, x (which is then the result dx) is NCHW in some problems.
+    // In backward_data, p.x describes the result dx. In some of these problems it keeps its random layout, which may be
+    // NCHW.
     if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))
       *d = described(DType::float32, Shape(d->shape, d->shape + d->rank), true);
   const ConvNumbers<float> n(p, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the transforms of cuda.conv.winograd with the definition of convolution, in double. On a GPU, only rounding
-// errors are added.
+// Compares the transforms of cuda.conv.winograd with the definition of convolution, in double. The results of a GPU
+// differ from these only by rounding errors.
 #include <cmath>
 #include <iostream>
 
@@ -8,7 +8,8 @@
 
 using namespace minidnn;
 
-// Computes A^T ((G g) * (B^T d)) in one dimension for all unit vectors g and d, and compares it with the definition.
+// Computes A^T ((G g) * (B^T d)) in one dimension for all unit vectors g and d, and compares the result with the
+// definition of convolution.
 template <class Results, class Window>
 static int check(const char* what) {
   int wrong = 0;
@@ -29,7 +30,7 @@ static int check(const char* what) {
   return wrong;
 }
 
-// Checks that each pair of tile and channel has its own index.
+// Checks that each pair of a tile and a channel has its own index.
 static int check_places(bool channels_fast) {
   WinogradGrid g;
   g.across = FastDivmod(3);

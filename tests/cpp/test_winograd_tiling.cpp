@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tiling of cpu.conv.winograd for layers of ResNet-50: chunks, blocks and panels must cover the result, each
-// thread must have work, and the parts of the workspace must not overlap.
+// Tests the tiling of cpu.conv.winograd for layers of ResNet-50. Chunks, blocks and panels must cover the result, each
+// thread must have work, and the arrays in the workspace must not overlap.
 #include "cpp/conv/cpu/winograd/winograd_tiling.h"
 
 #include "tests/cpp/conv_problem.h"
@@ -46,9 +46,9 @@ int main() {
   check(square_conv(forward, 1, 40, 13, 40, 3, 1), false);    // the last tiles and the last panel are partly filled
   check(square_conv(backward_data, 32, 128, 28, 256, 3, 1), false);
   check(square_conv(backward_data, 1, 512, 7, 512, 3, 1), true);
-  // The tile at the corner of an image has the fewest products.
+  // Of all tiles of an image, those in the corners need the fewest products.
   check_least_products(square_conv(forward, 1, 64, 56, 64, 3, 1), 64 * 2 * 2);
-  check_least_products(square_conv(forward, 1, 64, 1, 64, 3, 1), 64);  // an image of one pixel
+  check_least_products(square_conv(forward, 1, 64, 1, 64, 3, 1), 64);  // each image has a single pixel
   check_least_products(square_conv(backward_data, 1, 64, 56, 32, 3, 1), 32 * 2 * 2);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;
   return failures != 0;

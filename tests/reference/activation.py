@@ -13,7 +13,8 @@ import math
 
 import numpy as np
 
-# Default alpha: ceiling of clipped_relu, slope of leaky_relu, scale of elu, beta of softplus.
+# The default of alpha for each mode. It is the ceiling of clipped_relu, the slope of leaky_relu, the scale of elu, and
+# the beta of softplus.
 DEFAULT_ALPHA = {"clipped_relu": 6.0, "leaky_relu": 0.01, "elu": 1.0, "softplus": 1.0}
 
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
@@ -34,7 +35,7 @@ def _softplus(x):
 
 
 def _normal_cdf(x):
-    # erfc keeps its accuracy for x < 0, where 1 + erf(x / sqrt(2)) loses its digits.
+    # For x < 0, erfc is accurate. There, 1 + erf(x / sqrt(2)) would lose most digits to cancellation.
     return 0.5 * _erfc(-x / math.sqrt(2))
 
 
@@ -42,8 +43,8 @@ def _normal_pdf(x):
     return np.exp(-0.5 * x * x) / math.sqrt(2 * math.pi)
 
 
-# gelu_tanh(x) = x/2 * (1 + tanh(u)) = x * sigmoid(2 u), u = sqrt(2/pi) * (x + 0.044715 x^3). For |x| > 50 the sigmoid
-# is 0 or 1 in float64. So clipping x at 50 changes nothing and keeps x^3 finite.
+# gelu_tanh(x) = x/2 * (1 + tanh(u)) = x * sigmoid(2 u), with u = sqrt(2/pi) * (x + 0.044715 x^3). For |x| > 50, the
+# sigmoid is 0 or 1 in float64. So the result does not change if x is clipped at 50, and x^3 remains finite.
 def _gelu_tanh_2u(x):
     x = np.clip(x, -50, 50)
     return 2 * math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)
@@ -58,8 +59,8 @@ def _gelu_tanh_derivative(x):
     return s + x * (s * one_minus_s * _gelu_tanh_2du(x))
 
 
-# For each mode: the function f(x, alpha) and its derivative f'(x, alpha). To avoid cancellation, sech(x)^2 is used for
-# the derivative of tanh, and sigmoid(-x) for 1 - sigmoid(x).
+# For each mode, the function f(x, alpha) and its derivative f'(x, alpha). Cancellation is avoided: the derivative of
+# tanh is computed as sech(x)^2, and 1 - sigmoid(x) is computed as sigmoid(-x).
 _FORMULAS = {
     "identity": (lambda x, _: x.copy(), lambda x, _: np.ones_like(x)),
     "relu": (lambda x, _: np.maximum(x, 0), lambda x, _: np.where(x > 0, 1, 0)),

@@ -3,7 +3,8 @@
 
 import numpy as np
 
-_MODES = {"constant": "constant", "replicate": "edge", "reflect": "reflect"}  # our names of modes, and NumPy's names
+# The library's names of padding modes, and NumPy's names of the same modes.
+_MODES = {"constant": "constant", "replicate": "edge", "reflect": "reflect"}
 
 
 def pad(x, widths, *, mode="constant", value=0.0):

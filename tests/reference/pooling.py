@@ -54,7 +54,7 @@ def pool_forward(x, window, *, mode="max", norm=2, stride=None, padding=0, dilat
     x = np.asarray(x, np.float64)
     indices, pads, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
     padded = np.pad(x, [(0, 0), (0, 0), *extended], constant_values=-np.inf if mode == "max" else 0)
-    # Dimensions: taps (elements of a window), N, C, output positions.
+    # The dimensions of `seen` are: taps (elements of a window), N, C, output positions.
     seen = np.stack([padded[index] for index in indices])
     if mode == "lp":
         return (np.abs(seen) ** norm).sum(axis=0) ** (1 / norm)
@@ -76,7 +76,7 @@ def pool_backward(dy, x, y, window, *, mode="max", norm=2, stride=None, padding=
     if mode == "max":
         real = np.pad(np.ones(x.shape[2:], bool), extended)
         seen = np.stack([padded[index] for index in indices])
-        # An element of x can be the maximum even if it is -inf. An element of the padding cannot.
+        # An element of x can be the maximum even if it is -inf. An element of the padding cannot be the maximum.
         in_x = np.stack([real[index] for index in indices])[:, None, None]
         is_maximum = in_x & (np.isnan(seen) | (seen == seen.max(axis=0)))
         first = np.where(is_maximum.any(axis=0), is_maximum.argmax(axis=0), -1)

@@ -10,7 +10,7 @@ def reduce(x, mode, *, axis=None, keepdims=False):
     x = np.asarray(x, np.float64)
     axes = tuple(range(x.ndim)) if axis is None else tuple(a % x.ndim for a in np.atleast_1d(axis)) if x.ndim else ()
     kept = [n for i, n in enumerate(x.shape) if i not in axes]
-    # The reduced dimensions become one dimension, the last one. Their order is kept.
+    # The reduced dimensions are merged to one dimension, the last one. The order of their elements is kept.
     rows = np.moveaxis(x, sorted(axes), range(x.ndim - len(axes), x.ndim)).reshape(*kept, -1 if x.size else 0)
     if not x.size:
         rows = np.zeros((*kept, int(np.prod([x.shape[i] for i in axes]))))

@@ -25,8 +25,8 @@ def rounded(x, dtype):
     with np.errstate(over="ignore", under="ignore", invalid="ignore"):
         if dtype != "bfloat16":
             return x.astype(dtype).astype(np.float64)
-        # bfloat16 has 8 significant bits: numbers with |x| in [2^(e-1), 2^e) have a spacing of 2^(e-8), and subnormal
-        # numbers have a spacing of 2^-133. rint rounds ties to even.
+        # bfloat16 has 8 significant bits. Neighbouring numbers with |x| in [2^(e-1), 2^e) are 2^(e-8) apart.
+        # Neighbouring subnormal numbers are 2^-133 apart. rint rounds ties to even.
         _, e = np.frexp(x)
         spacing = np.ldexp(1.0, np.maximum(e - 8, -133))
         y = np.rint(x / spacing) * spacing
@@ -45,7 +45,7 @@ def cast(x, dtype_name):
     if dtype_name not in _INTEGERS:
         return rounded(x, dtype_name)
     whole, limits = np.trunc(x), np.iinfo(dtype_name)
-    # limits.max + 1 is a power of two, so it is exact in float64 even if the dtype is int64.
+    # limits.max + 1 is a power of two, so it is exact in float64, even for int64.
     if not np.all((whole >= float(limits.min)) & (whole < float(limits.max + 1))):
         raise ValueError(f"a cast to {dtype_name} takes values in [{limits.min}, {limits.max}]")
     return whole + 0.0  # + 0.0 turns -0.0 into 0.0, since integers have only one zero

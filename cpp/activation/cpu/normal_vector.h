@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// The standard normal distribution (cdf and density) at sixteen floats at a time, for files that are compiled once per
-// instruction set (X_isa.cpp). It looks up a table, where elementary::normal (cpp/core/elementary.h) divides. It takes
-// two thirds of the time of elementary::normal, and rounding x^2 costs no accuracy.
+// Computes the cdf and the density of the standard normal distribution for a vector of sixteen floats. This header is
+// only for files that are compiled once per instruction set (X_isa.cpp). The function reads its coefficients from a
+// table and does not divide, unlike elementary::normal (cpp/core/host_device/elementary.h). It takes two thirds of the time of
+// elementary::normal. For float results, a fused multiply-add avoids the rounding error of x^2.
 #pragma once
 #ifdef __AVX512F__
 #include <type_traits>
 
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. Each octave of a + 1 is divided into
-// eight intervals: first the intervals of [2, 16), then those of [1, 2). kMiddles has the centre of each interval.
-// kCoefficients has the coefficients of the polynomial around the centre, the highest first. The error is within
-// 2^-23.8 for float, and within 2^-13.9 for results that are rounded to bfloat16. The polynomials are our own minimax
-// fits, as in elementary.h.
+// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. The range of a + 1 is [1, 16). Each
+// octave of a + 1 is divided into eight intervals. The rows of both arrays have one number per interval: first the
+// intervals in [2, 16), then those in [1, 2). kMiddles holds the value of a in the centre of each interval.
+// kCoefficients holds the coefficients of the polynomial around the centre, the highest degree first. The error is
+// within 2^-23.8 for float, and within 2^-13.9 for results that are rounded to bfloat16. The polynomials are minimax
+// fits that were made for this library, as in elementary.h.
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,
@@ -70,23 +72,24 @@ template <> alignas(64) constexpr float kCoefficients<bfloat16>[3][32] = {
      0x1.03cf06p-5f, 0x1.e18ddcp-6f, 0x1.c0a97ep-6f, 0x1.e76f8p-2f,  0x1.bb942cp-2f, 0x1.95b894p-2f, 0x1.74d7ecp-2f,
      0x1.58208p-2f,  0x1.3ee89p-2f,  0x1.28a5d4p-2f, 0x1.14e7p-2f}};
 
-MINIDNN_HD Floats fused(Floats a, Floats b, Floats c) {  // computes a * b + c with a single rounding
+MINIDNN_HD Floats fused(Floats a, Floats b, Floats c) {  // Computes a * b + c with a single rounding.
   return __builtin_ia32_vfmaddps512_mask(a, b, c, (unsigned short)(-1), 4);
 }
-MINIDNN_HD Floats times_power(Floats v, Floats n) {  // computes v * 2^n, also for subnormal results
+MINIDNN_HD Floats times_power(Floats v, Floats n) {  // Computes v * 2^n, also if the result is subnormal.
   return __builtin_ia32_scalefps512_mask(v, n, v, (unsigned short)(-1), 4);
 }
 
-// The error of x * cdf(x) is at most 3 ulp of float, 9 ulp if the result is subnormal. The error of results that are
-// rounded to bfloat16 is at most 0.51 ulp of bfloat16. Measured on every 101st float, 2026-11.
+// The error of x * cdf(x) is at most 3 ulp of float, or 9 ulp if the result is subnormal. If the result is rounded to
+// bfloat16, its error is at most 0.51 ulp of bfloat16. Both errors were measured on every 101st float (2026-11).
 template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats x) {
   using namespace elementary;
-  // The bits of 14.9f. For |x| beyond 14.9 the cdf is 0 or 1 in float. Compared as an integer, NaN is clipped to 14.9,
-  // too.
+  // kMost has the bits of 14.9f. For |x| beyond 14.9, the cdf is 0 or 1 in float, so |x| is clipped to 14.9. The bits
+  // are compared as integers. The bits of a NaN are larger than kMost, so a NaN is clipped to 14.9, too.
   constexpr int32_t kMost = 0x416e6666;
   const Ints<Floats> bits = bits_of(x) & 0x7fffffff;
   const Floats a = float_of<Floats>(bits > kMost ? Ints<Floats>{} + kMost : bits);
-  const Ints<Floats> index = bits_of(a + 1.0f) >> 20;  // the shuffle uses only the low five bits of an index
+  // The low five bits of `index` are the index of the interval. The shuffle instruction ignores all other bits.
+  const Ints<Floats> index = bits_of(a + 1.0f) >> 20;
   auto lookup = [&](const float(&line)[32])
                     __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), index); };
   const Floats t = a - lookup(kMiddles);
@@ -94,7 +97,7 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
 #pragma GCC unroll 4
   for (unsigned i = 1; i < sizeof kCoefficients<T> / 128; ++i) m = m * t + lookup(kCoefficients<T>[i]);
 
-  // With q = a^2 + 2 n ln 2: exp(-a^2 / 2) = 2^n (1 + q p), where p is a polynomial in q.
+  // Computes exp(-a^2 / 2) as 2^n (1 + q p), where n is an integer, q = a^2 + 2 n ln 2, and p is a polynomial in q.
   const Floats square = a * a, shifted = square * (-0.5f * kLog2E) + kShift, n = shifted - kShift;
   Floats q, p;
   if constexpr (std::is_same_v<T, bfloat16>) {
@@ -103,7 +106,8 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
     p = p * q + 0x1.0003fp-3f;
     p = p * q - 0x1.fffba6p-2f;
   } else {
-    // The fused multiply-add does not round a^2. Rounding a^2 would add an error of x^2 / 2 ulp.
+    // A fused multiply-add computes q without rounding a^2, where a is |x|. Rounding a^2 would add an error of a^2 / 2
+    // ulp to the exponential.
     q = n * (2 * kLn2Low) + fused(a, a, n * (2 * kLn2High));
     p = 0x1.6a5266p-16f * q - 0x1.12396ep-12f;
     p = p * q + 0x1.5558aap-9f;

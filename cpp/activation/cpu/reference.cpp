@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.activation.reference: the formulas of activation_math.h in a plain, threaded loop over tensors with any strides.
+// cpu.activation.reference: computes the formulas of activation_math.h in a threaded loop without SIMD, for tensors
+// with any strides.
 #include "cpp/activation/activation.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
 namespace cpu::activation {
 namespace {
 
-// The number of elements that is worth waking another thread.
+// The least number of elements that justifies waking another thread.
 constexpr int64_t kGrain = 16384;
 
 template <class T, Activation mode, bool backward>
 void compute(const ActivationProblem& p, const ActivationArgs& a) {
-  // A fast path for dense float64 tensors. Dense tensors of the other dtypes go to cpu.activation.vectorized.
+  // A fast loop for dense float64 tensors. For dense tensors of the other dtypes, cpu.activation.vectorized is faster.
   bool dense = sizeof(T) == 8 && is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
   cpu::parallel_for(p.out.numel(), kGrain, [&](int64_t begin, int64_t end) {
     if constexpr (sizeof(T) == 8)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.activation.vectorized for one CPU instruction set: the formulas of activation_math.h over contiguous
-// elements.
+// The loops of cpu.activation.vectorized, compiled once per CPU instruction set: the formulas of activation_math.h over
+// contiguous elements.
 #include "cpp/activation/cpu/normal_vector.h"
 #include "cpp/activation/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
@@ -43,8 +43,9 @@ template <class T> struct Loops {
   }
 };
 template <> struct Loops<bfloat16> {
-  // Jump threading, an optimisation of GCC, is off for bfloat16. With it, GCC 12 emits four copies of the rounding and
-  // blending code of relu: a 32-bit word holds two elements, and relu has two branches for each.
+  // For bfloat16, GCC's optimisation "jump threading" is disabled. A 32-bit word holds two bfloat16 elements, and relu
+  // has two branches for each element. With jump threading, GCC 12 emits four copies of the code that rounds the
+  // elements and joins them in a word.
   template <Activation mode, bool backward>
   __attribute__((optimize("no-thread-jumps"))) static void loop(const void* x, const void* dy, void* out, int64_t n,
                                                                 float alpha) {

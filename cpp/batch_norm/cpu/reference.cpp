@@ -1,22 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.batch_norm.reference: the formulas of batch_norm_math.h. One thread computes each statistic. Then threads divide
-// all elements into chunks and compute them one contiguous span at a time.
+// cpu.batch_norm.reference: the formulas of batch_norm_math.h. First, threads share the channels: one thread computes
+// the statistics of a channel. Then threads share the elements of the result, and compute one contiguous span at a
+// time.
 #include "cpp/batch_norm/batch_norm.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
+constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
 
 template <class T, NormDirection direction>
 void map_span(const NormSpaces& s, const BatchNormArgs& a, const NormOffsets& at, const NormOffsets& step,
               int64_t span) {
   auto c = norm_coefficients<T, direction>(s, a, at.parameter);
   if (step.parameter == 0 && step.x == 1 && step.dy == 1 && step.out == 1 && step.other == 1 && step.dresidual == 1) {
-    constexpr NormOffsets kOne{1, 1, 1, 0, 1, 1};  // constant steps, so that compilers vectorise the loop
+    // The strides are compile-time constants here, so that compilers vectorise the loop.
+    constexpr NormOffsets kOne{1, 1, 1, 0, 1, 1};
     for (int64_t i = 0; i < span; ++i) norm_element<T, direction>(a, at.plus(i, kOne), c);
     return;
   }

@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.batch_norm.vectorized: a pass that sums, and a pass that writes. Channels are divided into tiles, and the
-// elements of a tile into sections. The sections depend on the shape alone, so sums do not depend on the number of
-// threads. One thread computes both passes of a tile, so the second pass reads from its cache. If there are fewer tiles
-// than threads, threads share the sections of a tile. The moments of sections are combined in float64, in a fixed order
-// (Chan, Golub and LeVeque 1979).
+// cpu.batch_norm.vectorized: one loop sums the elements, and a second loop writes the result. Channels are divided into
+// tiles, and the elements of a tile are divided into sections. The sections depend on the shape alone, so sums do not
+// depend on the number of threads. If there are many tiles, one thread runs both loops over a tile, so the second loop
+// reads from the cache of that core. If there are few tiles, threads share the sections of a tile. The moments of the
+// sections are combined in float64, in a fixed order (Chan, Golub and LeVeque 1979).
 #include "cpp/batch_norm/cpu/vectorized_tiling.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
-// In inference, a result of more bytes is written with non-temporal stores. In training and in the gradient, which
-// compute sums, the limit is kNormSummedBytes.
+constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
+// If the result of inference has more bytes than this, it is written with non-temporal stores. Training and backward
+// compute sums, and use the limit kNormSummedBytes instead.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
-// The workspace of one tile. mean, factor, offset and slope are lines: arrays with one entry per column of the tile
-// (NormBlock explains columns). The other arrays have one entry per channel.
+// The workspace of one tile of channels. The arrays mean, factor, offset and slope have one element per column of the
+// tile (NormBlock explains columns). The other arrays have one element per channel.
 struct Tile {
-  int64_t channel, count;  // the first channel of the tile, and the number of its channels
-  // Sums of all sections: mean and sum((x - mean)^2) in training, sum(dy) and sum(dy (x - mean)) in the gradient.
+  int64_t channel, count;  // `channel` is the first channel of the tile, and `count` is the number of its channels.
+  // The sums over all sections. Training needs the mean and sum((x - mean)^2). Backward needs sum(dy) and sum(dy (x -
+  // mean)).
   double *first, *second;
-  // The coefficients of norm_element(), one entry per column of the tile.
+  // The coefficients from which norm_element() computes the result, one per column of the tile.
   float *mean, *factor, *offset, *slope;
   float *var, *inv_std;
-  float* results;  // the sums of each section, before they are combined
+  float* results;  // The sums of each section, before they are combined.
   Tile(const Tiling& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;
@@ -57,7 +58,7 @@ template <class T> const ChannelNormKernels::Typed& kernels_of() {
   else return k.f16;
 }
 
-// One call of the plan.
+// One execution of the plan, with the pointers of one call of batch norm.
 template <class T> class VectorizedCall {
  public:
   VectorizedCall(const Tiling& tiling, const NormSpaces& s, NormDirection d, const BatchNormArgs& args, void* scratch)
@@ -97,8 +98,8 @@ template <class T> class VectorizedCall {
     const bool backward = direction == NormDirection::backward;
     const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
-    // The second pass runs from the last section to the first: the cache still holds the sections that were summed
-    // last.
+    // If the sections were summed before, the result is written in reverse order of the sections: the cache still holds
+    // the sections that were summed last.
     const bool summed = direction != NormDirection::inference;
     each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, non_temporal); });
   }
@@ -112,7 +113,7 @@ template <class T> class VectorizedCall {
     else cpu::parallel_for(c.sections, cpu::work_size(kGrain) / elements + 1, each);
   }
 
-  // The tensors that one loop over a block reads and writes.
+  // The tensors that a loop over a block reads and writes.
   struct Tensors {
     const T *x, *dy;
     T* out;
@@ -146,15 +147,16 @@ template <class T> class VectorizedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of the tile; i counts from 0, and `at` is the offset of the channel in the
-  // parameter tensors.
+  // Calls f(i, at) for each channel of the tile. i is the index of the channel within the tile. `at` is the offset of
+  // the channel in the parameter tensors.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)
       for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
     else
       for (int64_t i = 0; i < t.count; ++i) f(i, spaces.groups.offsets_of(t.channel + i).parameter);
   }
-  // The line starts with one entry per channel. Expands them to one entry per column of the tile.
+  // Copies per-channel values to all columns of a tile. On entry, the array `line` has one element per channel. On
+  // return, it has one element per column.
   void spread(const Tile& t, float* line) const {
     if (c.repeat > 1)
       for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
@@ -163,8 +165,8 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(i, block, results) for each section, which writes `kinds` results per column. Then calls join(block,
-  // results) for each section, in order.
+  // Calls work(i, block, results) for each section i. The call writes `kinds` values per column to `results`. Calls
+  // join(block, results) for each section after its work(). The calls of join() are in the order of the sections.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -176,8 +178,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // A section may hold several columns per channel. Calls f(results, step) once per such column, with the results of
-  // all channels, `step` entries apart.
+  // A section may have several columns per channel. Each call f(results, step) gets the values of one column of every
+  // channel. In `results`, the values of neighbouring channels are `step` elements apart.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -259,8 +261,9 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // Whether dy is masked by the sign of y before it is summed. The masked dy is written to the gradient of the residual
-  // if that is computed, else to dx.
+  // True if a loop over dy runs before the loop that sums. With relu, the first loop masks dy by the sign of y. Without
+  // relu, it copies dy. It writes to the gradient of the residual, or to dx if the call does not return the gradient of
+  // a residual.
   bool gates = false;
   bool non_temporal = false;
 };

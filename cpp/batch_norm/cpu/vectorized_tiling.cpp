@@ -3,18 +3,19 @@
 
 #include <numeric>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-// Bytes of a tile, which stays in the cache of a core from one pass to the next.
+// The bytes of a tile. A tile stays in the cache of a core until it is read for the second time.
 constexpr int64_t kTileBytes = 256 << 10;
-constexpr int64_t kSection = 64 << 10;  // elements of a section, if `space` is 1
+constexpr int64_t kSection = 64 << 10;  // the usual number of elements of a section of a tensor [rows][columns]
 constexpr int64_t kUneven = INT64_MIN;
 
-// The constant step between consecutive elements of the loops `s` in a tensor, or kUneven if the steps differ.
+// Returns the constant stride between consecutive elements that the loops `s` visit in a tensor. Returns kUneven if the
+// stride is not constant.
 int64_t step_of(const NormSpace& s, int64_t NormOffsets::* tensor) {
   for (int64_t i = 0; i + 1 < s.rank; ++i)
     if (s.step[i].*tensor != s.step[i + 1].*tensor * s.shape[i + 1]) return kUneven;
@@ -60,8 +61,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // The number of rows to merge into one. A merged row is a multiple of 16 floats and has at least kRow elements. Its
-    // sums fit a first-level cache.
+    // Computes the number of rows to merge into one row. A merged row has a multiple of 16 elements, and at least kRow
+    // elements. The sums of a merged row fit a first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
@@ -80,11 +81,12 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
 Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
   Tiling c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
-  // Inference computes no sums, so a tile need not stay in a cache: threads process whole rows in memory order.
+  // Inference computes no sums and reads each element once. So its tiles need not stay in a cache, and threads process
+  // whole rows in memory order.
   const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool fits_cache = true;
   if (c.space > 1) {
-    // A section is long enough for the hardware prefetcher, and so short that there is work for all threads.
+    // A section is long enough for the hardware prefetcher, and short enough that all threads have work.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.chunks = ceil_div(c.space, longest);
     const bool whole_rows = in_memory_order && c.chunks == 1;
@@ -93,17 +95,17 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.chunks > 1 ? c.rows * c.chunks : ceil_div(c.rows, c.section);
   } else {
-    // If the inputs of the sums fit a cache, each thread gets a range of columns. Otherwise rows are whole, and threads
-    // get sections, which are ranges of rows. The sections have the same rows in both cases, so the sums have the same
-    // bits.
+    // If a tile fits a cache, each thread computes a range of columns. If it does not, rows are not divided, and
+    // threads share the sections, which are ranges of rows. Sections have the same rows in both cases, so the sums have
+    // the same bits.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
     if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    // A section has so many rows that it costs little to combine the sums. It has so few rows that there is work for
-    // all threads.
+    // A section has so many rows that combining the sums of sections takes little time. It has so few rows that all
+    // threads have work.
     c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
                                     cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.remaining_rows > 0);

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.bias_reduction computes db as a reduction of dy; its base class is in channel_sums.h.
+// cpu.conv.bias_reduction computes db (the gradient of the bias) as a reduction of dy. Its base class is in
+// channel_sums.h.
 #include "cpp/conv/channel_sums.h"
 
 namespace minidnn {

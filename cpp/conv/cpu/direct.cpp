@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.direct: the arithmetic of conv_math.h in plain loops, for any strides. The outputs are divided among
-// threads.
+// cpu.conv.direct: the arithmetic of conv_math.h in plain loops, for any strides. Each thread computes some elements of
+// the output.
 #include "cpp/conv/conv.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr double kGrainFlop = 32768;  // smallest number of FLOP that is worth waking a thread for
+// The smallest number of FLOP for which it is worth waking another thread.
+constexpr double kGrainFlop = 32768;
 
 template <class T, class Y> void compute(const ConvGeometry& g, ConvDirection direction, double flop,
                                          const ConvArgs& a) {

@@ -1,22 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.im2col_gemm: the engine of im2col.h on the CPU. This file has the two loops that copy data to and from the
-// matrix of columns (im2col). They copy whole runs of elements where these are contiguous both in x and in the matrix.
-// Other data is copied element by element.
+// cpu.conv.im2col_gemm: the convolution engine of im2col.h on the CPU. This file has two loops. One copies x to the
+// im2col matrix, and one sums the matrix into dx. The first loop copies whole spans of elements that are contiguous
+// both in x and in the matrix. It copies all other data element by element.
 #include "cpp/conv/im2col.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // smallest number of elements that is worth waking a thread for
+// The smallest number of elements for which it is worth waking another thread.
+constexpr int64_t kGrain = 8192;
 
 bool inside(int64_t i, int64_t size) { return uint64_t(i) < uint64_t(size); }
 
-// Copies runs of elements along the last spatial dimension, in which x has stride 1. A work item is one channel of one
-// image.
+// Copies spans of elements from x to the im2col matrix along the last spatial dimension, in which x has stride 1. A
+// work item is one channel of one image.
 template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) {
   const ConvGeometry& g = m.g;
   const int64_t *size = g.y.size, *window = g.window;
@@ -49,8 +50,8 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
   });
 }
 
-// Copies runs of elements along the channels of a group. A work item is one image and one index of the first two
-// spatial dimensions.
+// Copies spans of elements from x to the im2col matrix along the channels of a group. A work item is one image and one
+// index of the first two spatial dimensions.
 template <class T> void copy_channels(const ConvColumns& m, const T* x, T* columns) {
   const ConvGeometry& g = m.g;
   int64_t work = g.y.size[2] * g.groups * g.x.channels * g.window[0] * g.window[1] * g.window[2];

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base classes of CPU engines and plans that are derived from a Tiling. A Tiling says how an engine divides its work. Its
-// constructor takes a problem and a device, and only computes numbers. `Tiling::bytes` is the size of the workspace.
+// The base classes of CPU engines and plans that use a Tiling. A Tiling is a struct that says how an engine divides its
+// work. The constructor of a Tiling takes a problem and a device, and only computes numbers. `Tiling::bytes` is the
+// size of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 
@@ -16,8 +17,8 @@ template <class Tiling, class PlanOfTiling> struct PlanEngine : Engine<ConvProbl
   }
 };
 
-// A plan whose Derived::compute<T, Y>(args, workspace) is compiled for each dtype T of the operands but float64, and
-// each dtype Y of the result.
+// A plan that calls Derived::compute<T, Y>(args, workspace). T is the dtype of the operands, and Y the dtype of the
+// result. compute() is compiled for every such dtype T except float64.
 template <class Derived, class Tiling> struct TypedPlan : Plan<ConvProblem>, Tiling {
   using Tiling::Tiling;
   void run(const ConvArgs& args, void* workspace, Stream) const final {

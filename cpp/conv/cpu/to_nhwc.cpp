@@ -3,18 +3,19 @@
 
 #include <algorithm>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/op.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // smallest number of elements that is worth waking a thread for
+// The smallest number of elements for which it is worth waking another thread.
+constexpr int64_t kGrain = 16384;
 
-// Copies images whose pixels are contiguous in each channel and which get no border. An image is then one long line of
-// pixels, which is divided into chunks.
+// Copies images to channels-last. The pixels of each channel must be contiguous, and the copy gets no border of zeros.
+// All pixels of an image then form one line, which is divided into chunks.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
@@ -32,8 +33,8 @@ template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to
   });
 }
 
-// Copies any tensor to channels-last. Dense images without a border go to copy_images(). For others, a work item is one
-// line of pixels.
+// Copies any tensor to channels-last. Calls copy_images() for dense images without a border of zeros. For all other
+// images, a work item is one image row of the copy.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t* size = m.source.size;
   const int64_t* space = m.source.space;

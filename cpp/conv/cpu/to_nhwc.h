@@ -1,26 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// A tensor in the form that the micro-kernels read: float32 channels-last (the channels of a pixel are contiguous). A
-// tensor in another form is copied to this form.
+// A tensor in the form that the micro-kernels read: float32 channels-last, which means that the channels of a pixel are
+// contiguous. A tensor in another form is copied to float32 channels-last.
 #pragma once
 #include "cpp/conv/conv_math.h"
 
 namespace minidnn {
 
 struct ChannelsLast {
-  ConvTensorView side;  // sizes and strides of what the micro-kernels read: the tensor itself or its copy
-  bool copied = false;  // whether the tensor is copied; if not, the members below are not used
-  DType dtype{};        // dtype of the tensor
-  // sizes and strides of the tensor itself; source.channels is the number of channels of one group
+  // The sizes and strides of the data that the micro-kernels read: the tensor itself or its copy.
+  ConvTensorView side;
+  // True if the tensor is copied. If false, `dtype`, `source`, `images` and `groups` are not used, and `border` is 0.
+  bool copied = false;
+  DType dtype{};  // dtype of the tensor that is copied
+  // The sizes and strides of the tensor itself, not of its copy. `source.channels` is the number of channels of one
+  // group.
   ConvTensorView source;
   int64_t images = 0, groups = 1;
-  int64_t border[kMaxSpatial]{};  // width of the zeros around each image of the copy
+  // The number of zeros on each side of an image of the copy, in each dimension.
+  int64_t border[kMaxSpatial]{};
 
-  // Describes a float32 tensor in any layout that is read in place.
+  // Describes a float32 tensor in any layout. The micro-kernels read it in place.
   ChannelsLast(const ConvTensorView& tensor, int64_t n) : side(tensor), source(tensor), images(n) {}
-  // Reads the tensor in place if it is float32 channels-last and `always` is false. Copies it otherwise.
+  // Describes a tensor in any dtype and layout. It is read in place if it is float32 channels-last and `always` is
+  // false. In all other cases, it is copied to float32 channels-last.
   ChannelsLast(const ConvTensorView& tensor, DType, int64_t images, int64_t groups, bool always,
                const int64_t (&border)[kMaxSpatial]);
-  // Size of the copy in bytes, with space for one vector after the last element.
+  // Returns the size of the copy in bytes, including space for one vector after the last element. Returns 0 if the
+  // tensor is read in place.
   size_t bytes() const { return copied ? size_t(images * side.image + 64) * sizeof(float) : 0; }
   // Returns a pointer to the elements that the micro-kernels read. If the tensor must be copied, this function writes
   // the copy to `scratch`.

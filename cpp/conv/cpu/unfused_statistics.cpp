@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.unfused_statistics computes the convolution first, then reduces y to its statistics (channel_sums.h).
+// cpu.conv.unfused_statistics: computes the convolution first, and then the sums of y and y^2 per channel by two
+// reductions of y. Its base class is in channel_sums.h.
 #include "cpp/conv/channel_sums.h"
 
 namespace minidnn {

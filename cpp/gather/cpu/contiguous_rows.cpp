@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.gather.contiguous_rows: for row-major tensors. The forward function copies one contiguous slice of x per index.
-// The gradient sums the slices of dy that belong to one row of x, one row after the other.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.gather.contiguous_rows: gathers from row-major tensors. The forward function copies one contiguous slice of x per
+// index. The gradient computes each row of dx as the sum of those slices of dy whose index selects this row.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"
 
@@ -10,8 +10,10 @@ namespace minidnn {
 namespace cpu::gather {
 namespace {
 
-constexpr int64_t kGrainBytes = 65536;  // the least number of bytes that a thread gets
-constexpr int64_t kColumns = 512;       // elements of a row that are summed at a time
+// The smallest number of bytes that a thread gets.
+constexpr int64_t kGrainBytes = 65536;
+// The number of elements of a row that are summed at a time.
+constexpr int64_t kColumns = 512;
 
 template <class T> void sum_rows(const GatherRows& g, const GatherArgs& a, const GatherOrder& o) {
   const int64_t columns = cpu::work_size(kColumns);
@@ -64,7 +66,8 @@ struct ContiguousRows final : Engine<GatherProblem> {
                             const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
                             char* to = static_cast<char*>(a.to) + i * bytes;
                             if (row < 0)
-                              // The index is out of range. find(), which times engines, does not check indices.
+                              // The index is out of range. The functions gather() and gather_backward() reject such
+                              // indices on the CPU, but find(), which times engines, does not check indices.
                               std::memset(to, 0, size_t(bytes));
                             else
                               std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes,

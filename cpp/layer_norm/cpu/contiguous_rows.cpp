@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.layer_norm.contiguous_rows: vectorised layer and RMS norm of contiguous rows, and group and instance norm of
-// NCHW. The gradient of layer and RMS norm divides the rows into sections, by the shape alone. Each section has its own
-// sums for dscale and dbias, and the sums of all sections are added in a fixed order. The gradient of group norm keeps
-// sums per sample and channel. So results do not depend on the number of threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.layer_norm.contiguous_rows: vectorised layer and RMS norm of contiguous rows, and vectorised group and instance
+// norm of NCHW. The gradient of layer and RMS norm divides the rows into sections. The sections depend on the shape
+// alone. Each section has its own sums for dscale and dbias, and the sums of all sections are added in a fixed order.
+// The gradient of group norm keeps its sums per sample and channel. So no result depends on the number of threads.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 #include "cpp/layer_norm/layer_norm.h"
@@ -15,11 +15,12 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
-// Elements of a section, so many that adding up the sums of sections costs little in comparison.
+constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
+// The least number of elements of a section of rows. A section is so long that adding up the sums of all sections takes
+// little time in comparison.
 constexpr int64_t kSection = 65536;
-// kMostSums bounds the number of sections times the length of a row. Each section has two float32 sums (dscale, dbias)
-// per element of a row, so the sums of all sections take at most 32 MB.
+// kMostSums limits the product of the number of sections and the length of a row. Each section has two float32 sums
+// (for dscale and dbias) per element of a row. So the sums of all sections take at most 32 MB.
 constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;
 
 int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
@@ -28,11 +29,11 @@ int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
                     : 0;
 }
 
-// The least number of elements of a plane (H x W of one channel). In smaller planes, most lanes of vectors would be
-// unused.
+// The least number of elements of a plane (H x W of one channel) that this engine supports. With smaller planes, most
+// lanes of vectors would be unused.
 constexpr int64_t kLeastPlane = 16;
-// Bytes of the shortest row that is written with non-temporal stores. The ends of rows share cache lines, for which
-// such stores are slow.
+// The length in bytes of the shortest row that is written with non-temporal stores. Such stores are slow for a cache
+// line that two rows share, and short rows share a larger fraction of their lines.
 constexpr int64_t kLongRow = 4096;
 
 std::string why_no_groups(const LayerNormProblem& p) {
@@ -45,7 +46,8 @@ std::string why_no_groups(const LayerNormProblem& p) {
   return "";
 }
 
-// The operands of row i. `scale` points to the scale of the first element, or of the first plane, of this row.
+// Returns the operands of row i for the gradient. `scale` points to the scale of the first element of the row, or in
+// group norm of its first channel.
 LayerNormKernels::Backward backward_row(const LayerNormArgs& a, int64_t i, int64_t row_bytes, const float* scale) {
   return {.x = static_cast<const char*>(a.x) + i * row_bytes,
           .dy = static_cast<const char*>(a.dy) + i * row_bytes,
@@ -110,8 +112,8 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
                        a.dbias ? dscale + n : nullptr);
         }
       });
-      // Adds the sums of all sections, kColumns elements of a row at a time. The sums of one element in two sections
-      // are pages apart in memory.
+      // Adds up the sums of all sections. The inner loop covers kColumns adjacent elements of a row, because the sums
+      // of one element in two sections are pages apart in memory.
       auto join = [&](const float* from, float* to, int64_t begin, int64_t end) {
         constexpr int64_t kColumns = 64;
         for (int64_t first = begin, count; first < end; first += count) {
@@ -155,7 +157,7 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
         });
       });
     return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
-      // The sums for dscale and dbias: [samples][channels of a sample][2]
+      // The sums for dscale and dbias, as an array [samples][channels of a sample][2].
       float* const sums = static_cast<float*>(workspace);
       cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizes one row at a time. The first pass sums chunks of the row with vectors, and adds the sums of chunks in
-// float64. The second pass writes the result. A row of usual length stays in a first-level cache from one pass to the
-// next.
+// Normalizes one row at a time. First, vectors sum the row in chunks of kChunk elements, and the sums of the chunks are
+// added in float64. Then a second loop over the row writes the result. A row of usual length stays in a first-level
+// cache between the two loops.
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 
 #include "cpp/simd/simd.h"
@@ -9,12 +9,12 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Elements whose plain sum is computed in float32. Sums of chunks are added in float64.
+// The number of elements that are summed in float32. The sums of several such chunks are added in float64.
 constexpr int64_t kChunk = 4096;
 static_assert(kChunk % kFloats == 0);
 
-// Calls f(i, lanes) for each vector of n elements. `i` is the index of the first element of the vector. `lanes` is the
-// number of its elements, which is smaller for the last vector.
+// Calls f(i, lanes) for each vector of an array of n elements. `i` is the index of the first element of the vector.
+// `lanes` is the number of elements in the vector. Only the last vector may have fewer elements than it has lanes.
 template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));
@@ -33,12 +33,12 @@ MINIDNN_HD Floats first_lanes(Floats v, int64_t lanes) {
   return v;
 }
 
-// The sums of d and of d^2, where d = x - about.
+// The sum of d and the sum of d^2, where d = x - about for some elements x and a given number `about`.
 struct Sums {
   double first = 0, squares = 0;
 };
 template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about) {
-  // The number of independent sums, so that an addition need not wait for the previous addition.
+  // The number of independent sums. With several sums, an addition need not wait for the previous addition.
   constexpr int64_t kChains = 4;
   const Floats center = floats(about);
   Sums sums;
@@ -59,7 +59,8 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
         add(k + 1, p.second - center);
       }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
-    // The remaining elements are the last lanes of a vector that starts before them.
+    // The remaining elements are fewer than a vector. They are loaded as the last lanes of a vector that begins before
+    // them.
     if (i < count && count >= kFloats)
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
     else if (i < count) add(1, first_lanes(load_first(from, count) - center, count));
@@ -73,13 +74,14 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
   return sums;
 }
 
-// The mean (`mean` is rounded, `rest` is the rounding error) and the inverse standard deviation.
+// The mean and the inverse standard deviation of a row. `mean` is the rounded mean, and `rest` is its rounding error.
 struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
-// First, sums d = x - center and d^2, where center is the mean of the first elements. If center is further than a
-// standard deviation from the mean of all elements, sums again with that mean as center. Then the variance, E[d^2] -
-// E[d]^2, loses at most one bit by the subtraction.
+// Computes the statistics of a row. First, it sums d = x - center and d^2, where center is the mean of the first
+// elements. If center differs from the mean of the row by more than a standard deviation, it sums again, with the mean
+// of the row as center. The variance is E[d^2] - E[d]^2. Because center is within a standard deviation of the mean,
+// this subtraction loses at most one bit.
 template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
   constexpr int64_t kFew = 64;
   float center = 0;
@@ -151,7 +153,8 @@ void backward(const LayerNormKernels::Backward& row, int64_t n, float* dscale, f
   });
 }
 
-// Computes y[i] = map(x[i], dy[i]) for n elements. If `to` is not null, y is written by non-temporal stores.
+// Computes map(x[i], dy[i]) for n elements. If `to` is null, the results are written to the array y. If not, `to`
+// writes them with non-temporal stores.
 template <class T, class Map>
 MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
   constexpr int64_t kPair = 2 * kFloats;
@@ -189,7 +192,7 @@ template <class T> void forward_planes(const LayerNormKernels::Forward& row, con
   if (non_temporal) streamer.finish();
 }
 
-// The sums of dy and of dy * x_hat over a plane (H x W of one channel).
+// The sum of dy and the sum of dy * x_hat over a plane (H x W of one channel).
 struct GradientSums {
   double dy = 0, products = 0;
 };
@@ -212,7 +215,7 @@ MINIDNN_HD GradientSums sum_plane_gradients(const T* x, const T* dy, int64_t n, 
         add(k + 1, xs.second - center, dys.second);
       }
     each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
-      const Floats g = read(dy + begin + i + j, lanes);  // lanes after the end of the plane are zero
+      const Floats g = read(dy + begin + i + j, lanes);  // Lanes after the end of the plane are zero.
       add(0, first_lanes(read(x + begin + i + j, lanes) - center, lanes), g);
     });
     sums.dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));

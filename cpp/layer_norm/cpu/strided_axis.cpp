@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.layer_norm.strided_axis: group and instance norm of contiguous channels (NHWC), with the loops of
-// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections. The sums per channel of the sections are
-// added per sample and then per group. Threads share the samples; if there are few samples, threads share the sections
-// of one sample at a time. Results depend neither on that choice nor on the number of threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections. The sums of a channel over each section
+// are added up per sample, and then per group. If there are many samples, threads share the samples. If there are few,
+// threads share the sections of one sample at a time. Results do not depend on this choice, nor on the number of
+// threads.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 #include "cpp/simd/channel_norm.h"
@@ -14,13 +15,14 @@ namespace minidnn {
 namespace cpu::layer_norm {
 namespace {
 
-constexpr int64_t kGrain = 16384;       // the least number of elements that a thread gets
-constexpr int64_t kSection = 64 << 10;  // approximate number of elements of a section
+constexpr int64_t kGrain = 16384;       // the least number of elements that one thread processes
+constexpr int64_t kSection = 64 << 10;  // the approximate number of elements of a section
 
 struct Tiling {
-  // plane: pixels of a sample; members: channels of a group.
+  // `plane` is the number of pixels of a sample. `members` is the number of channels of a group.
   int64_t samples, plane, channels, groups, members;
-  int64_t section, sections;  // pixels of a section; number of sections of a sample
+  // `section` is the number of pixels of a section. `sections` is the number of sections of a sample.
+  int64_t section, sections;
   bool backward;
 
   explicit Tiling(const LayerNormProblem& p)
@@ -33,17 +35,18 @@ struct Tiling {
     section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
     sections = ceil_div(plane, section);
   }
-  // The scratch memory of one sample, in floats. Each channel has two float64 sums, four float32 coefficients, and
+  // The scratch memory of one sample, in floats. Each channel needs two float64 sums, four float32 coefficients, and
   // three float32 sums per section.
   int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
-  // In the gradient: floats for the sums of dy and of dy * x_hat, per channel of each sample. Otherwise 0.
+  // The memory for the sums of dy and of dy * x_hat, in floats. The gradient needs two sums per channel of each sample.
+  // The forward function needs none.
   int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
 };
 
 struct Sample {
   const Tiling& c;
   const ChannelNormKernels::Typed& k;
-  int64_t item;  // bytes of an element
+  int64_t item;  // the size of an element in bytes
   const LayerNormArgs& a;
   int64_t at;
   double *first, *second;
@@ -69,8 +72,8 @@ struct Sample {
     return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
             steps};
   }
-  // Calls sum(block, results) for each section. Then calls join(results, pixels) for each section, in order. Then calls
-  // map(block) for each section, which writes the result.
+  // Calls sum(block, results) for each section. Then calls join(results, pixels) for each section, in order. Last,
+  // calls map(block) for each section, which writes the result.
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
     const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
@@ -78,8 +81,8 @@ struct Sample {
     });
     for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(block(i).rows));
     lines();
-    // The second pass runs from the last section to the first: the cache still holds the sections that were summed
-    // last.
+    // The loop that writes the result processes the sections in reverse order: the cache still holds those that were
+    // summed last.
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) map(block(c.sections - 1 - i));
     });
@@ -119,7 +122,7 @@ struct Sample {
     }
   }
 
-  // Writes the sums of dy * x_hat and of dy of each channel of the sample to `sums`.
+  // Computes dx of one sample. For each channel, writes the sum of dy * x_hat and the sum of dy to `sums`.
   void backward(bool non_temporal, float* sums) const {
     for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
     passes(
@@ -182,7 +185,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
     const bool large = p.x.numel() * item > cpu::work_size(kNormSummedBytes);
     return make_plan<LayerNormProblem>([c = Tiling(p), &k, item, large, concurrent = concurrent_samples(Tiling(p), d)](
                                            const LayerNormArgs& a, void* workspace, Stream) {
-      // The sums for dscale and dbias: [samples][channels][2]
+      // The sums for dscale and dbias, as an array [samples][channels][2].
       float* const sums = static_cast<float*>(workspace);
       auto work = [&](int64_t i, int64_t slot) {
         const Sample sample(c, k, item, a, i, sums + c.gradient_floats() + slot * c.scratch_floats());
@@ -197,7 +200,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
   }
 
  private:
-  // The number of samples that are processed at the same time. Each of them has its own scratch memory.
+  // The number of samples that are processed at the same time. Each of these samples has its own scratch memory.
   static int64_t concurrent_samples(const Tiling& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
     return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;

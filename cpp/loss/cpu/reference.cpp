@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.reference: the formulas of loss_math.h, for any axis and strides. A thread computes one row of classes at a
 // time.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/loss.h"
 
@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::loss {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // the least number of elements that a thread gets
+constexpr int64_t kGrain = 4096;  // the least number of elements that one thread processes
 
 template <class Body> void each_row(const LossProblem& p, Body body) {
   cpu::parallel_for(p.rows(), ceil_div(kGrain, p.cols()), [&](int64_t begin, int64_t end) {

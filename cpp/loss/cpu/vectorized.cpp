@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.loss.vectorized: the vectorised loops of vectorized_isa.cpp over contiguous rows of classes. Threads share the
-// rows.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.loss.vectorized: cross-entropy over contiguous rows of classes, with the vectorised loops of vectorized_isa.cpp.
+// Threads share the rows.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/loss/loss.h"
@@ -12,7 +12,7 @@ namespace minidnn {
 namespace cpu::loss {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // the least number of elements that a thread gets
+constexpr int64_t kGrain = 8192;  // the least number of elements that one thread processes
 
 }  // namespace
 
@@ -23,8 +23,9 @@ struct Vectorized final : Engine<LossProblem> {
     if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
     return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
-  // A vector computes exponentials of 8 or 16 classes at a time, as in cpu.softmax.vectorized. For short rows, starting
-  // the loops takes longer than the rows themselves, so the estimate assumes less efficiency.
+  // Estimates the time of a call. Vectors compute the exponentials of 8 or 16 classes at a time, as in
+  // cpu.softmax.vectorized. For short rows, starting the loops takes longer than the rows themselves. So for rows of
+  // fewer than 32 classes, the estimate assumes a lower speed.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
     const double useful = std::min(1.0, double(p.cols()) / 32);

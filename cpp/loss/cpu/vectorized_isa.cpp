@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Cross-entropy, compiled once per instruction set. A row is read for its maximum, then for its exponentials and, with
-// label smoothing, for its sum. Only the first read is from memory; the cache serves the others.
+// The vectorised loops of cross-entropy, compiled once per instruction set. A row is read twice: for its maximum, and
+// for its exponentials. With label smoothing, it is read a third time, for its sum. Only the first time is it read from
+// memory; later it is in the cache.
 #include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
@@ -14,7 +15,7 @@ inline __attribute__((always_inline)) float total(V v) {
   return reduce_lanes(v, [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
-// The maximum of a row. A NaN in the row may be missed, but it appears in the sum of exponentials.
+// Returns the maximum of a row. It may miss a NaN, but then the sum of exponentials of the row is NaN.
 template <class T> float largest_of(const T* x, int64_t cols) {
   alignas(64) float widened[kSpan];
   V most = V{} - INFINITY;
@@ -34,7 +35,8 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - less);
 }
-// Sums kSpan terms at a time with plain additions, and adds that sum to a compensated sum.
+// Sums the terms of a row. kSpan terms at a time are added without compensation, and their sum is added to a
+// compensated sum.
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
   alignas(64) float widened[kSpan], terms[kSpan];
@@ -78,8 +80,8 @@ void gradients(const float* x, float* out, int64_t n, float lse, float g, float 
   for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
 }
 
-// The position of element i of a span once the span is widened to floats. For bfloat16, widening moves the elements of
-// a step.
+// Returns the index of element i of a span in the float buffer to which the span is converted. For bfloat16, the
+// conversion reorders each kStep elements: even elements precede odd elements.
 template <class T> int64_t lane_of(int64_t i) { return i; }
 template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
   return (i & -kStep) + i % kStep / 2 + i % 2 * kHalf;
@@ -105,8 +107,8 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     if (!known) g = INFINITY - INFINITY;
     write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t count, float* out) {
       const float* v = read_span<Order::lanes>(x + i, widened, count);
-      // The element of the target class is computed together with its neighbours. Storing it later would reload a cache
-      // line that has just been written past the caches.
+      // The element of the target class is computed together with its neighbours. If it were stored later, its cache
+      // line, which non-temporal stores have already written to memory, would be loaded again.
       const int64_t lane = known && i <= target && target < i + count ? lane_of<T>(target - i) : -1;
       const float logit = lane < 0 ? 0 : v[lane];
       gradients(v, out, whole_steps(count), lse, g, each);

@@ -2,19 +2,19 @@
 // The loops of cpu.loss.vectorized, compiled once per instruction set (vectorized_isa.cpp), for contiguous rows of
 // classes.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/loss/loss_math.h"
 
 namespace minidnn {
 
-// Process the rows [begin, end), in row-major order of the targets. `gradient` has one number per row without
-// reduction, else one number for all rows.
+// A loop that processes the rows [begin, end), numbered in row-major order of the targets. `gradient` has one number
+// per row if losses are not reduced, else one number for all rows.
 using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
 using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool non_temporal,
                                   int64_t begin, int64_t end);
 
 struct LossKernels {
-  LossForwardLoop forward[4];  // the loops, indexed by DType; null for float64
+  LossForwardLoop forward[4];  // the loops, indexed by DType; the pointer for float64 is null
   LossBackwardLoop backward[4];
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.lrn.cross_channel: vectorised local response norm of dense tensors, channels first or last.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.lrn.cross_channel: vectorised local response norm of dense tensors in the order NCHW or NHWC.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/cpu/cross_channel_kernel.h"
 #include "cpp/lrn/lrn.h"
@@ -11,7 +11,7 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // the least number of elements for which one more thread is woken
+constexpr int64_t kGrain = 8192;  // the least number of elements that justifies waking another thread
 
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }

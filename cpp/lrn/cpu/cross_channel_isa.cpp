@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops of cpu.lrn.cross_channel. NCHW: a vector holds neighbouring positions, and a loop adds up the
-// channels of a window. NHWC: a vector holds neighbouring channels of one position.
+// The vectorised loops of cpu.lrn.cross_channel. In NCHW, a vector holds neighbouring positions of one channel, and a
+// loop adds up the channels of a window. In NHWC, a vector holds neighbouring channels of one position.
 #include "cpp/lrn/cpu/cross_channel_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 
@@ -9,8 +9,9 @@ namespace {
 
 static_assert(kChannelSpan % kFloats == 0 && kChannelChunk <= kLineChunk && kMaxChannelWindow <= kMargin);
 
-// What an element contributes to dx. `own` (dy s^-beta) is for its own dx. `g` (own x / s) is for dx of its neighbours
-// in the window.
+// The two terms by which an element contributes to dx. s is the sum k + scale * (squares over the window of the
+// element), as in lrn_math.h. `own` is dy s^-beta, a term of the element's own dx. `g` is dy x s^(-beta - 1), the
+// weight of the element in the dx of its neighbours in the window.
 struct Terms {
   Floats own, g;
 };
@@ -47,7 +48,8 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const int64_t size = c.behind + c.ahead + 1;
-  // ring buffers: the terms of the last `size` channels
+  // Ring buffers with the two members of Terms for the last `size` channels, which is the number of channels of a
+  // window.
   float own[kMaxChannelWindow * kChannelSpan], g[kMaxChannelWindow * kChannelSpan];
   const float slope = 2 * c.beta * c.scale;
   for (int64_t next = 0; next < c.channels + c.behind; ++next) {
@@ -60,7 +62,7 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
         store(own + slot, p.own);
         store(g + slot, p.g);
       }
-    // `next` is the last channel that contributes to dx of `channel`.
+    // Channel `next` is the last channel that contributes to dx of channel `next - behind`.
     const int64_t channel = next - c.behind;
     if (channel < 0) continue;
     const int64_t first = max_of(channel - c.ahead, int64_t(0)), last = min_of(next, c.channels - 1);
@@ -114,7 +116,8 @@ void backward_channels(const ChannelWindow& c, const void* from, const void* gra
         store(gradients + i, p.own);
         store(g + i, p.g);
       }
-      // Channels that do not exist have g = 0. The loop above may have computed 0 / 0 there, as s may be 0.
+      // Channels outside x must have the weight g = 0. The loop above may have computed 0 / 0 for them, because s may
+      // be 0.
       for (int64_t i = -c.ahead; i < -first; ++i) *(g + i) = 0;
       for (int64_t i = c.channels - first; i < n + c.behind; ++i) *(g + i) = 0;
       for (int64_t i = 0; i < n; i += kFloats) {

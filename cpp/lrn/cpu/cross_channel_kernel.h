@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.lrn.cross_channel. They are compiled once per CPU instruction set.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
-constexpr int64_t kMaxChannelWindow = 32;  // the largest window, in channels
-// NCHW: the number of positions that are processed together, in all channels. It is small enough for a cache to hold
-// all channels of a window.
+constexpr int64_t kMaxChannelWindow = 32;  // the largest window size in channels that the engine supports
+// In NCHW, the number of positions that are processed together, in all channels. It is so small that a cache holds all
+// channels of a window.
 constexpr int64_t kChannelSpan = 128;
-constexpr int64_t kChannelChunk = 512;  // NHWC: the channels of a position that are processed together
+constexpr int64_t kChannelChunk = 512;  // In NHWC, the number of channels of a position that are processed together.
 
 struct ChannelWindow {
   int64_t channels, behind, ahead;
-  float scale, beta, k;  // scale: alpha / window size in channels
+  float scale, beta, k;  // scale is alpha divided by the number of channels of a window
 };
 
 struct CrossChannelKernels {
   struct Typed {
-    // NCHW: process n positions (at most kChannelSpan) of all channels. Neighbouring channels are `plane` elements
-    // apart.
+    // These functions are for NCHW. They process n positions (at most kChannelSpan) of all channels. Neighbouring
+    // channels are `plane` elements apart.
     void (*forward_planes)(const ChannelWindow&, const void* x, int64_t plane, int64_t n, void* y);
     void (*backward_planes)(const ChannelWindow&, const void* x, const void* dy, int64_t plane, int64_t n, void* dx);
-    // NHWC: process `positions` adjacent positions. Each position has contiguous channels.
+    // These functions are for NHWC. They process `positions` adjacent positions, each with contiguous channels.
     void (*forward_channels)(const ChannelWindow&, const void* x, int64_t positions, void* y);
     void (*backward_channels)(const ChannelWindow&, const void* x, const void* dy, int64_t positions, void* dx);
   } f32, bf16, f16;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.lrn.reference: computes one element at a time with the functions of lrn_math.h. Backward first computes the
-// weight g (see lrn_math.h) of every element.
-#include "cpp/core/thread_pool.h"
+// cpu.lrn.reference: computes one element at a time with the functions of lrn_math.h. The backward function first
+// computes the weight g of every element (see lrn_math.h), and then dx.
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/lrn.h"
 
@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 512;  // the least number of elements for which one more thread is woken
+constexpr int64_t kGrain = 512;  // the least number of elements that justifies waking another thread
 
 }  // namespace
 

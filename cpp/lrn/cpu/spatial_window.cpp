@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.lrn.spatial_window: vectorised local contrast norm of dense tensors, channels first or last.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.lrn.spatial_window: vectorised local contrast norm of dense tensors in the order NCHW or NHWC.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/cpu/spatial_window_kernel.h"
 #include "cpp/lrn/lrn.h"
@@ -11,15 +11,15 @@ namespace minidnn {
 namespace cpu::lrn {
 namespace {
 
-constexpr int64_t kGrain = 8192;  // the least number of elements for which one more thread is woken
+constexpr int64_t kGrain = 8192;  // the least number of elements that justifies waking another thread
 
 const char* bytes(const void* p) { return static_cast<const char*>(p); }
 char* bytes(void* p) { return static_cast<char*>(p); }
 
 }  // namespace
 
-// Backward has two passes over all elements. The first computes dy s^-beta and the weight g (see lrn_math.h) of each
-// element. The second adds up the weights of each element's neighbours.
+// The backward function has two loops over all elements. The first loop computes dy s^-beta and the weight g of each
+// element (see lrn_math.h). For each element, the second loop adds up the weights of its neighbours.
 struct SpatialWindow final : Engine<LrnProblem> {
   std::string name() const override { return "cpu.lrn.spatial_window"; }
   std::string why_not(const LrnProblem& p, const Device&) const override { return why_not_spatial_window(p); }
@@ -37,8 +37,9 @@ struct SpatialWindow final : Engine<LrnProblem> {
     const int64_t most = cpu::work_size(kSpatialChunk), chunks = ceil_div(row, most),
                   item = int64_t(itemsize(p.x.dtype));
     const double elements = window_elements(p);
-    // Calls body(chunk, row) for each chunk of each row. `row` is the offset of the row's first element. Windows extend
-    // from `behind` positions before an element to `ahead` positions after it, in each dimension.
+    // Divides each row into chunks, and calls body(chunk, row) for each chunk. `row` is the offset of the first element
+    // of the row. In each dimension, a window extends from `behind` positions before its element to `ahead` positions
+    // after it.
     auto each = [=](const LrnArgs& a, int64_t behind, int64_t ahead, auto body) {
       cpu::parallel_for(rows * chunks, cpu::work_size(kGrain) / std::min(row, most) + 1,
                         [&](int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops of cpu.lrn.spatial_window: a vector holds neighbouring elements of a row, and a loop visits the
-// positions of the window.
+// The vectorised loops of cpu.lrn.spatial_window. A vector holds neighbouring elements of a row, and a loop visits the
+// positions of their windows.
 #include "cpp/lrn/cpu/spatial_window_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 
@@ -9,7 +9,8 @@ namespace {
 
 static_assert(kSpatialChunk <= kLineChunk);
 
-// Selects lanes of a vector: the first `count` lanes, or all but the first `skip` lanes if `skip` is not 0.
+// Selects lanes of a vector. If `skip` is 0, selects the first `count` lanes. If `skip` is not 0, selects all but the
+// first `skip` lanes.
 struct Lanes {
   int64_t count, skip;
   MINIDNN_HD Floats of(Floats v) const {
@@ -18,10 +19,10 @@ struct Lanes {
     return v;
   }
 };
-// Calls tap(i, from, lanes) for each position of the window and each vector of the chunk. `i` is the index of the
-// vector's first element in the chunk. `from` is the offset of the neighbours of the vector's elements at that position
-// of the window. Neighbours outside the row are skipped. The last vector overlaps the vector before it: `lanes`
-// excludes the elements that were processed already.
+// For each position in the window, and for each vector of elements of the chunk, calls tap(i, from, lanes). `i` is the
+// index of the first element of the vector, counted from the start of the chunk. `from` is the offset of the neighbour
+// of that element at the position in the window. Neighbours outside the row are skipped. The last vector may overlap
+// the vector before it. If so, `lanes` selects only the elements that were not processed before.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -36,7 +37,7 @@ template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& 
     }
 }
 MINIDNN_HD void add(float* to, Lanes lanes, Floats v) { store(to, load(to) + lanes.of(v)); }
-// A buffer for the elements of a chunk, with room for a whole vector at its end.
+// A buffer for the elements of a chunk. It is long enough for a whole vector that begins at any element.
 struct ChunkBuffer {
   float at[kSpatialChunk + kFloats];
   MINIDNN_HD float* operator+(int64_t i) { return at + i; }
@@ -49,17 +50,18 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Whether adjacent positions are contiguous and the window fits the margins of a Line. If so, each row of the window is
-// copied to a Line, with zeros around it, and each output vector loops over its neighbours in the Line. each_tap()
-// would be slower: the vectors of two successive taps begin at different elements, so a load of sums would wait for the
-// two stores that it overlaps in part.
+// Whether adjacent positions are contiguous in memory and the window fits the margins of a Line. If so, each row of the
+// window is copied to a Line, with zeros around it, and each vector of results loops over its neighbours in the Line.
+// each_tap() would be slower: it adds to sums in memory for one tap (position in the window) at a time, and the vectors
+// of two successive taps begin at different elements. So a load of sums would partly overlap two earlier stores, and
+// would wait for both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }
 template <class T> MINIDNN_HD void read_row(const SpatialChunk& p, const T* from, int64_t down, Line& to) {
   read_line(p.row, from + down * p.row, p.begin, -p.behind, p.end - p.begin + p.ahead, to);
 }
-// Sets the lanes of v that are outside the row to zero. Lane 0 is element `at` of the chunk.
+// Sets those lanes of v to zero whose elements are outside the row. Lane 0 is element `at` of the chunk.
 MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const int64_t low = -(p.begin + at), high = low + p.row;
   if (low <= 0 && high >= kFloats) return v;
@@ -69,7 +71,7 @@ MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   return (Floats)(Vector<int32_t>(v) & mask);
 }
 // For each element of the chunk, computes the sum of (x - mean)^2 over its window. If `deviations` is not null, also
-// computes the sum of (x - mean).
+// computes the sum of (x - mean) over the window.
 template <class T>
 MINIDNN_HD void squares_around(const SpatialChunk& p, const T* x, ChunkBuffer& mean, ChunkBuffer& squares,
                                ChunkBuffer* deviations) {

@@ -1,25 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.lrn.spatial_window. They are compiled once per CPU instruction set.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
-// Elements [begin, end) of one row of a tensor, and the extent of their windows. A row has `row` elements. Adjacent
-// positions of a row are `step` elements apart. A window has `above` rows before the row of its element, and `below`
-// rows after it. Within each row, it has `behind` positions before the element and `ahead` positions after it.
-constexpr int64_t kSpatialChunk = 512;  // the most elements of a chunk
+// A chunk of a row of a tensor: its elements [begin, end), and the extent of their windows. A row has `row` elements.
+// Adjacent positions of a row are `step` elements apart. The window of an element has `above` rows before the row of
+// the element, and `below` rows after it. Within each row, the window has `behind` positions before the element, and
+// `ahead` positions after it.
+constexpr int64_t kSpatialChunk = 512;  // the largest number of elements of a chunk
 struct SpatialChunk {
   int64_t begin, end, row, step, above, below, behind, ahead;
-  float scale, beta, k;  // scale: alpha / the number of elements of a window
+  float scale, beta, k;  // scale is alpha divided by the number of elements of a window
 };
 
 struct SpatialWindowKernels {
   struct Typed {
-    // Each pointer is the address of the row's first element. `means` may be null.
+    // Computes y for a chunk of a row. Each pointer is the address of the first element of the row. `means` may be
+    // null.
     void (*forward)(const SpatialChunk&, const void* x, const void* means, void* y);
-    // Writes dy s^-beta and the weight g (see lrn_math.h) of each element. If `means` is not null, also writes dmeans.
+    // Writes dy s^-beta to `own` and the weight g to `g` for each element (see lrn_math.h). If `means` is not null,
+    // also writes dmeans.
     void (*weights)(const SpatialChunk&, const void* x, const void* means, const void* dy, float* g, float* own,
                     void* dmeans);
     void (*gradients)(const SpatialChunk&, const void* x, const void* means, const float* g, const float* own,

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share: reads and writes of part of a
-// vector, s^-beta, and a copy of a row with zeros around it. The loops add up the squares of each window from scratch.
-// A sliding sum would keep the rounding errors of large elements that have left the window.
+// What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share: loads and stores of some lanes
+// of a vector, the power s^-beta, and a copy of a row with zeros around it. The loops add up the squares of each window
+// anew. A sliding sum would keep the rounding errors of large elements that have left the window.
 #pragma once
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -17,8 +17,9 @@ template <class T> MINIDNN_HD void write(T* to, int64_t lanes, Floats v) {
 }
 MINIDNN_HD Floats inverse_power(Floats s, float beta) { return elementary::exp(-beta * elementary::log(s)); }
 
-constexpr int64_t kLineChunk = 512;  // the most elements of a chunk
-// A copy of a chunk of a row, with kMargin elements before it and after it. Elements outside the row are zero.
+constexpr int64_t kLineChunk = 512;  // the largest number of elements of a chunk of a row
+// A copy of a chunk of a row, with kMargin elements before it and after it. Elements outside the row are zero in the
+// copy.
 constexpr int64_t kMargin = 32;
 static_assert(kMargin % kFloats == 0);
 struct Line {
@@ -26,7 +27,8 @@ struct Line {
   MINIDNN_HD float* operator+(int64_t i) { return at + kMargin + i; }
 };
 
-// Copies part of a row of n elements to a Line: index i of the Line receives element first + i, for begin <= i < end.
+// Copies elements of a row of n elements to a Line. Index i of the Line receives element first + i of the row, for
+// begin <= i < end. Elements outside the row become zero.
 template <class T>
 MINIDNN_HD void read_line(int64_t n, const T* row, int64_t first, int64_t begin, int64_t end, Line& to) {
   const int64_t from = max_of(begin, -first), until = min_of(end, n - first);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.packed: matrix products of any strides. y is divided into blocks. One thread computes a block, slice by
-// slice of K. For each slice, it packs panels (some columns) of b for the micro-kernel (cpp/simd/gemm_microkernel.h).
-// The panels stay in the second-level cache while the thread loops over the rows of a. It reads a without packing if
-// the layout of a allows it.
-// Sums stay in float32 (float64 for float64 operands) until the last slice has been added. The sum of an element of y
-// depends neither on its block nor on the number of threads.
+// cpu.matmul.packed: matrix products of any strides. y is divided into blocks. One thread computes a block, and sums
+// over one slice of the inner dimension k at a time. For each slice, the thread packs panels (some columns) of b for
+// the micro-kernel (cpp/simd/gemm_microkernel.h). The panels stay in the second-level cache while the thread loops over
+// the rows of a. If the layout of a allows it, the thread reads a without packing. Sums are float32 (float64 for
+// float64 operands) until the last slice has been added. The rounding of an element of y depends neither on its block
+// nor on the number of threads.
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/cpu/packed_tiling.h"
 #include "cpp/simd/gemm_microkernel.h"
@@ -31,7 +31,8 @@ template <class Acc> const GemmKernel<Acc>& kernel_of(PackedTiling::Row row) {
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const PackedTiling& tiling;
-  const MatmulArgs& args;  // the operands a and b have been exchanged if tiling.transposed
+  // The arguments of the product. If tiling.transposed is true, the operands a and b have been exchanged.
+  const MatmulArgs& args;
   const MatmulProblem& p = tiling.p;
   const GemmKernel<Acc>& kernel = kernel_of<Acc>(tiling.row);
   const MatmulSizes s = tiling.s;
@@ -56,7 +57,7 @@ template <class T, class Y> struct Product {
         row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
         return finish(batch, row, column, 1, columns, sums, pitch);
       }
-    // If y needs no epilogue and has the dtype of the sums, whole tiles are summed directly in y.
+    // If y needs no epilogue and has the dtype of the sums, the sums of whole tiles are formed directly in y.
     const bool direct_store = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
     for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(tiling.slice, 1)) {
@@ -84,7 +85,8 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // if a tile has more rows than are left, its excess rows read the first row again
+          // If the operand a is read in place and fewer rows remain than a tile has, the excess rows of the tile read
+          // the first row of the tile again.
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
@@ -100,7 +102,8 @@ template <class T, class Y> struct Product {
         }
       }
     }
-    // Stores the sums that are not in y yet: all sums, or those of partly filled tiles if whole tiles were summed in y.
+    // Stores the sums that are not yet in y. If the sums of whole tiles were formed in y, only the sums of partly
+    // filled tiles remain. If not, all sums remain.
     const int64_t done_rows = direct_store ? rows / kernel.rows * kernel.rows : 0;
     const int64_t done_columns = direct_store ? columns / kernel.columns * kernel.columns : 0;
     if (done_columns < columns)
@@ -109,8 +112,9 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Calls f(first k, count) for strips (parts) of k. If k is not contiguous in memory, strips have 16 steps: all tiles
-  // or panels copy from the same cache lines before the loop goes on.
+  // Calls f(first k, count) for chunks of the inner dimension k. If k is contiguous in memory, there is one chunk. If
+  // it is not, a chunk is 16 steps of k. f packs one chunk of all tiles (or panels) before it gets the next chunk. So
+  // neighbouring tiles copy from the same cache lines soon after each other.
   template <class F> static void in_strips(int64_t length, bool k_is_contiguous, F&& f) {
     const int64_t some = k_is_contiguous ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));
@@ -120,8 +124,8 @@ template <class T, class Y> struct Product {
   }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
 
-  // Packs a tile of rows of a, or a panel of columns of b. Neighbouring rows (columns) are `unit` elements apart, and
-  // neighbouring k are `step` elements apart.
+  // Packs a tile of rows of a, or a panel of columns of b. `unit` is the distance in elements of neighbouring rows of a
+  // or columns of b. `step` is the distance in elements of neighbouring steps of k.
   template <bool rows> void pack(const T* from, int64_t unit, int64_t step, int64_t count, int64_t length,
                                  Acc* to) const {
     if constexpr (sizeof(T) == sizeof(Acc))
@@ -153,7 +157,7 @@ template <class T, class Y> struct Product {
       f.beta = float(args.beta);
       f.y_column = y.column;
       f.c_column = c.column;
-      // In a transposed product, the bias belongs to the rows and not to the columns.
+      // A transposed product computes y^T. Its bias has one element per row, and not one per column.
       (tiling.transposed ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[PackedTiling::kBlockTiles * kGemmRows], c_rows[PackedTiling::kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) {
@@ -191,7 +195,8 @@ struct Packed final : Engine<MatmulProblem> {
         auto block = [&](int64_t i, int64_t thread) {
           product.block(i, static_cast<char*>(workspace) + size_t(thread) * tiling.scratch_bytes);
         };
-        // A product of a few microseconds is computed by one thread, which is done before another thread would wake up.
+        // One thread computes a product that takes only a few microseconds, because the product is finished before
+        // another thread would wake up.
         const bool small = matmul_flop(tiling.p) < double(cpu::work_size(1000000));
         if (small)
           for (int64_t i = 0; i < tiling.blocks; ++i) block(i, 0);

@@ -3,18 +3,20 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-// kSlice: steps of k per slice, a multiple of kSegment. kBlockPanels: panels (column groups of b) per block. With these
-// values, a packed slice of b takes 200 KB. kPackedSlice and kPackedPanels are used instead if a must be packed, too.
-// Slices are then shorter and blocks wider, so that each packed row of a serves more columns.
+// Sizes of slices and blocks. kSlice is the number of steps of k in a slice, a multiple of kSegment. kBlockPanels is
+// the number of panels in a block, where a panel is some columns of b. With these values, a packed slice of b takes 200
+// KB for vectors of 32 bytes. If a must be packed, too, kPackedSlice and kPackedPanels are used instead. Slices are
+// then shorter and blocks wider, so that each packed row of a serves more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
-constexpr int64_t kFewTiles = 2;  // b is not packed if a block of y has at most this many tiles of rows
+// b is not packed if a block of y has at most this number of tiles (groups of rows).
+constexpr int64_t kFewTiles = 2;
 
 bool has_contiguous_columns(const MatmulProblem& p) {
   const int64_t last = p.y.rank - 1;
@@ -82,7 +84,7 @@ void PackedTiling::divide(const Device& d) {
     blocks_across = ceil_div(panels, block_panels);
     return blocks = s.batch * blocks_down * blocks_across;
   };
-  // Halves the blocks of y until there are at least two for each thread.
+  // Halves the size of the blocks of y until there are at least two blocks for each thread.
   while (count_blocks() < 2 * d.sm_count && d.sm_count > 1 && (block_tiles > 4 || block_panels > 1))
     if (block_tiles > 4) block_tiles = ceil_div<int64_t>(block_tiles, 2);
     else block_panels = ceil_div<int64_t>(block_panels, 2);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.matmul.reference: the arithmetic of matmul_math.h in a plain loop over the elements of y, for any strides. The
-// elements are divided among threads.
-#include "cpp/core/thread_pool.h"
+// elements of y are divided among threads.
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/matmul.h"
 
@@ -9,7 +9,8 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // smallest number of products (multiply-adds) that is worth waking a thread for
+// The smallest number of products (multiply-adds) for which it is worth waking another thread.
+constexpr int64_t kGrain = 16384;
 
 }  // namespace
 
@@ -17,7 +18,7 @@ struct Reference final : Engine<MatmulProblem> {
   std::string name() const override { return "cpu.matmul.reference"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    // this engine is slow, because it reads b along its columns
+    // The reference engine is slow, because it reads b along its columns.
     return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device&, const Config&) const override {

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pad.contiguous_rows: writes the result line by line, where a line runs along the innermost dimension. The middle
-// of each line is a copy from x. Stores always go through the caches. Writing each line to a buffer first, and from
-// there past the caches, took 1.4 times as long (58 elements per line, 26 MB, 2 Zen 3 cores, 2026-11).
+// cpu.pad.contiguous_rows: writes the result line by line. A line extends along the innermost dimension. The middle of
+// each line is a copy from x. All stores go through the caches. A variant with non-temporal stores, which wrote each
+// line to a buffer first, took 1.4 times as long (58 elements per line, 26 MB, 2 Zen 3 cores, 2026-11).
 #include <algorithm>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pad/pad.h"
 
@@ -13,9 +13,11 @@ namespace minidnn {
 namespace cpu::pad {
 namespace {
 
-constexpr int64_t kGrainBytes = 65536;  // the least number of bytes that a thread gets
+// The smallest number of bytes that a thread gets.
+constexpr int64_t kGrainBytes = 65536;
 
-// Writes elements [first, end) of a line to y. x points to the first element of x that belongs to the line.
+// Writes the elements [first, end) of one line of the result to y. x points to the start of the line of x that is
+// copied to this line of the result.
 template <class T> void fill(const PadLines& l, const T* x, bool inside, T value, int64_t first, int64_t end, T* y) {
   const PadDimension& d = l.line;
   if (!inside) return std::fill(y, y + (end - first), value);
@@ -66,7 +68,8 @@ struct ContiguousRows final : Engine<PadProblem> {
     return pad_lines(p, 1, l, word);
   }
   double estimate_us(const PadProblem& p, const Device& d) const override {
-    return roofline_us(0, pad_bytes(p), d, 2);  // efficiency 2, the same as for copies by cpu.transform.tiled
+    // The estimate assumes 2 times the rate of copies that Device states, as cpu.transform.tiled does.
+    return roofline_us(0, pad_bytes(p), d, 2);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {
     PadLines l;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shared by the CPU engines of pointwise: reading and writing one element, and the loop of a function over contiguous
-// elements.
+// Functions that the CPU engines of pointwise share: reading one element, writing one element, and applying a function
+// to contiguous elements.
 #pragma once
 #include "cpp/pointwise/pointwise_math.h"
 
@@ -9,7 +9,8 @@ namespace minidnn {
 template <class T> MINIDNN_HD PointwiseType<T> read_element(const void* from, int64_t at) {
   return PointwiseType<T>(static_cast<const T*>(from)[at]);
 }
-// Any byte except zero is true. Reading such a byte as bool would be undefined behaviour.
+// Any byte other than zero is true. The byte is read as uint8_t, because reading a byte other than 0 and 1 as bool is
+// undefined behaviour.
 template <> MINIDNN_HD int32_t read_element<bool>(const void* from, int64_t at) {
   return static_cast<const uint8_t*>(from)[at] != 0;
 }
@@ -17,8 +18,8 @@ template <class T> MINIDNN_HD void write_element(void* to, int64_t at, Pointwise
   static_cast<T*>(to)[at] = T(v);
 }
 
-// Computes out[i] = op(a[i], b[i], c[i]) for n elements. Functions with a bool result, such as isnan, give 0 or 1.
-// `out` may be one of the operands.
+// Computes out[i] = op(a[i], b[i], c[i]) for n elements. For functions with a bool result, such as isnan, out[i] is 0
+// or 1. `out` may be the same memory as an operand.
 template <class T> struct PointwiseLoop {
   using A = PointwiseType<T>;
   const A *a, *b, *c;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans (contiguous elements) of the result, in
-// the order of its memory. Some operands are first converted into a contiguous buffer: those that are not contiguous,
-// are broadcast, or have elements narrower than float and int32_t.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of the result, which are contiguous
+// elements in memory order. An operand is first copied to a contiguous buffer if it is not contiguous, is broadcast, or
+// has elements that are narrower than float and int32_t.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/pointwise/pointwise.h"
@@ -15,8 +15,9 @@ namespace {
 
 constexpr int64_t kBufferBytes = kPointwiseSpan * 8;
 
-// Divides the elements [i, i + n) of the result into parts in which the offset in x's memory grows by a constant
-// stride. Calls f(offset of the part from i, offset in x's memory, count, stride) for each part.
+// Divides the elements [i, i + n) of the result into spans along which x has a constant stride. Calls f(start, offset,
+// count, stride) for each span. `start` is the index of its first element, counted from i. `offset` is the offset of
+// that element in x.
 template <class F> void for_each_strided_span(const PointwiseIndexing& w, const PointwiseAccess& x, int64_t i,
                                               int64_t n, F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
@@ -116,8 +117,8 @@ struct Vectorized final : Engine<PointwiseProblem> {
   }
   static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
 
-  // Reads elements of `dtype` and converts them to the type in which `type` is computed. `dtype` and `type` are equal
-  // except for the condition of `where`, which is bool.
+  // Reads elements of `dtype`, and converts them to the C++ type in which elements of dtype `type` are computed.
+  // `dtype` and `type` differ only for the condition of `where`, whose dtype is bool.
   static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);

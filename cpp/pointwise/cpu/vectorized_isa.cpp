@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pointwise.vectorized for one CPU instruction set.
+// The loops of cpu.pointwise.vectorized, compiled once per CPU instruction set.
 #include "cpp/pointwise/cpu/element_loop.h"
 #include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"

@@ -1,32 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.pointwise.vectorized, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pointwise/pointwise_math.h"
 
 namespace minidnn {
 
-// The number of elements that are processed at a time. Three operands of this size stay in the first-level cache.
+// The number of elements that are processed at a time. Three operands with this many elements fit the first-level
+// cache.
 constexpr int64_t kPointwiseSpan = 512;
 #define MINIDNN_COUNT(name, group, operands, formula) +1
 constexpr int kPointwiseFunctions = MINIDNN_POINTWISE(MINIDNN_COUNT);
 #undef MINIDNN_COUNT
 
-// Computes n contiguous elements. Operands and result have the type in which the dtype is computed (PointwiseType).
-// `out` may be one of the operands.
+// Computes a function for n contiguous elements. Operands and result have the type in which elements of a dtype are
+// computed (PointwiseType). `out` may be the same memory as an operand.
 using PointwiseFunction = void (*)(const void* a, const void* b, const void* c, void* out, int64_t n);
 struct PointwiseTypeKernels {
-  // The loop of each function. It is null if the function does not accept the dtype.
+  // The loop of each function. The pointer is null if the function does not accept the dtype.
   PointwiseFunction function[kPointwiseFunctions];
   void (*read)(const void* from, int64_t stride, int64_t n, void* to);
-  // Writes n contiguous elements. If `non_temporal`, the stores bypass the caches.
+  // Writes n contiguous elements. If `non_temporal` is set, the stores bypass the caches.
   void (*write)(const void* from, int64_t n, void* to, bool non_temporal);
   void (*write_strided)(const void* from, int64_t n, void* to, int64_t stride);
   void (*write_bool)(const void* from, int64_t n, void* to, int64_t stride);
 };
 struct PointwiseKernels {
-  PointwiseTypeKernels of[9];  // the loops for each DType
-  // Must be called after stores that bypass the caches, to order them before later stores.
+  PointwiseTypeKernels of[9];  // the loops, indexed by DType
+  // finish() orders non-temporal stores before all later stores. It must be called after them.
   void (*finish)();
 };
 

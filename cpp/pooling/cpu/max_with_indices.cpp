@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.max_with_indices: max pooling with indices. The forward function finds the maxima and their indices, for
-// a line of y at a time, or for all channels of a pixel at a time. The gradient reads dy and the index of each window
-// once, and adds dy at the index. The sums of a plane (H x W of one channel) fit the cache of a core.
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.pooling.max_with_indices: max pooling with indices. The forward function finds maxima and their indices for a
+// line of y at a time: all positions along the last dimension. If channels are contiguous, it finds them for all
+// channels of a pixel at a time. The gradient reads dy and the index of each window once, and adds dy to the element of
+// dx with that index. The sums of a plane (H x W of one channel) fit the cache of a core.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/max_with_indices_kernel.h"
 #include "cpp/pooling/pooling.h"
@@ -14,28 +15,31 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // the least number of elements that a thread gets
-// Elements of dx that a task sums, if channels are contiguous. A task then has several channels.
+constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one thread processes
+// If channels are contiguous, a task of the gradient computes several channels. A task then computes about this many
+// elements of dx.
 constexpr int64_t kSumsOfPlanes = 1 << 16;
 
 constexpr int64_t kMostPlane = 0x7fffffff;
 
-constexpr int64_t kBeyond = 16;  // number of elements after the end of a line that vectors may read
+constexpr int64_t kBeyond = 16;  // the number of elements after the end of a buffer that vectors may access
 
 struct Tiling {
   PoolingProblem p;
   bool by_channels = false;  // whether channels are contiguous in all tensors
-  // The loop for the dtype of x; float64 has its own function below.
+  // The function that updates maxima, for the dtype of x. For float64, a function in this file is used instead.
   MaxWithIndicesKernels::UpdateMaxima update_maxima;
-  int64_t plane = 1;         // elements of a plane of x (the spatial dimensions of one channel)
-  FastDivmod rows, columns;  // divisors by the height and the width of x
-  // For the gradient: is_tap[d] tells whether a window has an element whose index is larger by d than that of its first
-  // element. Empty if the table is not used.
+  int64_t plane = 1;         // the number of elements of a plane of x (the spatial dimensions of one channel)
+  FastDivmod rows, columns;  // division by the height of x, and division by the width of x
+  // A table for the gradient. is_tap[d] is 1 if a window has an element whose index in x is d more than the index of
+  // its first element. The table is empty if it is not used.
   std::vector<uint8_t> is_tap;
-  // In the gradient: number of channels per task; number of tasks per image.
+  // For the gradient, `channels` is the number of channels per task, and `blocks` is the number of tasks per image.
   int64_t channels = 1, blocks = 1;
-  bool in_place = false;  // whether dx itself can hold the sums of a task: it has their layout and type
-  int64_t tasks = 0, threads = 1, scratch_bytes = 0;  // scratch_bytes: bytes of scratch memory per thread
+  // whether the sums of a task can be stored in dx itself, because they have its layout and its type
+  bool in_place = false;
+  // scratch_bytes is the number of bytes of scratch memory per thread.
+  int64_t tasks = 0, threads = 1, scratch_bytes = 0;
 
   Tiling(const PoolingProblem& problem, int64_t cores)
       : p(padded_in_front(problem)), update_maxima(typed_kernels(max_with_indices_kernels(), p.x.dtype)) {
@@ -67,13 +71,13 @@ struct Tiling {
         std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
   }
   void make_table() {
-    constexpr int64_t kMost = 1 << 14;  // the largest table, in bytes
+    constexpr int64_t kMost = 1 << 14;  // the largest size in bytes of the table is_tap
     const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2);
     auto at = [&](int64_t u, int64_t v, int64_t w) {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
     };
     for (int i = 0; i < kMaxSpatial; ++i)
-      // No window lies entirely in x.
+      // If the window exceeds x along a dimension, no window lies entirely inside x, and the table is not used.
       if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;
     const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
     if (last >= kMost) return;
@@ -84,7 +88,7 @@ struct Tiling {
   }
 };
 
-// The same as MaxWithIndicesKernels::UpdateMaxima, but for float64.
+// Does for float64 what MaxWithIndicesKernels::UpdateMaxima does for the other dtypes.
 void update_maxima(double* largest, int32_t* indices, int64_t n, const void* from, int64_t step, int32_t index,
                    int32_t index_step) {
   const double* x = static_cast<const double*>(from);
@@ -97,8 +101,8 @@ void update_maxima(double* largest, int32_t* indices, int64_t n, const void* fro
   }
 }
 
-// Computes one line of y: all positions along the last dimension, for all channels if by_channels, else for one
-// channel.
+// Computes a line of y, which is all positions along the last dimension. If channels are contiguous, computes the line
+// for all channels, else for one channel.
 template <class T, class Index> void forward(const Tiling& c, const PoolingArgs& a, int64_t task, char* scratch) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
@@ -152,13 +156,13 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
     for (int64_t v = r1.begin; v < r1.end; ++v) {
       const int64_t i = p.spatial.input_index(0, y.at[0], u), j = p.spatial.input_index(1, y.at[1], v);
       const T* line = channel + i * p.x.stride[2] + j * p.x.stride[3];
-      // The columns of the window that are inside x for at least one window of the line.
+      // The loop covers those columns of the window that are inside x for at least one window of the line.
       const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
       const int64_t all_before = max_of<int64_t>(before - (columns - 1) * stride, 0);
       const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
       for (int64_t w = ceil_div(all_before, dilation); w < end; ++w) {
-        // `at` is the column of x that column w of the first window reads. For the windows [first, last), column w is
-        // inside x.
+        // `at` is the column of x that column w of the first window reads. Column w is inside x for the windows [first,
+        // last) of the line.
         const int64_t at = p.spatial.input_index(2, 0, w);
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
@@ -170,8 +174,8 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
   store(p.out.stride[4], p.indices.stride[4]);
 }
 
-// Tells whether an index belongs to an element of a window, for the windows of a line of y. An index comes from the
-// user, so it may be any number.
+// Tells whether an index belongs to an element of a window. It covers all windows of a line of y, which is all
+// positions along the last dimension. Indices come from the user, so they may have any value.
 class WindowIndices {
  public:
   WindowIndices(const Tiling& tiling, int64_t i, int64_t j) : c(tiling), s(tiling.p.spatial) {
@@ -180,12 +184,12 @@ class WindowIndices {
     first[2] = s.input_index(2, 0, 0);
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
-  // Calls f(q, test) for each window q of the line. test(index) tells whether the index belongs to the window. If the
-  // whole window is inside x, the test reads a table. Otherwise it checks each dimension, because the index of an
-  // element in the padding may equal that of an element in another line of x.
+  // Calls f(q, test) for each window q of a line of y. test(index) tells whether the index belongs to an element of the
+  // window. If the window lies entirely inside x, test() reads a table. If the window extends into the padding, test()
+  // checks each dimension: an element in the padding may have the same index as an element of another row of x.
   template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
     const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];
-    int64_t begin = windows, end = windows;  // the windows [begin, end) lie entirely in x
+    int64_t begin = windows, end = windows;  // The windows [begin, end) lie entirely inside x.
     if (lines_in_x && !c.is_tap.empty()) {
       begin = min_of(windows, first[2] < 0 ? ceil_div(-first[2], stride) : 0);
       end = std::clamp((size(2) - 1 - reach - first[2]) / stride + 1, begin, windows);
@@ -216,12 +220,12 @@ class WindowIndices {
 
   const Tiling& c;
   const SpatialAttributes& s;
-  int64_t first[kMaxSpatial];  // indices in x of the first element of the first window of the line
+  int64_t first[kMaxSpatial];  // the coordinates in x of the first element of the first window of the line
   bool lines_in_x;
 };
 
-// Computes dx for one task: a plane (all spatial positions of one channel), or the planes of several neighbouring
-// channels.
+// Computes dx for one task. A task is one plane (all spatial positions of one channel), or the planes of several
+// neighbouring channels.
 template <class T, class Index> void backward(const Tiling& c, const PoolingArgs& a, int64_t task, char* scratch) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
@@ -231,7 +235,8 @@ template <class T, class Index> void backward(const Tiling& c, const PoolingArgs
   if constexpr (std::is_same_v<T, Acc>)
     if (c.in_place) sums = static_cast<T*>(a.out) + n * p.out.stride[0] + first * p.out.stride[1];
   std::fill_n(sums, c.plane * channels, Acc(0));
-  // Calls visit(position) for each line along the last dimension, with the position of its first element.
+  // Calls visit(position) for each line of a tensor, which is all positions along the last dimension. `position` is the
+  // first position of the line.
   auto each_line = [&](const TensorDesc& d, auto&& visit) {
     minidnn::detail::Position at{n, first, {}};
     for (at.at[0] = 0; at.at[0] < spatial_size(d, 0); ++at.at[0])

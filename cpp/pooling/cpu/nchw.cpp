@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nchw: the gradient of max pooling without indices, for contiguous rows. A slice is a range of rows of a
-// plane (H x W of one channel). Threads share the slices. The sums do not depend on the number of threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.pooling.nchw: the gradient of max pooling without indices, for contiguous rows. Threads share slices. A slice is
+// a range of rows of a plane (H x W of one channel). The sums do not depend on the number of threads.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/pooling/pooling.h"
@@ -12,23 +12,24 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 1 << 14;  // the least number of elements that a thread gets
-// Bytes; a larger dx is written with non-temporal stores, as in batch norm.
+constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one thread processes
+// If dx has more bytes than this, it is written with non-temporal stores, as in batch norm.
 constexpr int64_t kStreamBytes = 12 << 20;
 
-// Floats of scratch memory for a slice, which fit a first-level cache.
+// The number of floats of scratch memory for a slice. They fit a first-level cache.
 constexpr int64_t kScratchFloats = 8 << 10;
 
 struct Tiling {
   PoolingProblem p;
   PoolingNchwChunk chunk{};
-  int64_t tasks = 0, threads = 1, scratch_floats = 0;  // scratch_floats: floats of scratch memory per thread
+  // scratch_floats is the number of floats of scratch memory per thread.
+  int64_t tasks = 0, threads = 1, scratch_floats = 0;
 
   Tiling(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
     threads = std::clamp<int64_t>(p.x.numel() / cpu::work_size(kGrain), 1, cores);
-    // Windows that two slices share are processed twice, once per slice. So a slice has at least the rows of several
-    // windows.
+    // A window whose elements belong to two slices is processed twice, once for each slice. To keep such windows rare,
+    // a slice has at least the rows of several windows.
     const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
     chunk.rows = H;
     while (chunk.rows > fewest && (SliceLayout(p, chunk.rows).floats(p) > cpu::work_size(kScratchFloats) ||
@@ -69,7 +70,7 @@ struct Nchw final : Engine<PoolingProblem> {
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
     // Starting and ending the loops of a slice takes about 0.2 us (Zen 5, 2026-11-22). For small planes,
-    // cpu.pooling.nhwc is faster.
+    // cpu.pooling.nhwc is faster for this reason.
     const Tiling c(p, d.sm_count);
     return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
   }

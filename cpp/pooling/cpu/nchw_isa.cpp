@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of max pooling for contiguous rows, one slice of rows at a time. First, each window records which of its
-// elements is the first maximum. Then each element of dx sums the dy of those windows whose maximum it is. It is
-// written once. All loops run over the memory layout that SliceLayout describes.
+// The gradient of max pooling for contiguous rows, computed for one slice of rows at a time. First, the first maximum
+// of each window is found. Then each element of dx is computed as the sum of dy over those windows whose maximum it is.
+// So each element is written once. All loops use the memory layout that SliceLayout describes.
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/simd/simd.h"
 
@@ -20,8 +20,8 @@ MINIDNN_HD Ints load_ints(const int32_t* from) {
 template <int n> struct First {
   static constexpr int value = n;
 };
-// An integer that is the compile-time constant n, or `value` if n is 0. Divisions by a constant need no division
-// instruction.
+// An integer that is a compile-time constant n, or the run-time `value` if n is 0. A division by a compile-time
+// constant needs no division instruction.
 template <int n> struct Known {
   int64_t value;
   MINIDNN_HD operator int64_t() const { return n ? n : value; }
@@ -32,8 +32,8 @@ MINIDNN_HD Ints lanes() {
   return v;
 }
 
-// load_halved() loads 2 kFloats elements of a row: the even elements as one vector, the odd elements as another.
-// store_joined() interleaves two such vectors and stores them.
+// load_halved() loads a row of elements for two vectors. It returns the even elements as one vector, and the odd
+// elements as a second vector. store_joined() interleaves two such vectors and stores them.
 template <class T> MINIDNN_HD Pair load_halved(const T* from) {
   if constexpr (kIsInterleaved<T>) return load_pair(from);
   const Floats a = load_floats(from), b = load_floats(from + kFloats);
@@ -46,8 +46,8 @@ template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) 
   store_floats(to + kFloats, __builtin_shuffle(even, odd, low + kFloats / 2));
 }
 
-// Processes slices. If `window` is not 0, windows are `window` x `window` with stride `step` and without dilation. The
-// compiler then knows the taps (elements of a window).
+// Computes slices of dx. If `window` is not 0, windows have `window` x `window` elements, stride `step`, and no
+// dilation. The compiler then knows the offsets of the taps (elements of a window).
 template <class T, int window, int step> class Slice {
  public:
   Slice(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), layout(problem, most_rows) {
@@ -64,8 +64,9 @@ template <class T, int window, int step> class Slice {
       for (int64_t c = 0; c < p.window[2]; ++c)
         tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * layout.x_plane +
                                       r * s.dilation[1] / down * layout.pitch + c * s.dilation[2] / right;
-    // If an element is a later tap of a window, that window is an earlier one. So taps in descending order give the
-    // windows in ascending order, and dy is summed in that order.
+    // Lists the windows that contain an element. The element is a different tap (element of the window) in each of
+    // them: the earlier the window, the later the tap. So taps in descending order give windows in ascending order, and
+    // dy is summed in that order.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
       for (int64_t r = p.window[1]; r-- > 0;)
@@ -81,17 +82,17 @@ template <class T, int window, int step> class Slice {
     }
   }
 
-  // Computes the rows `rows` of dx. All memory of x before x_end may be read.
+  // Computes the rows `rows` of dx. Any memory of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
-    // The windows that have an element in these rows. If the stride exceeds the window, the first row may be between
-    // two windows. Then `windows` begins with the window above, so that no row of the slice is before `first`.
-    // `windows` may be empty.
+    // The rows of windows that have an element in the slice. If the stride exceeds the window, the first row of the
+    // slice may be in no window. Then the row of windows above it is included, too. So `first`, the first row of x that
+    // is loaded, is never below the first row of the slice. The range may be empty.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    // A lane becomes NaN if any row has a NaN or an infinity in that lane.
+    // A lane of `special` becomes NaN if any row has a NaN or an infinity in that lane.
     Floats special{};
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * layout.x_plane + (h - first) / down * layout.pitch;
@@ -101,8 +102,8 @@ template <class T, int window, int step> class Slice {
           for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The rows of the last slice of a plane may reach beyond the last window. There dy is set to zero, because an
-    // earlier slice may have left values.
+    // The last slice of a plane may have rows below the last row of windows. For these rows, dy is set to zero, because
+    // an earlier slice may have left values in the scratch memory.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -111,7 +112,7 @@ template <class T, int window, int step> class Slice {
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
     for (int64_t h = rows.begin; h < rows.end; ++h) {
       T* const row = dx + h * p.out.stride[3];
-      // Prefetches x for the next slice or plane.
+      // Prefetches the elements of x that the next slice reads.
       const T* const next = x + (h + rows.size()) * p.x.stride[3];
       for (int64_t w = 0; w < W; w += 64 / int64_t(sizeof(T))) __builtin_prefetch(next + w);
       const int64_t y = h - first;
@@ -133,10 +134,10 @@ template <class T, int window, int step> class Slice {
 
  private:
   // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. The last
-  // vector may contain elements of the next row, which are replaced by -inf.
+  // vector may have elements of the next row. They are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // a local copy, which the compiler keeps in a register
+    Floats special = special_lanes;  // A local copy of special_lanes, which the compiler can keep in a register.
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
@@ -208,8 +209,9 @@ template <class T, int window, int step> class Slice {
       }
       __builtin_memcpy(to + i, &at, sizeof at);
     }
-    // Some element is NaN or infinite, so the maxima are found again by the exact rules. A NaN is larger than every
-    // number. If all elements of a window are -inf, the maximum is the first element inside x, not in the padding.
+    // If an element is NaN or infinite, the maxima are searched again by the exact rules. A NaN is larger than every
+    // number. If all elements of a window are -inf, the maximum is its first element inside x, not an element of the
+    // padding.
     if (!has_special) return;
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1)
       for (int64_t q = 0; q < Q; ++q) {
@@ -228,13 +230,13 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes n elements of a row of dx, from column w on. `at` is the position of the first window row in the layout of
-  // the slice. Memory after the n elements and before `end` may be overwritten.
+  // Writes n elements of a row of dx, from column w on. `at` is the offset of the row's windows in the layout of the
+  // slice. Memory after the n elements and before `end` may be overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;
-    // The gradients of the elements k, right + k, 2 right + k and so on of the row, from the i-th of them on, as a
-    // vector.
+    // Returns a vector of gradients. `right` is the stride of the windows along a row. The elements k, k + right, k + 2
+    // right and so on of the row form a sequence, and the vector begins at its i-th element.
     auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
       const Over *t = over + over_begin[remainders + remainder[k]], *const last =
                                                                         over +
@@ -261,7 +263,8 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes elements of a row as long as whole vectors can be stored. Returns the number written, divided by the stride.
+  // Writes elements of a row of dx as long as whole vectors can be stored. Returns the number of elements that it
+  // wrote, divided by the stride.
   template <int r0> MINIDNN_HD int64_t write_rows(T* to, const T* end, int64_t n, int64_t at) {
     auto of = [&](auto first, int64_t from) __attribute__((always_inline)) {
       constexpr int c0 = first.value;
@@ -289,8 +292,8 @@ template <class T, int window, int step> class Slice {
     return i;
   }
 
-  // One of the windows that contain an element. `tap` is the number of the element in the window. `at` is the position
-  // of the window in the layout of the slice, relative to the window whose tap 0 is the element.
+  // A window that contains an element. `tap` is the index of the element within the window. `at` is the offset of the
+  // window in the layout of the slice, relative to the window that begins at the element.
   struct Over {
     int32_t at, tap;
   };
@@ -302,8 +305,8 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // For each pair of remainders (row and column of an element modulo the strides), the windows that contain the
-  // element.
+  // For each element, the windows that contain it. They depend only on the row and the column of the element modulo the
+  // strides. So there is one list of windows for each pair of remainders (of the row and of the column).
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

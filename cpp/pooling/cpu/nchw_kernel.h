@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nchw over some slices, compiled once per instruction set. All tensors have three spatial
-// dimensions; missing dimensions are added in front with size 1. The first spatial dimension counts planes.
+// The loops of cpu.pooling.nchw, compiled once per instruction set. They compute some slices of a call. All tensors
+// have three spatial dimensions: missing dimensions are added in front, with size 1. The first spatial dimension counts
+// planes.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {
 
-// Some of the slices of a call, [begin, end). A slice is `rows` rows of a plane of dx.
+// The slices [begin, end) of a call. A slice is `rows` rows of a plane of dx (H x W of one channel).
 struct PoolingNchwChunk {
   int64_t begin, end, rows;
   bool non_temporal;  // whether dx is written with non-temporal stores
@@ -22,20 +23,24 @@ MINIDNN_PER_ISA(PoolingNchwKernels, pooling_nchw_kernels)
 
 namespace cpu::pooling {
 
-// The largest supported window and stride of a dimension.
+// The largest window and the largest stride along a dimension that the engine supports.
 constexpr int64_t kMostWindow = 16, kMostStride = 8;
 
-// The memory layout of a slice. The padded x is split by the remainders of its rows and columns modulo the strides:
-// each pair of remainders has its own plane. In such a plane, the offset of a tap (element of a window) is the same for
-// all windows. Two more planes have one element per window: the number of its first maximum, and its dy. Rows and
-// columns of padding precede the windows; they match no element of x.
+// The memory layout of a slice. The rows of the padded x are grouped by their remainders modulo the vertical stride of
+// the windows, and its columns by their remainders modulo the horizontal stride. Each pair of remainders (of a row and
+// of a column) has its own plane. In such a plane, the offset of a tap (element of a window) is the same for all
+// windows. Two more planes have one element per window. One holds the index of the window's first maximum, counted
+// within the window. The other holds the window's dy. In these two planes, rows and columns of padding precede the
+// windows. The padding adds nothing to dx, because its dy is zero.
 struct SliceLayout {
-  int64_t pitch;            // elements from one row to the next, in all planes of the layout
-  int64_t above, left;      // rows and columns of padding that precede the windows
-  int64_t x_rows, x_plane;  // rows and elements of x for one pair of remainders
-  int64_t windows, plane;   // rows of windows of the slice; elements of a plane of windows, with padding
+  int64_t pitch;            // the number of elements from one row to the next, in all planes of the layout
+  int64_t above, left;      // the number of rows and of columns of padding that precede the windows
+  int64_t x_rows, x_plane;  // the numbers of rows and of elements in the plane of one pair of remainders
+  // `windows` is the number of rows of windows in a slice. `plane` is the number of elements of each of the two planes
+  // that have one element per window. It includes the padding.
+  int64_t windows, plane;
   MINIDNN_HD SliceLayout(const PoolingProblem& p, int64_t rows) {
-    constexpr int64_t kVectors = 32;  // number of elements after the last row that may be read or written
+    constexpr int64_t kVectors = 32;  // the number of elements after the last row that may be read or written
     const SpatialAttributes& s = p.spatial;
     const int64_t down = s.stride[1], right = s.stride[2], reach = (p.window[1] - 1) * s.dilation[1];
     above = reach / down;

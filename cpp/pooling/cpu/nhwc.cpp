@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nhwc: each lane of a vector computes one channel. If channels are contiguous, the loops read and write
-// the tensors. Otherwise they transpose a slice of kPlanes planes (spatial positions of one channel) at a time to
-// scratch memory in which planes are contiguous. Threads share the lines of y, or the slices. Each thread has its own
-// scratch memory.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.pooling.nhwc: pooling in which each lane of a vector computes one channel. If channels are contiguous, the loops
+// read and write the tensors directly. If they are not, kPlanes planes (all spatial positions of one channel) are
+// transposed at a time. The transposed slice is in scratch memory, where the planes are adjacent. Threads share the
+// lines of y, or the slices. Each thread has its own scratch memory.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/nhwc_kernel.h"
 #include "cpp/pooling/pooling.h"
@@ -14,15 +14,15 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // the least number of elements that a thread gets
-// Floats of scratch memory for a slice, which fit the cache of a core.
+constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
+// The number of floats of scratch memory for a slice. They fit the cache of a core.
 constexpr int64_t kSliceFloats = 64 << 10;
-// Bytes; a larger dx is written with non-temporal stores, as in batch norm.
+// If dx has more bytes than this, it is written with non-temporal stores, as in batch norm.
 constexpr int64_t kStreamBytes = 12 << 20;
 
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
 
-// Whether the stride of dimension `dim` is 1, or its size is 1, in all tensors that are read or written.
+// Whether dimension `dim` is contiguous: its stride or its size is 1 in all tensors that are read or written.
 bool is_contiguous(const PoolingProblem& p, int dim) {
   auto is_contiguous = [&](const TensorDesc& d) { return d.stride[dim] == 1 || d.shape[dim] == 1; };
   const bool reads_x = !is_backward(p) || p.mode == PoolingMode::max;
@@ -31,12 +31,13 @@ bool is_contiguous(const PoolingProblem& p, int dim) {
 
 struct Tiling {
   PoolingProblem p;
-  bool in_place;  // true if channels are contiguous; then nothing is transposed
-  // A task is an item of nhwc_kernel.h, or one of `chunks` ranges of channels of an item.
+  bool in_place;  // true if channels are contiguous, so that nothing is transposed
+  // A task is one of the items that PoolingChunk describes. If `chunks` is more than 1, a task computes only a range of
+  // the channels of an item.
   int64_t tasks, chunks = 1;
   PoolingChunk chunk{};
   int64_t batch, threads;
-  int64_t scratch_floats;  // floats of scratch memory per thread
+  int64_t scratch_floats;  // the number of floats of scratch memory per thread
 };
 
 Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
@@ -46,7 +47,8 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
   c.in_place = is_contiguous(p, 1) && (C > 1 || !is_contiguous(p, 4));
   c.chunk.channels = C;
   if (c.in_place && !is_backward(p)) {
-    // If there are few lines of y, threads share the channels as well, in chunks of at least a few cache lines.
+    // If y has few lines, threads share the channels as well. A thread then computes a range of channels that is at
+    // least a few cache lines long.
     const int64_t fewest = cpu::work_size(128);
     const int64_t lines = N * spatial_size(p.out, 0) * spatial_size(p.out, 1);
     c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / fewest, 1));
@@ -55,11 +57,11 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     c.tasks = lines * c.chunks;
     c.scratch_floats = forward_scratch(min_of(C, c.chunk.channels));
   } else {
-    // A slice is a range of indices along the longest spatial axis.
+    // A slice is a range of indices along the longest spatial axis of x.
     int axis = 0;
     for (int i = 1; i < kMaxSpatial; ++i)
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
-    int64_t x_line = 1, y_line = 1;  // positions of x and of y that have the same index along the axis
+    int64_t x_line = 1, y_line = 1;  // The numbers of positions of x, and of y, at one index of the axis.
     for (int i = 0; i < kMaxSpatial; ++i)
       if (i != axis) {
         x_line *= spatial_size(p.x, i);
@@ -69,8 +71,8 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
     const int64_t size = is_backward(p) ? x_size : y_size, unit = is_backward(p) ? stride : 1;
     const int64_t groups = c.in_place ? N : ceil_div(N * C, kPlanes);
-    // A slice covers at least two steps of the windows. Then most windows of its elements lie inside the slice, and few
-    // are computed by two slices.
+    // A slice covers at least two strides of the windows. So most windows that contain an element of the slice lie
+    // inside it, and few windows are computed for two slices.
     const int64_t floats = x_line * stride * (c.in_place ? padded(C) : kPlanes);
     int64_t step = max_of<int64_t>(cpu::work_size(kSliceFloats) / floats, 2) * unit;
     while (step > 2 * unit && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);
@@ -144,7 +146,7 @@ struct Nhwc final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // Transposing x, dy and dx takes as long as the gradient of max pooling itself.
+    // Transposing x, dy and dx takes as long as computing the gradient of max pooling.
     const bool transposes_all = is_backward(p) && p.mode == PoolingMode::max && !is_contiguous(padded_in_front(p), 1);
     return roofline_us(pooling_flop(p) / 80, pooling_bytes(p), d, transposes_all ? 0.5 : 0.8);
   }

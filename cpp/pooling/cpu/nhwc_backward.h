@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of pooling: each lane of a vector computes one channel, window by window. Only for X_isa.cpp files,
-// which are compiled once per instruction set.
+// The gradient of pooling, computed window by window. Each lane of a vector computes one channel. This header is only
+// for X_isa.cpp files, which are compiled once per instruction set.
 #pragma once
 #include "cpp/pooling/cpu/nhwc_forward.h"
 
@@ -9,17 +9,18 @@ namespace {
 
 using detail::windows_over;
 
-// The taps (elements) of a window that are inside x. Each has an offset in x and an offset in the sums of dx. The
-// latter is kElsewhere if the tap belongs to another slice.
+// The taps (elements) of a window that are inside x. Each tap has an offset in x, and an offset in the sums of dx. A
+// tap that belongs to a different slice has the offset kElsewhere in the sums.
 struct Taps {
   static constexpr int64_t kElsewhere = INT64_MIN;
   int64_t *x, *sums;
   int64_t n;
 };
 
-// Adds the gradient of one window to the sums of dx. For max pooling, it adds dy at the first maximum; for averages, dy
-// / divisor at each tap (element of the window). If `disjoint`, windows do not overlap, and the value is stored instead
-// of added. The sums have the order of lanes to which T is widened, and space for whole vectors.
+// Adds the gradient of one window to the sums of dx. For max pooling, it adds dy at the first maximum. For average
+// pooling, it adds dy / divisor at each tap (element of the window). If `disjoint` is set, windows do not overlap, and
+// values are stored instead of added. The sums have their channels in the order of load_pair(), which may reorder
+// elements when it converts them from T to float. The memory of the sums is padded to whole vectors.
 template <bool is_max, bool disjoint, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
@@ -47,10 +48,11 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     }
     if (any_of(is_nan)) [[unlikely]]
       for (int64_t i = 0; i < taps.n; ++i) most = both(most, load_x(x + taps.x[i] + c), Max::join);
-    // A NaN counts as the maximum. If several elements are maxima, the first receives dy.
+    // A NaN counts as a maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // If a window has many taps, most are no maximum. Then dy is added lane by lane, at the maximum only.
+    // If a window has many taps (elements), few of them are the maximum of any lane. Then each lane adds dy only at its
+    // maximum, lane by lane.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
@@ -77,7 +79,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
   if (taps.n == 0) return;
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
-  // Lanes after the last channel add zeros. Each line of sums has space for them.
+  // Lanes after the last channel add zeros. The memory of the sums is padded for them.
   if (const int64_t n = channels - c; n > 0)
     window(c, [=](const T* from) {
       return Pair{load_first(from, min_of<int64_t>(n, kFloats)),
@@ -85,20 +87,20 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     });
 }
 
-// The memory for the sums of dx. `data` points to index 0 of all axes. Strides are in floats.
+// The memory for the sums of dx. `data` points to the sum at index 0 of all axes. Strides are in floats.
 struct Sums {
   float* data;
   int64_t strides[kMaxSpatial];
 };
 
-// Computes the sums of dx for a slice: all positions whose index along `axis` is in `slice`.
+// Computes the sums of dx for a slice. A slice has all positions whose index along `axis` is in the range `slice`.
 template <bool is_max, bool disjoint, class T>
 void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slice, int64_t channels,
                const Sums& sums, float* scratch) {
   const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // The windows from the first over the first index of the slice to the last over its last index.
+  // All windows that extend over an index of the slice.
   windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
   auto taps_in_slice = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);
@@ -120,7 +122,7 @@ void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range
         for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
         if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
           divide_by = divisor_of(p, at[0], at[1], at[2]);
-        // Most windows have the same taps as the previous window.
+        // Most windows have the same taps (elements inside x) as the previous window, so the list of taps is kept.
         if (!(r2 == last && s2 == last_in_slice)) {
           taps.n = 0;
           for (int64_t a = r0.begin; a < r0.end; ++a)
@@ -146,8 +148,8 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
   const int axis = int(chunk.axis);
   const int64_t channels = chunk.channels, line = padded(channels);
   const int64_t slices = ceil_div(spatial_size(p.out, axis), chunk.slice);
-  // If windows do not overlap and cover all elements of x, each element of dx is stored once and need not be zeroed
-  // first.
+  // If windows do not overlap, each element of dx is stored at most once. If they also cover all elements of x, dx need
+  // not be set to zero first.
   bool disjoint = true, covering = true;
   for (int i = 0; i < kMaxSpatial; ++i) {
     const SpatialAttributes& s = p.spatial;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Max and average pooling: each lane of a vector computes one channel. Only for X_isa.cpp files, which are compiled
-// once per instruction set.
+// Max and average pooling. Each lane of a vector computes one channel. This header is only for X_isa.cpp files, which
+// are compiled once per instruction set.
 #pragma once
 #include "cpp/pooling/cpu/nhwc_kernel.h"
 #include "cpp/simd/simd.h"
@@ -18,10 +18,10 @@ template <class F> MINIDNN_HD Pair both(const Pair& a, const Pair& b, F f) {
   return {f(a.first, b.first), f(a.second, b.second)};
 }
 
-// The larger of two numbers. If either is NaN, the result is a or b, unspecified which.
+// Returns the larger of two numbers. If either is NaN, the result is one of the two, and it is not specified which.
 MINIDNN_HD Floats larger(Floats a, Floats b) {
 #if defined(__AVX__) && !defined(__AVX512F__)
-  return __builtin_ia32_maxps256(b, a);  // the instruction returns a if a or b is NaN
+  return __builtin_ia32_maxps256(b, a);  // If an operand is NaN, the instruction returns `a`.
 #else
   return a < b ? b : a;
 #endif
@@ -41,20 +41,21 @@ MINIDNN_HD float divisor_of(const PoolingProblem& p, int64_t p0, int64_t p1, int
                                           : divisor<PoolingMode::avg_exclude_padding>(p, at));
 }
 
-// The offset in x of element (a, b, c) of the window at output position `at`.
+// Returns the offset in x of element (a, b, c) of the window at output position `at`.
 MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], int64_t a, int64_t b,
                               int64_t c) {
   return p.spatial.input_index(0, at[0], a) * p.x.stride[2] + p.spatial.input_index(1, at[1], b) * p.x.stride[3] +
          p.spatial.input_index(2, at[2], c) * p.x.stride[4];
 }
 
-// Windows of up to this many taps (elements) are pooled in registers. Larger windows are pooled in groups, whose
-// results are joined in scratch memory.
+// Windows of up to this many taps (elements) are pooled in registers. The taps of larger windows are pooled in groups.
+// The results of the groups are combined in scratch memory.
 constexpr int kFewTaps = 64;
-constexpr int kGroup = 8;  // taps of a group, which are joined in registers
+constexpr int kGroup = 8;  // the number of taps (elements of a window) in a group, which is pooled in registers
 
-// Writes make(c, load) to out[c] for all channels c. A call of `make` computes two vectors of channels. The last calls
-// compute one vector each, and the last vector may be partial.
+// Writes the results of all channels to `out`. A call make(c, load) computes the channels of two vectors, beginning
+// with channel c. It reads elements of these channels by load(address). For the last channels, a call computes one
+// vector, and the last vector may have fewer channels than lanes.
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));
@@ -82,8 +83,9 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
   });
 }
 
-// Pools the window at one output position, kGroup taps (elements) at a time. The sum of a few equal elements is exact.
-// Sums of groups are added with compensation. `scratch` has space for two lines of channels.
+// Pools the window at one output position, kGroup taps (elements) at a time. The elements of a group are added without
+// compensation: the sum of a few equal elements is exact. The sums of groups are added with compensation. `scratch` has
+// memory for two floats per channel.
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
                float* scratch, T* out) {
@@ -137,16 +139,16 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
   for (; c < channels; c += kFloats) store_first(out + c, min_of<int64_t>(kFloats, channels - c), result(c));
 }
 
-// Computes a range of a line of y, [positions along the last axis][channels]. `x` and `out` point to the first element
-// of the image.
+// Computes a range of positions of a line of y, which is [positions along the last axis][channels]. `x` and `out` point
+// to the first element of the image.
 template <class Op, class T>
 void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
                      int64_t channels, float* scratch) {
   int64_t at[kMaxSpatial] = {p0, p1, positions.begin};
   out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
   const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
-  // Offsets of the taps (elements) from the first element of the window, which may be outside x. Most windows have the
-  // same offsets as the previous window.
+  // The offsets of the taps (elements of a window that are inside x) from the first element of the window, which may be
+  // outside x. Most windows have the same offsets as the previous window, so they are kept.
   int64_t taps[kFewTaps], n = 0;
   float divide_by = 1;
   Range last{-1, -1};

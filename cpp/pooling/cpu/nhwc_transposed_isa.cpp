@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nhwc if channels are not contiguous. A slice of kPlanes planes (spatial positions of one
-// channel) is transposed, so that each lane of a vector has one plane. The transposed slice is in scratch memory that
-// stays in a cache.
+// The loops of cpu.pooling.nhwc for channels that are not contiguous. A slice of kPlanes planes (all spatial positions
+// of one channel) is transposed, so that each lane of a vector has one plane. The transposed slice is in scratch memory
+// that stays in a cache.
 #include "cpp/pooling/cpu/nhwc_backward.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -9,8 +9,8 @@ namespace {
 
 using cpu::pooling::kPlanes;
 
-// Transposes as many vectors as a vector has lanes. First, squares of 4 x 4 floats are transposed within 128-bit
-// blocks; then the blocks are transposed.
+// Transposes a square matrix. Each row is one vector, and there are as many rows as a vector has lanes. First, the
+// elements are transposed in squares of 4 x 4 floats within 128-bit blocks. Then the 128-bit blocks are transposed.
 template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
 MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #if defined(__AVX512F__)
@@ -67,8 +67,8 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #endif
 }
 
-// to_lanes() transposes n elements of each of kPlanes planes to [n][kPlanes]. from_lanes() transposes the first `count`
-// planes back.
+// to_lanes() transposes n elements of each of kPlanes planes to an array [n][kPlanes]. from_lanes() transposes such an
+// array back to the first `count` planes.
 template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
   constexpr int64_t kLine = 64 / sizeof(T), kAhead = 2;
   auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
@@ -85,7 +85,7 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) {
-    if (i % kLine == 0)  // Prefetches explicitly: hardware prefetchers cannot follow kPlanes streams.
+    if (i % kLine == 0)  // The prefetches are explicit, because hardware prefetchers cannot follow kPlanes streams.
       for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
     move(i, kFloats, whole);
   }
@@ -113,13 +113,13 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A slice of kPlanes planes, as a tensor of one image with kPlanes channels. `range` has the indices of the slice: some
-// along one axis, all along the other axes.
+// A slice of kPlanes planes, described as a tensor of one image with kPlanes channels. `range` has the indices of the
+// slice along each axis: a range along one axis, and all indices along all other axes.
 struct PlaneSlice {
-  TensorDesc desc;  // the strides are those of the slice, the shape is that of whole planes
+  TensorDesc desc;  // `desc` has the strides of the slice, but the shape of whole planes.
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_contiguous = true;  // whether the slice is one contiguous span in each plane
+  bool is_contiguous = true;  // whether the elements of the slice are contiguous in each plane
   PlaneSlice(const TensorDesc& planes, int axis, Range slice) : desc(planes) {
     int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -133,9 +133,10 @@ struct PlaneSlice {
     desc.stride[0] = 0;
     desc.stride[1] = 1;
   }
-  // The address that index 0 of all axes would have. It may be outside the slice.
+  // Returns the address that index 0 of all axes would have. It may be outside the slice.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset in the plane, number of elements, position in the slice) for each contiguous span of the slice.
+  // Calls f(offset, count, position) for each contiguous span of the slice. `offset` is its offset in the plane,
+  // `count` is its number of elements, and `position` is its first position in the slice.
   template <class F> void each_span(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
@@ -148,7 +149,8 @@ struct PlaneSlice {
   }
 };
 
-// The indices of x along `axis` from the first to the last that the windows read.
+// Returns the range of indices of x along `axis` that a range of windows reads. `windows` has the indices of the
+// windows along `axis`.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
   const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};
@@ -159,7 +161,8 @@ MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
 
 template <class T> struct Planes {
   T* at[kPlanes];
-  // The addresses of kPlanes planes, starting with plane `first`. If there are fewer planes, the last one is repeated.
+  // Gets the addresses of kPlanes planes, starting with plane `first`. If there are only `count` planes, the last one
+  // is repeated.
   MINIDNN_HD Planes(T* base, const TensorDesc& d, int64_t first, int64_t count) {
     for (int64_t k = 0; k < kPlanes; ++k) {
       const int64_t plane = first + min_of(k, count - 1);
@@ -183,7 +186,7 @@ void store_slice(const float* from, const PlaneSlice& slice, const TensorDesc& d
   });
 }
 
-// Pools a contiguous plane that is a single window. It uses four independent accumulators, so that an addition need not
+// Pools a contiguous plane that is a single window. It has four independent accumulators, so that an addition need not
 // wait for the previous addition.
 template <class Op, class T> float pool_span(const T* x, int64_t n) {
   constexpr int kSums = 4;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.reference: the formulas of pooling_math.h in a plain loop, for any strides. Threads share the elements of
-// the result.
-#include "cpp/core/thread_pool.h"
+// cpu.pooling.reference: computes the formulas of pooling_math.h in a loop without SIMD, for any strides. Threads share
+// the elements of the result.
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/pooling.h"
 
@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::pooling {
 namespace {
 
-constexpr double kGrainFlop = 1e5;  // the least number of FLOP that a thread gets
+constexpr double kGrainFlop = 1e5;  // the least number of FLOP that one thread computes
 
 template <class T, PoolingMode mode>
 void compute(const PoolingProblem& p, const PoolingArgs& a) {

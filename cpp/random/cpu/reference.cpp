@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.random.reference: the formulas of random_math.h, four elements at a time, for any strides. Threads share the
-// elements.
-#include "cpp/core/thread_pool.h"
+// cpu.random.reference: the formulas of random_math.h, four elements at a time, for any strides. The elements are
+// divided among threads.
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/random.h"
 
@@ -9,7 +9,8 @@ namespace minidnn {
 namespace cpu::random {
 namespace {
 
-constexpr int64_t kGrain = 2048;  // the least number of groups of four elements that a thread gets
+// The smallest number of groups of four elements that a thread gets.
+constexpr int64_t kGrain = 2048;
 
 template <Random kind, class T> void compute(const RandomProblem& p, const RandomArgs& a) {
   const int64_t n = p.out.numel();

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.random.vectorized: the vectorised loops of vectorized_isa.cpp over row-major tensors. Threads share the elements.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.random.vectorized: the vectorised loops of vectorized_isa.cpp over row-major tensors. The elements are divided
+// among threads.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/random/random.h"
@@ -11,7 +12,8 @@ namespace minidnn {
 namespace cpu::random {
 namespace {
 
-constexpr int64_t kBlock = 8192;  // the least number of elements that a thread gets
+// The smallest number of elements that a thread gets.
+constexpr int64_t kBlock = 8192;
 
 }  // namespace
 

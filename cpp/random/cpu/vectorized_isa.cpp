@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers by vectors. The first loop computes Philox words, with one counter per lane, for so few elements that
-// their words stay in the first-level cache. The second loop converts the words to numbers. The build forbids fused
-// multiply-adds in this file, so that the numbers have the same bits as those of random_math.h on every machine.
+// Random numbers by SIMD vectors. The first loop computes words of Philox, one counter per lane. It computes so few
+// words that they stay in the first-level cache. The second loop converts the words to numbers. The build forbids fused
+// multiply-adds in this file, so the numbers have the same bits as those of random_math.h on every machine.
 #include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
@@ -12,9 +12,9 @@ using Wide = Vector<uint64_t>;
 constexpr int64_t kCounters = kLanes<uint64_t>;
 static_assert(kStep % (4 * kCounters) == 0);
 
-// Multiplies the lower 32 bits of each lane of a and b. The products have 64 bits.
+// Multiplies the lower 32 bits of each lane of a by the lower 32 bits of the same lane of b. The products have 64 bits.
 MINIDNN_HD Wide product(Wide a, Wide b) {
-// The intrinsics are one instruction each. Without them, GCC 12 emits three multiplications.
+// Each intrinsic is a single instruction. Without the intrinsics, GCC 12 emits three multiplications.
 #if defined(__AVX512F__)
   return (Wide)__builtin_ia32_pmuludq512_mask((Vector<int32_t>)a, (Vector<int32_t>)b, (Vector<long long>)a, -1);
 #elif defined(__AVX2__)
@@ -26,9 +26,9 @@ MINIDNN_HD Wide product(Wide a, Wide b) {
 #endif
 }
 
-// Computes n Philox words: philox() of the counters from `group` on. n is a multiple of kStep. Each 64-bit lane holds
-// one word in its lower half; upper halves are ignored. A Philox round needs both halves of each product, and a shift
-// moves the upper one, so no shuffles are needed.
+// Computes n words of Philox for consecutive counters, beginning with the counter `group`. n is a multiple of kStep.
+// During the computation, each 64-bit lane has one word in its lower half, and its upper half is ignored. Philox needs
+// both halves of each product. A shift moves the upper half to the lower half, so no shuffles are needed.
 void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
   constexpr uint64_t kWord = 0xffffffff;
   const Wide by0 = Wide{} + 0xD2511F53u, by2 = Wide{} + 0xCD9E8D57u;
@@ -80,7 +80,7 @@ template <> struct Numbers<Random::normal> {
 template <> struct Numbers<Random::dropout> {
   static void make(const RandomArgs& a, const uint32_t* words, const float* x, float* y, int64_t n) {
     const float factor = float(a.width);
-    // The largest word whose element becomes 0, if threshold is not 0.
+    // The largest random word whose element becomes 0. It is not used if `threshold` is 0.
     const uint32_t last = uint32_t(a.threshold - 1);
     const bool drops_any = a.threshold > 0;
     n &= -kStep;

@@ -1,16 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set (vectorized_isa.cpp).
+// The inner loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set
+// (vectorized_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/random/random_math.h"
 
 namespace minidnn {
 
-// Computes elements [begin, end) of a row-major result. `begin` is a multiple of 4.
+// Computes the random numbers of the elements [begin, end) of a row-major result. `begin` is a multiple of 4.
 using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {
-  // The loops, indexed by kind (uniform, normal, dropout) and DType; null for float64.
+  // The loops that fill a tensor, indexed by kind (uniform, normal, dropout) and DType. The pointers are null for
+  // float64.
   RandomLoop loops[3][4];
 };
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.reference: one element of the result at a time, for any strides and dtypes. Threads share the elements of
-// the result. Sums are compensated.
-#include "cpp/core/team.h"
-#include "cpp/core/thread_pool.h"
+// cpu.reduce.reference: computes one element of the result at a time, for any strides and dtypes. Threads share the
+// elements of the result. Sums are compensated.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/reduce/reduce.h"
 
@@ -10,7 +10,7 @@ namespace minidnn {
 namespace cpu::reduce {
 namespace {
 
-constexpr int64_t kGrain = 16384;  // the least number of elements of x that a thread gets
+constexpr int64_t kGrain = 16384;  // the least number of elements of x that one thread reads
 
 template <ReduceKind kind, class Acc> void compute(const ReduceProblem& p, const ReduceArgs& a) {
   const ReduceView v = reduce_view(p);

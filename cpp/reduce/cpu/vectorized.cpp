@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.vectorized: an output is an element of the result. If the elements of x that form one output are
-// contiguous, a vector holds several of them. If the outputs are contiguous, a vector holds one element of each of
-// several outputs. If there are few outputs, the elements of each are divided into chunks. The shape alone decides the
-// chunks, so results do not depend on the number of threads.
+// cpu.reduce.vectorized: vectorised reductions. An output is one element of the result. If the elements that are
+// reduced to one output are contiguous, a vector holds several of these elements. If the outputs are contiguous, a
+// vector holds one element for each of several outputs. If there are few outputs, the elements of each output are
+// divided into chunks. The shape alone determines the chunks, so results do not depend on the number of threads.
 #include <algorithm>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/reduce/reduce.h"
@@ -18,29 +18,33 @@ namespace minidnn {
 namespace cpu::reduce {
 namespace {
 
-constexpr int64_t kChunk = 65536;  // the least number of elements of x that a thread gets
-// A multiple of this many contiguous outputs fills vectors and cache lines.
+constexpr int64_t kChunk = 65536;  // the least number of elements of x that one thread reads
+// Contiguous outputs are processed in multiples of this number, which fills vectors and cache lines.
 constexpr int64_t kOutputsMultiple = 32;
-constexpr int64_t kEnoughChunks = 256;  // a number of chunks that is enough for any number of threads
+// If a call has fewer blocks of outputs than this, the elements of each output are divided into chunks, so that all
+// threads get work.
+constexpr int64_t kEnoughChunks = 256;
 
 struct Tiling {
-  // The outputs (elements of the result) as a loop over the innermost dimension, and outer dimensions. The innermost
-  // dimension has `outputs` outputs, whose stride is output_stride in x and y_stride in y. `kept` describes the outer
-  // dimensions in x, `outs` those in y.
+  // The outputs (elements of the result) as nested loops. The innermost loop has `outputs` outputs. Their stride is
+  // output_stride in x and y_stride in y. For the outer loops, `kept` has the strides in x, and `outs` has the strides
+  // in y.
   TensorDesc kept, outs;
   int64_t outputs = 1, output_stride = 0, y_stride = 0;
-  TensorDesc spans;          // the dimensions over which one output is reduced, without the innermost one
+  TensorDesc spans;          // the dimensions that are reduced, except the innermost of them
   int64_t n = 1, pitch = 1;  // length and stride of the innermost dimension that is reduced
-  // True if a vector holds several outputs. False if a vector holds several elements that are reduced to one output.
+  // True if a vector holds elements of several outputs. False if a vector holds several elements that are reduced to
+  // one output.
   bool across_outputs = false;
-  // `block` outputs are processed at a time. The n elements of an output along the innermost reduced dimension are
-  // divided into `chunks` chunks of `chunk` elements.
+  // `block` outputs are processed at a time. Along the innermost reduced dimension, the n elements of an output are
+  // divided into `chunks` chunks of `chunk` elements each.
   int64_t block = 0, chunks = 1, chunk = 0;
   int64_t blocks() const { return ceil_div(outputs, block); }
 };
 
 std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
-  // The order of outputs is free. Sorts the kept dimensions by their strides in x, the largest first.
+  // Outputs may be computed in any order. So the dimensions that are not reduced are sorted by their strides in x, the
+  // largest first.
   const ReduceView v = reduce_view(p);
   std::vector<int> order;
   for (int i = 0; i < v.kept.rank; ++i)
@@ -66,7 +70,8 @@ std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
     t.y_stride = t.outs.stride[last];
   }
   std::copy_n(t.kept.shape, kMaxRank, t.outs.shape);
-  // The order may change, except for argmax and argmin, whose indices count elements in the order of x.
+  // Reduced dimensions may be reordered. The exceptions are argmax and argmin, whose indices count elements in the
+  // order of x.
   t.spans = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
   if (t.spans.rank) {
     t.n = t.spans.shape[--t.spans.rank];
@@ -102,13 +107,13 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t,
   auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
     const int64_t at = t.outs.offset_of(outer) + first * t.y_stride;
     auto to = static_cast<float*>(a.y) + at;
-    // The common case, without a switch over the dtype for each element.
+    // The most frequent dtype, float32, has a loop that does not test the dtype for each element.
     if (kind != ReduceKind::arg && p.y.dtype == DType::float32)
       for (int64_t j = 0; j < n; ++j) to[j * t.y_stride] = float(reduction::finished(p.mode, state_of(j), count));
     else
       for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state_of(j), count);
   };
-  // The results of the chunks: [output][chunk].
+  // The results of all chunks, as an array [output][chunk].
   const size_t slots = t.chunks > 1 ? size_t(outputs * t.chunks) : 0;
   std::unique_ptr<double[]> chunk_values(slots ? new double[slots] : nullptr);
   std::unique_ptr<int64_t[]> chunk_indices(slots && kind == ReduceKind::arg ? new int64_t[slots] : nullptr);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.reduce.vectorized, compiled once per instruction set. An output is an element of the result. A
-// vector holds several elements that are reduced to one output, or one element of each of several outputs.
-#include "cpp/core/elementary.h"
+// The loops of cpu.reduce.vectorized, compiled once per instruction set. An output is one element of the result. A
+// vector holds several elements that are reduced to one output, or one element for each of several outputs.
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 #include "cpp/simd/simd.h"
@@ -12,13 +12,15 @@ namespace {
 using enum ReduceMode;
 using Ints = Vector<int32_t>;
 
-// A lane combines at most kShortSum elements in float32, and then adds the result to a float64 number. So rounding
-// errors stay small even if all elements have the same sign.
+// A lane of a vector combines at most kShortSum elements in float32. Then the result is added to a float64 number. So
+// rounding errors stay small even if all elements have the same sign.
 constexpr int64_t kShortSum = 32;
-// Number of independent vectors of partial results, so that an operation need not wait for the previous one.
+// The number of independent vectors of partial results. With several, an operation need not wait for the previous
+// operation.
 constexpr int kChains = 4;
 
-// Maps an element to the value that is combined. V is float or a vector of floats.
+// Maps an element to the value that is combined with others, such as its square for norm2. V is float or a vector of
+// floats.
 template <ReduceMode mode, class V> MINIDNN_HD V map(V v) {
   const V one = elementary::all<V>(1), zero{};
   if constexpr (mode == norm1 || mode == amax) return elementary::magnitude(v);
@@ -33,8 +35,8 @@ template <ReduceMode mode, class V> MINIDNN_HD V combine(V a, V b) {
   else if constexpr (kind_of(mode) == ReduceKind::prod) return a * b;
   else return (a < b) | (b != b) ? b : a;
 }
-// kNothing is the neutral partial result, such as 0 for sums. kElement is an element that map() maps to the neutral
-// partial result.
+// kNothing is the neutral element of a reduction, such as 0 for sums. kElement is a value of x that map() maps to the
+// neutral element.
 template <ReduceMode mode> constexpr float kNothing = kind_of(mode) == ReduceKind::sum    ? 0.f
                                                       : kind_of(mode) == ReduceKind::prod ? 1.f
                                                                                           : -__builtin_inff();
@@ -43,32 +45,35 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-// `v` holds the last kFloats elements of a span of n. Keeps the last n % kFloats lanes, and sets the other lanes to the
-// neutral value.
+// The vector `v` holds the last elements of a span of n elements. It has kFloats lanes. Keeps its last n % kFloats
+// lanes, and sets all lanes before them to the neutral element of the reduction.
 template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-// Prefetches `count` elements that start `step` elements after `from`. They are in another page, which hardware
-// prefetchers do not reach.
+// Prefetches `count` elements that start `step` elements after `from`. They are in another page of memory, where
+// hardware prefetchers do not prefetch.
 template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t count) {
   constexpr int64_t kLine = 64 / int64_t(sizeof(T));
   for (int64_t j = 0; j < count; j += kLine) __builtin_prefetch(from + step + j);
 }
 
-// Reduces n contiguous elements to one value and combines it with `result`. n is at least kFloats.
+// Reduces n contiguous elements to one value, and combines it with `result`. n is at least kFloats, the number of lanes
+// of a vector.
 template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, int64_t n, double result) {
   const Floats nothing = floats(kNothing<mode>);
   const int64_t whole = n & -int64_t(kFloats);
   for (int64_t i = 0; i < whole;) {
     Floats chains[kChains] = {nothing, nothing, nothing, nothing};
-    Ints sizes{};  // the largest magnitudes, as integers: as an integer, NaN is above infinity
+    // In each lane, the largest magnitude so far, as the bits of a float. As integers, the bits of a NaN are larger
+    // than those of infinity.
+    Ints sizes{};
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // as combine(), but NaN is detected afterwards, by `sizes`
+      } else {  // Takes the maximum, but ignores a NaN. A NaN is detected after the loop, from `sizes`.
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;
@@ -96,7 +101,8 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
   return result;
 }
 
-// Reduces n contiguous elements to one vector. n is at least kFloats and less than kShortSum * kFloats.
+// Reduces n contiguous elements to one vector of partial results. n is at least kFloats, the number of lanes of a
+// vector, and less than kShortSum * kFloats.
 template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int64_t n) {
   Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
   int64_t i = kFloats;
@@ -108,15 +114,16 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int
   if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
   return combine<mode>(one, two);
 }
-// Combines neighbouring lanes, two at a time. The results from `a` come first, then those from `b`. After log2(kFloats)
-// such steps, each input vector is reduced to one lane.
+// Combines each pair of neighbouring lanes to one lane. The result has the lanes from `a` first, then the lanes from
+// `b`. Repeated log2(kFloats) times, this reduces kFloats vectors to one vector, with one lane for each of them.
+// kFloats is the number of lanes of a vector.
 template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// Loads one element of each of kFloats outputs. The outputs are `step` elements apart.
+// Loads a vector with one element for each of kFloats outputs. The elements are `step` apart in memory.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -153,8 +160,8 @@ template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
   }
 }
 
-// Combines `rows` rows with the partial results in `sums`. A row has one element of each of `count` outputs. With
-// several rows at a time, there are more concurrent memory streams and fewer passes over `sums`.
+// Combines `rows` rows with the partial results in `sums`. A row has one element for each of `count` outputs. With
+// several rows at a time, more streams of memory are read concurrently, and `sums` is read and written less often.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
   alignas(64) float widened[rows][kSpan];
@@ -171,7 +178,8 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_pre
   }
 }
 
-// Combines all rows for 4 kFloats outputs. A row has one element of each output. The partial results stay in registers.
+// Combines all rows for four vectors of outputs. A row has one element for each output. The partial results stay in
+// registers.
 template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
                                                                     float* sums) {
   Pair v[2];
@@ -187,7 +195,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, 
 }
 
 template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
-  // kShortSum rows of kNarrow outputs fit the first-level cache.
+  // The first-level cache can hold kShortSum rows of kNarrow outputs each.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];
@@ -212,8 +220,8 @@ template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
   }
 }
 
-// Argmax: the largest element and its index. A NaN is larger than any number. If elements are equal, the first one
-// wins.
+// Argmax and argmin find the largest mapped element and its index. A NaN is larger than any number. Of equal elements,
+// the first is chosen.
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 
@@ -224,7 +232,7 @@ MINIDNN_HD void join(const ReduceChunk& p, int64_t output, float value, int64_t 
   p.indices[output] = now.index;
 }
 
-// Elements that are searched with int32 indices; longer rows are searched block by block.
+// The number of elements that are searched with int32 indices. Longer rows are searched in blocks of this size.
 constexpr int64_t kIndexBlock = 1 << 16;
 
 template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) {
@@ -236,8 +244,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
     for (; output < p.outputs; ++output)
       for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
         const int64_t n = min_of(p.n - begin, kIndexBlock);
-        // The first and the last vector of a block may contain elements of neighbouring blocks. Reading an element
-        // twice does no harm, because it has the same index each time.
+        // The first and the last vector of a block may have elements of neighbouring blocks. It does no harm to read an
+        // element twice, because it has the same index each time.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));

@@ -1,26 +1,26 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.reduce.vectorized, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/reduce/reduce_math.h"
 
 namespace minidnn {
 
-// Reduces n elements for each of `outputs` outputs (elements of the result). For along_output, the elements of one
-// output are contiguous, and `step` is the stride of outputs. For across_outputs, the outputs are contiguous, and
-// `step` is the stride of the elements of one output.
+// The arguments of a loop, which reduces n elements for each of `outputs` outputs (elements of the result).
+// along_output loops are for outputs whose elements are contiguous; `step` is then the stride between outputs.
+// across_outputs loops are for contiguous outputs; `step` is then the stride between the elements of one output.
 struct ReduceChunk {
   const void* x;
   int64_t step, outputs, n;
-  double* values;    // one partial result per output, read and written
-  int64_t begin;     // for argmax and argmin: the index of the first element
-  int64_t* indices;  // for argmax and argmin: the index of the element in `values`, per output
+  double* values;    // the partial result of each output, which the loop reads and updates
+  int64_t begin;     // for argmax and argmin: the index of the first of the n elements
+  int64_t* indices;  // for argmax and argmin: the index of the largest element of each output so far
 };
 using ReduceLoop = void (*)(const ReduceChunk&);
-constexpr int64_t kReduceOutputs = 1024;  // the largest number of outputs of a ReduceChunk
+constexpr int64_t kReduceOutputs = 1024;  // the largest number of outputs that a loop processes in one call
 
 struct ReduceKernels {
-  ReduceLoop along_output[4][13];  // the loops, indexed by DType and ReduceMode; null for float64
+  ReduceLoop along_output[4][13];  // the loops, indexed by DType and ReduceMode; the pointers for float64 are null
   ReduceLoop across_outputs[4][13];
 };
 

@@ -1,31 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of blocks of several rows. It serves rows that are too short for the loops of rows_isa.cpp, and rows of which
-// too few are adjacent for a strip (see strips_isa.cpp). Contiguous rows of up to kLongestShortRow elements stay in
-// vectors. Other blocks are transposed into strips and back.
+// Softmax of blocks. A block has several rows, and is used for rows that are too short for the loops of rows_isa.cpp.
+// It is also used if the axis is not contiguous and too few columns are adjacent for a strip (see strips_isa.cpp).
+// Contiguous rows of up to kLongestShortRow elements stay in vector registers. All other blocks are transposed to a
+// strip and back.
 #include "cpp/simd/transpose.h"
 #include "cpp/softmax/cpu/strip_loops.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Short rows are computed in groups, because starting the loops of rows_isa.cpp takes longer than a short row itself.
-constexpr int64_t kLongestShortRow = 128;  // the longest short row, in elements
+// Contiguous rows of up to kLongestShortRow elements are computed in groups, because starting the loops of rows_isa.cpp
+// takes longer than such a row itself.
+constexpr int64_t kLongestShortRow = 128;
 
 template <class T> constexpr bool kHasShortRows = true;
 template <> constexpr bool kHasShortRows<float16> = false;
 
 constexpr int64_t kLane = kLanes<float>;
 
-// The last vector of a row of `cols` elements. Lanes after the end of the row are set to `fill`.
+// Returns the last vector of a row of `cols` elements. Lanes after the end of the row are set to `fill`.
 inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
   Vector<int32_t> lane;
   for (int i = 0; i < kLane; ++i) lane[i] = i;
   return lane < int32_t(cols % kLane) ? v : V{} + fill;
 }
-// load_row() loads a row as vectors, and applies `map` to them. Their elements may be in any order. Lanes after the end
-// of the row are set to `fill` in a register. A masked store to memory, followed by a load, would be slow, because the
-// store buffer cannot serve that load. store_row() stores a row. Unless `exact` is set, it stores whole vectors, which
-// extend after the end of the row.
+// load_row() loads a row as vectors, and applies `map` to them. The elements may be reordered within the vectors. Lanes
+// after the end of the row are set to `fill` in a register. Setting them by a masked store to memory would be slow: the
+// store buffer could not forward it to the load that follows. store_row() stores a row. If `exact` is set, it stores
+// only the elements of the row. If not, it stores whole vectors, which extend after the end of the row.
 template <class F> inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols,
                                                                        float fill, F map) {
   int64_t i = 0;
@@ -56,10 +58,11 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
   if (i < cols) store_first(to + i, cols - i, from[i / kLane]);
 }
 
-// Rows of a group, whose reciprocals or logarithms of sums are computed together.
+// The number of rows in a group. For the rows of a group, the reciprocals or logarithms of their sums are computed
+// together.
 constexpr int64_t kGroup = 16;
 
-// Contiguous rows. Memory after the rows may be read, up to `end`.
+// Contiguous rows in memory. Memory after the rows may be read, too, up to `end`.
 template <class T> struct Rows {
   const T *first, *end;
   int64_t cols;
@@ -73,7 +76,7 @@ template <class T> struct Rows {
   }
 };
 // Calls f(first row, number of rows, address of their results) for each group of rows. f must not store after the last
-// row of the group: if the result replaces x, that memory holds elements of x that are read later.
+// row of the group: if the result overwrites x, the memory there has elements of x that are read later.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kLongestShortRow + kLane];
@@ -83,8 +86,8 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
     if (non_temporal) copy_span(stage, out + row * cols, count * cols, true);
   }
 }
-// The number of rows at the end of a group that must be stored exactly: their whole vectors would extend after the
-// group.
+// Returns the number of rows at the end of a group that must be stored element by element, because their whole vectors
+// would extend after the group.
 int64_t rows_at_the_end(int64_t cols) { return (ceil_div(cols, kLane) * kLane - 1) / cols; }
 
 template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
@@ -98,7 +101,7 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
       V* const v = values + r * vectors;
       load_row(from + r * cols, v, cols, -INFINITY, [=](V w) __attribute__((always_inline)) { return w * scale; });
       V largest = v[0], sum{};
-      // A NaN may be missed here, but it appears in the sum.
+      // If the row has a NaN, the maximum may miss it, but the sum of the exponentials is NaN.
       for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];
       largest = V{} + reduce_lanes(largest, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
@@ -122,7 +125,7 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
 template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
                                             bool non_temporal) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
-  // In place: storing a row must not change the next row, which is read later.
+  // If dx overwrites y or dy, storing a row must not change the next row, because that row is read later.
   const bool in_place = dx == y.first || dx == dy.first;
   const int64_t exact_rows = in_place ? kGroup : rows_at_the_end(cols);
   each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
@@ -146,8 +149,8 @@ template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int6
   });
 }
 
-// The elements of a block: `outers` indices of the outer dimension, times `cols` (the axis), times `inner`. They are
-// contiguous.
+// The shape of a block, whose elements are contiguous. It has `outers` indices of the outer dimension, all `cols`
+// indices of the axis, and all `inner` indices of the inner dimension.
 struct Block {
   int64_t cols, inner, outers;
   int64_t width() const { return outers * inner; }
@@ -156,8 +159,9 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
-// Calls f(index in the block, index in the strip) for all elements. Spans of `inner` elements are contiguous in the
-// block and in the strip. A vectorised loop over a span is faster only if spans are long.
+// Calls f(index in the block, index in the strip) for all elements. Each `inner` adjacent elements of the block are
+// also adjacent in the strip. A separate vectorised loop over these elements is faster only if `inner` is at least
+// kLongSpan.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   constexpr int64_t kLongSpan = 8;
   int64_t i = 0;
@@ -171,8 +175,8 @@ template <class F> inline __attribute__((always_inline)) void each_of_block(cons
 #pragma GCC ivdep  // the block and the strip do not overlap in memory
         for (int64_t j = 0; j < b.inner; ++j) f(i + j, c * pitch + column + j);
 }
-// Copy the elements of a block to a strip, and back. They are not inlined: next to conversions of 16-bit types, GCC 12
-// compiles the loops to slower code.
+// to_strip() copies the elements of a block to a strip, and from_strip() copies them back. They are not inlined,
+// because GCC 12 makes their loops slower if it inlines them next to conversions of 16-bit types.
 __attribute__((noinline)) void to_strip(const float* x, const Block& b, int64_t pitch, float* strip) {
   if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of log-softmax, for the X_isa.cpp files of this folder, which are compiled once per instruction set.
+// The gradient of log-softmax. This header is only for the X_isa.cpp files of its folder, which are compiled once per
+// instruction set.
 #pragma once
-#include "cpp/core/elementary.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/elementary.h"
+#include "cpp/core/host_device/maths.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -10,7 +11,7 @@ namespace {
 
 using V = Vector<float>;
 
-// The gradient of an element: dy - exp(y) * sum, or 0 where y is -inf. `sum` is the sum of dy over the row.
+// Returns the gradient of one element: dy - exp(y) * sum, or 0 where y is -inf. `sum` is the sum of dy over the row.
 inline __attribute__((always_inline)) float log_gradient(float y, float dy, float sum) {
   const float gradient = dy - maths::exp(y) * sum;
   return y == -INFINITY ? 0 : gradient;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.softmax.reference: the formulas of softmax_math.h, for any axis and strides. A thread computes one row at a time.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"
 
@@ -8,7 +8,7 @@ namespace minidnn {
 namespace cpu::softmax {
 namespace {
 
-constexpr int64_t kGrain = 4096;  // the least number of elements that a thread gets
+constexpr int64_t kGrain = 4096;  // the least number of elements that one thread processes
 
 template <class T, SoftmaxDirection direction, bool log>
 void compute(const SoftmaxProblem& p, const SoftmaxArgs& a) {

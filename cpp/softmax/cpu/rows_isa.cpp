@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of contiguous rows, one row at a time. The lanes of a vector hold elements of one row. Sums are compensated:
-// a few terms are added plainly, and their sum is added to a compensated sum.
-#include "cpp/core/team.h"
+// a few terms are added without compensation, and their sum is added to a compensated sum.
+#include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"
@@ -9,16 +9,17 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Number of vectors that are added to each other before their total is added to the compensated sum.
+// The number of vectors that are added without compensation. Their sum is then added to the compensated sum.
 constexpr int kTree = 4;
 
-using Sum = CompensatedSum<V>;  // one compensated sum per lane
+using Sum = CompensatedSum<V>;  // a compensated sum in each lane of a vector
 
 inline __attribute__((always_inline)) float total(const Sum& s) {
   return reduce_lanes(s.value(), [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
-// Adds the vectors f(0), f(kLane), f(2 kLane) and so on up to n to the sum. n is a multiple of kStep.
+// Adds the vectors f(0), f(kLane), f(2 kLane) and so on to the sum. kLane is the number of lanes of a vector. The
+// argument of f is less than n, which is a multiple of kLane.
 template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, int64_t n, F f) {
   constexpr int64_t kLane = kLanes<float>;
   int64_t i = 0;
@@ -27,7 +28,8 @@ template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, 
   for (; i < n; i += kLane) sum.add(f(i));
 }
 
-// The maximum of a row times `scale`. A NaN in the row may be missed, but it appears in the sum of exponentials.
+// Returns the maximum of scale * x over n elements of a row, or `so_far` if that is larger. It may miss a NaN, but then
+// the sum of the exponentials of the row is NaN.
 float largest_of(const float* x, int64_t n, float scale, float so_far) {
   constexpr int64_t kLane = kLanes<float>;
   V largest[kTree];
@@ -63,17 +65,18 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
 
-// If `masked` is set, `scratch` already holds the scaled and masked row. It is in memory order, and -inf follows its
-// end.
+// Computes softmax or log-softmax of a row. If `masked` is set, `scratch` already holds the row, times scale and with
+// its mask applied. Its elements are in memory order, and -inf follows the last element.
 template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
-  // `kept`: whether `scratch` holds the whole row as floats. A float32 row is read in place in the first pass, except
-  // for its end.
+  // `kept` tells whether `scratch` can hold the whole row as floats. The maximum of a float32 row is computed from x
+  // itself; only the last elements are copied to scratch.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
-  // `fill` follows the end of the row. Times `scale`, it is -inf, whose exponential is 0. If scale is 0, no value
-  // becomes -inf. Then `fill` is 0, and each lane after the end adds 1 to the sum, which `ones` corrects.
+  // Lanes after the end of a row are set to `fill`. fill * scale is -inf, so the exponential of these lanes is 0. If
+  // scale is 0, no value of fill gives -inf. Then fill is 0, and each of these lanes adds 1 to the sum. `ones`, the
+  // number of these lanes, is subtracted from the sum.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {
@@ -108,7 +111,7 @@ void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, flo
   }
 }
 
-// Writes a row to `scratch`, times `scale` and with its mask applied. The result is in float32 and in memory order.
+// Writes scale * x with the mask applied to `scratch`, for one row. The result is float32, in memory order.
 template <class T>
 void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& tiling, float scale, float* scratch) {
   for (int64_t i = 0; i < tiling.cols; i += kSpan) {
@@ -127,7 +130,8 @@ void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& til
   }
 }
 
-// Adds the terms of the sum of a gradient: dy for log-softmax, else dy * y. n is a multiple of kStep.
+// Adds the terms of a sum that the gradient needs. A term is dy for log-softmax, and dy * y for softmax. n is a
+// multiple of kStep, the number of elements that one iteration of a loop processes.
 template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
   constexpr int64_t kPair = 2 * kLanes<float>;
   auto term = [&](int64_t i) __attribute__((always_inline)) {
@@ -137,7 +141,7 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
     return g.first * p.first + g.second * p.second;
   };
   int64_t i = 0;
-  // Four sums, because an addition to a sum waits for the previous addition to it.
+  // There are four independent sums, because an addition to one sum must wait for the previous addition to it.
   if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {
     Sum sums[4]{sum};
     for (; i + kStride <= n; i += kStride)

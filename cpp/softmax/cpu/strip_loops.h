@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of strips. A strip has n adjacent columns, and softmax is computed down each column. Each lane of a vector
-// computes one column. n is a multiple of kStep. Sums are compensated, as in rows_isa.cpp. The X_isa.cpp files of this
-// folder, which are compiled once per instruction set, include these loops.
+// computes one column. n is a multiple of kStep, the number of columns that one iteration of a loop processes. Sums are
+// compensated, as in rows_isa.cpp. These loops are only for the X_isa.cpp files of this folder, which are compiled once
+// per instruction set.
 #pragma once
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"
@@ -13,11 +14,11 @@ namespace {
 
 static_assert(kWholeColumns % kStep == 0);
 
-// Rows that are added plainly before their sum is added to the compensated sums.
+// The number of rows that are added without compensation. Their sum is then added to the compensated sums.
 constexpr int kPlainRows = 8;
 
-// One float per column of a strip. If T is bfloat16, the values of even columns precede those of odd columns, because a
-// 32-bit word holds two columns.
+// One float for each column of a strip. If T is bfloat16, the values of all even columns come before those of all odd
+// columns, because a 32-bit word holds two columns.
 struct PerColumn {
   alignas(64) float at[kSpan];
 };
@@ -79,7 +80,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   each_column(as.at, b != a ? bs.at : as.at, values, other, as.at, n, f);
   narrow<Order::memory>(as.at, out, n);
 }
-// Computes out[j] = e[j] * values[j] for n columns. The columns of `e` are in the same order as those of `values`.
+// Computes out[j] = e[j] * values[j] for n columns. `e` and `values` have their columns in the order of PerColumn.
 [[maybe_unused]] void scale_columns(const float* e, const float* values, float* out, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep
@@ -98,8 +99,8 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   narrow<Order::memory>(products.at, out, n);
 }
 
-// Computes e[j] = exp(x[j] * scale - largest[j]) for n columns, and adds e[j] to sum[j]. `e` has the column order of
-// PerColumn.
+// Computes e[j] = exp(x[j] * scale - largest[j]) for n columns, and adds e[j] to sum[j]. `e` has its columns in the
+// order of PerColumn.
 [[maybe_unused]] void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum,
                                        int64_t n) {
   n &= -kStep;
@@ -131,7 +132,8 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
     plain[j] = 0;
   }
 }
-// Computes one compensated sum per column over all rows. add(c, plain) must add row c to the plain sums.
+// Computes one compensated sum per column, over all rows of a strip. add(c, plain) must add row c to `plain`, the sums
+// without compensation.
 template <class Add>
 inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, PerColumn& sum, Add add) {
   PerColumn plain, compensation;
@@ -145,8 +147,8 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Per
   for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
 }
 
-// A strip of `width` columns whose rows are `pitch` elements apart. Rows are read in whole steps of kStep elements.
-// Memory after a row may be read too, up to `end`, if no thread writes to it.
+// A strip of `width` columns. Its rows are `pitch` elements apart. Rows are read in multiples of kStep elements. Memory
+// after a row may be read too, up to `end`, if no thread writes to it.
 template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;
@@ -160,8 +162,8 @@ template <class T> struct Strip {
     return copy;
   }
 };
-// Calls make(buffer) for the result of a row. It writes whole steps of kStep elements to the buffer. Only the first
-// `width` elements are written to `to`.
+// Calls make(buffer), which must write the results of a row to the buffer, up to a multiple of kStep elements. Only the
+// first `width` elements are stored to `to`.
 template <class T, class Make>
 inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
   if (width % kStep == 0 && !non_temporal) return make(to);
@@ -177,7 +179,8 @@ void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool 
   PerColumn largest, sum;
   for (float& v : largest.at) v = -INFINITY;
   auto larger = [scale](float so_far, float x, float) __attribute__((always_inline)) {
-    return so_far > x * scale ? so_far : x * scale;  // a NaN may be missed here, but it appears in the sum
+    // If a column has a NaN, the maximum may miss it, but the sum is NaN.
+    return so_far > x * scale ? so_far : x * scale;
   };
   for (int64_t c = 0; c < cols; ++c) fold(largest.at, x.row(c), x.row(c), n, larger);
   sum_rows(cols, n, sum, [&](int64_t c, float* plain) {
@@ -223,8 +226,8 @@ void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, fl
     });
 }
 
-// The end of the part of a tensor that may be read after a row. In place, nothing after a row may be read, because
-// another thread may be writing to it.
+// Returns the end of the memory of a tensor that may be read after a row. If the result overwrites the tensor, no
+// memory after a row may be read, because another thread may be writing to it.
 template <class T> const T* end_of(const SoftmaxTiling& tiling, const T* tensor, bool in_place) {
   return in_place ? tensor : tensor + tiling.outer * tiling.cols * tiling.inner;
 }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along an axis whose elements are not adjacent in memory. It is computed for a strip of adjacent columns at a
-// time; a column runs along the axis.
+// Softmax along an axis whose elements are not adjacent in memory. A column runs along the axis. A strip of adjacent
+// columns is computed at a time.
 #include "cpp/softmax/cpu/strip_loops.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// A strip: the offset of its first element in the tensor, and the number of its columns.
+// A strip of a tensor: `at` is the offset of its first element, and `width` is the number of its columns.
 struct StripItem {
   int64_t at, width;
 };

@@ -2,35 +2,41 @@
 // The loops of cpu.softmax.vectorized, compiled once per instruction set (rows_isa.cpp, strips_isa.cpp and
 // blocks_isa.cpp). A tensor is described as [outer, cols, inner] in memory order, where `cols` is the axis of softmax.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/softmax/softmax_math.h"
 
 namespace minidnn {
 
-// A multiple of the number of columns that a loop processes at a time.
+// The width of a buffer, in columns, is rounded up to a multiple of kWholeColumns. Each loop processes some columns at
+// a time, and kWholeColumns is a multiple of their number.
 constexpr int64_t kWholeColumns = 32;
 
-// How a call is divided into items, and the scratch memory that a thread needs.
+// How a call of softmax is divided into items that threads share, and how much scratch memory a thread needs.
 struct SoftmaxTiling {
-  // What an item is. rows: a contiguous row (`inner` is 1). strips: `width` adjacent columns. blocks: several outer
-  // indices, which are transposed into a strip and back; for rows that are too short for vectors, and for too few
-  // adjacent columns.
+  // What an item of the call is.
+  // rows: an item is one contiguous row (`inner` is 1).
+  // strips: an item is `width` adjacent columns.
+  // blocks: an item is several outer indices, which are transposed to a strip and back. Blocks are used if rows are too
+  // short for vectors, or if too few columns are adjacent.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
-  int64_t width;           // columns of a strip, or of the strip that a block is transposed to
-  int64_t items;           // number of items
-  int64_t scratch_floats;  // floats of scratch memory per thread
+  int64_t width;           // the number of columns of a strip, or of the strip to which a block is transposed
+  int64_t items;           // the number of rows, strips or blocks of the call
+  int64_t scratch_floats;  // the number of floats of scratch memory per thread
   int64_t log;             // 1 for log-softmax, 0 for softmax
   int64_t non_temporal;    // 1 if the result is written with non-temporal stores, else 0
-  SoftmaxMask masked;      // the kind of mask; only rows may have a mask, and a masked row is kept as floats
+  // The kind of mask. Only contiguous rows may have a mask, and a row with a mask is stored in scratch memory as
+  // floats.
+  SoftmaxMask masked;
   MaskLayout mask;
 };
 
-// Computes the items [begin, end). `scratch` is the scratch memory of this thread, aligned to 64 bytes.
+// Computes the rows, strips or blocks [begin, end) of a call. `scratch` is the scratch memory of this thread, aligned
+// to 64 bytes.
 using SoftmaxLoop = void (*)(const SoftmaxTiling&, const SoftmaxArgs&, float* scratch, int64_t begin, int64_t end);
 
 struct SoftmaxLoops {
-  SoftmaxLoop forward[4], backward[4];  // the loops, indexed by DType; null for float64
+  SoftmaxLoop forward[4], backward[4];  // the loops, indexed by DType; the pointer for float64 is null
 };
 
 MINIDNN_PER_ISA(SoftmaxLoops, softmax_row_loops)

@@ -13,7 +13,7 @@ template <class T> void copy(const TransformSpans& r, const TransformScale&) {
   auto to = static_cast<char*>(r.y);
   constexpr int64_t kBytes = sizeof(T), kShort = 256;
   const int64_t bytes = r.n * kBytes;
-  // For short rows, calling memcpy takes longer than the copy, so 16 bytes are copied at a time.
+  // Short rows are copied in steps of 16 bytes, because a call of memcpy takes longer than the copy.
   if (bytes % 16 == 0 && bytes <= kShort && !r.non_temporal) {
     for (int64_t i = 0; i < r.rows; ++i, from += r.x_pitch * kBytes, to += r.y_pitch * kBytes)
       for (int64_t at = 0; at < bytes; at += 16) __builtin_memcpy(to + at, from + at, 16);
@@ -23,7 +23,7 @@ template <class T> void copy(const TransformSpans& r, const TransformScale&) {
     copy_span(from + i * r.x_pitch * kBytes, to + i * r.y_pitch * kBytes, bytes, r.non_temporal);
 }
 
-// Converts n elements. n is a multiple of kStep.
+// Converts n elements to another dtype. n is a multiple of kStep.
 template <class From, class To> void convert(const From* from, To* to, int64_t n) {
   if constexpr (sizeof(To) == 4) {
     widen<Order::memory>(from, to, n);
@@ -94,8 +94,8 @@ extern const TransformKernels transform_kernels;
 const TransformKernels transform_kernels = {
     {copy<uint8_t>, copy<uint16_t>, copy<uint32_t>, copy<uint64_t>},
     {transpose<uint8_t>, transpose<uint16_t>, transpose<uint32_t>, transpose<uint64_t>},
-    // Casts, then scaling: rows are the dtype of x, columns that of y, in the order of DType: float32, float64,
-    // float16, bfloat16, int8, uint8.
+    // Tables of functions: the first for casts, the second for scaling. A row is the dtype of x, and a column is the
+    // dtype of y. Both are in the order of DType: float32, float64, float16, bfloat16, int8, uint8.
     {{copy<float>, nullptr, cast<float, float16>, cast<float, bfloat16>},
      {},
      {cast<float16, float>, nullptr, copy<float16>, cast<float16, bfloat16>},

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.depthwise: an engine for convolutions in which every channel of x is a group, with one filter or several.
-// It accepts a single channel, too.
-// Kernels for contiguous channels (NHWC): nhwc_3x3.cu for 3x3 windows at stride 1, nhwc.cu for all others. Kernels for
-// other layouts: nchw_3x3.cu for 3x3 windows at stride 1 if there are few planes, nchw.cu for all others.
-// Times on an H100, 64 images. 3x3, 144 channels of 56 x 56: the floor is the time to read x and write y at 3.0
-// TB/s, 39 us in bfloat16 and 77 us in float32; the kernel takes 59 and 126 us. 7x7, 384 channels of 14 x 14: the floor
-// is the time for the products at 51 TFLOP/s, 9 us; the kernel takes 32 us in bfloat16 and 77 us in float32.
+// cuda.conv.depthwise: an engine for depthwise convolutions. Every channel of x is a group, with one filter or several.
+// x may have a single channel.
+// Kernels for contiguous channels (NHWC): nhwc_3x3.cu for 3x3 windows at stride 1, and nhwc.cu for all other windows.
+// Kernels for other layouts: nchw_3x3.cu for 3x3 windows at stride 1 if there are few planes (images x channels), else
+// nchw.cu.
+// Times for 64 images on an H100:
+//   3x3, 144 channels of 56 x 56: 59 us in bfloat16, 126 us in float32. To read x and write y at 3.0 TB/s takes 39 us
+//   in bfloat16 and 77 us in float32.
+//   7x7, 384 channels of 14 x 14: 32 us in bfloat16, 77 us in float32. The multiply-adds take 9 us at 51 TFLOP/s.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/depthwise/group_conv.h"
 

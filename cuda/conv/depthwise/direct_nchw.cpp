@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.direct_nchw: an engine that computes in float32 without tensor cores, from planes (NCHW) in shared memory
-// (nchw.cu). It is meant for a first layer: x has so few channels that the tiles of a matrix product would be mostly
-// padding. It runs groups = 1 only.
-// Times on an H100, 3 -> 64 channels, 3x3, 32 images of 224 x 224: the floor is 137 us to write y and 109 us for the
-// products at 51 TFLOP/s; the kernels take 224 us for y, 343 us for dx and 240 us for dw.
+// cuda.conv.direct_nchw: an engine that computes in float32 without tensor cores. Its kernel nchw.cu keeps planes
+// (NCHW) in shared memory. The engine is meant for the first layer of a network: its x has so few channels that the
+// tiles of a matrix product would be mostly padding. The engine supports groups = 1 only.
+// Times on an H100 for 3 -> 64 channels, 3x3, 32 images of 224 x 224: 224 us for y, 343 us for dx, 240 us for dw. To
+// write y takes at least 137 us; the multiply-adds take at least 109 us at 51 TFLOP/s.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/depthwise/group_conv.h"
 
@@ -11,14 +11,15 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// Chooses a template argument of nchw.cu. For y and dx it is kFilters, the number of filters that a thread computes.
-// For dw it is kChannels, the number of channels of x that a thread computes. Windows of seven columns or more need so
-// many registers that kFilters is 4 rather than 8.
+// Returns a template argument of the kernels. For y and dx it is kFilters of nchw.cu, the number of filters that a
+// thread computes. For dw it is kChannels of nchw_filter.cu, the number of channels of x that a thread computes. If the
+// window has seven columns or more, kFilters is 4 instead of 8, because such windows need many registers.
 int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
-  // The kernel with kFilters = 3 keeps all nine weights of a 3x3 window in registers. It needs outputs whose windows
-  // start one element apart. That holds for dx: its windows move over the upsampled dy by single elements.
+  // The kernel with kFilters = 3 keeps all nine weights of a 3x3 window in registers. It requires that the windows of
+  // neighbouring outputs start one element apart. This holds for dx, whose windows move over the upsampled dy by single
+  // elements.
   const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
   if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;

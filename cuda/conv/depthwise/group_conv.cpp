@@ -49,7 +49,7 @@ std::string group_conv_index_why_not(const ConvProblem& p) {
   const ConvGeometry g = conv_geometry(p);
   for (int j = 0; j < kMaxSpatial; ++j) {
     const int64_t stride = g.backward_data ? 1 : g.stride[j], out = g.backward_data ? g.x.size[j] : g.y.size[j];
-    // A tile may extend up to 64 outputs past the last output of the dimension.
+    // A tile may extend up to 64 outputs past the last output of a dimension.
     const double reach = (double(out) + 64.0 * double(g.dilation[j]) + 64) * double(stride) +
                          2.0 * double(g.window[j]) * double(g.dilation[j]) + double(g.pad[j]) + double(g.x.size[j]) +
                          double(g.y.size[j]) * double(g.stride[j]);
@@ -115,8 +115,9 @@ std::string group_conv_why_not(const ConvProblem& p, GroupConvLayout layout, int
   return why.empty() ? common(tiling_of(p, layout, filters, d)).why_not : why;
 }
 
-// The instructions are counted. Each rate below is a fraction of the bandwidth of a device-to-device copy. The rates
-// 0.6 and 0.7, for accesses that use whole sectors, are measured; the lower rates are guesses.
+// Estimates the time of a call in us, from its memory traffic and its instructions. The instructions are counted.
+// rate() returns a fraction of the bandwidth of a device-to-device copy. The fractions 0.6 and 0.7 are measured; they
+// are for accesses that use whole 32-byte sectors. The lower fractions are guesses.
 double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout, int filters, const Device& d) {
   const AnyTiling any = tiling_of(problem, layout, filters, d);
   const GroupConvTiling& l = common(any);
@@ -126,16 +127,19 @@ double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout
   const auto rate = [&](const GroupConvStrides& s, bool written) {
     const bool by_columns = nchw && s.column == 1;
     if (nchw && !written && s.channel == 1 && (&s == &p.out || p.in_channels <= 4) && l.dy_by_filters)
-      return 0.6;  // a warp reads eight filters of dy at a time, and all channels of x
+      // nchw_filter.cu reads a tensor whose channels are contiguous (NHWC). A warp reads eight neighbouring filters of
+      // dy at a time. Of x, it reads all channels of a pixel, of which there are at most four.
+      return 0.6;
     if (by_columns || !nchw) return !written || steps_by(s, vector, !by_columns) ? 0.7 : 0.5;
-    // Each access uses only a part of its sectors.
+    // The columns of this tensor are not contiguous, so each access uses only a part of the 32-byte sectors that it
+    // touches.
     return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;
   };
   const bool backward = problem.direction == ConvDirection::backward_data;
   const TensorDesc &in = backward ? problem.y : problem.x, &out = backward ? problem.x : problem.y;
   const auto bytes = [](const TensorDesc& t) { return double(t.numel()) * double(itemsize(t.dtype)); };
   const double memory_us = roofline_us(0, bytes(in) / rate(p.in, false) + bytes(out) / rate(p.out, !dw), d, 1.0);
-  // For dw, 4 us are the time of filter_reduce.cu.
+  // The launch of filter_reduce.cu, which only dw needs, takes 4 us.
   return std::max(memory_us, roofline_us(0, 0, d, 1.0) + issue_us(l, d)) + (dw ? 4 : 0);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by the convolution kernels of nchw.cu and nhwc.cu: the loop of a block over its tiles, and the epilogue
-// (bias, residual, activation, store).
+// Device code that the convolution kernels of this folder and first_layer_filter.cu share: the loop of a block over its
+// tiles, and the epilogue (bias, residual, activation, store).
 #pragma once
 #include "cuda/conv/depthwise/group_conv_params.h"
 #include "cuda/device/grid.cuh"
@@ -9,9 +9,9 @@
 
 namespace minidnn {
 
-// read_quad() and write_quad() read or write four neighbouring elements as floats, in one access. The address must be a
-// multiple of the size of four elements. The overload for float uses float4, because Vec compiles to other machine code
-// in these kernels.
+// read_quad() reads four neighbouring elements as floats, and write_quad() writes them. Each makes one memory access,
+// so the address must be a multiple of the size of four elements. The overload for float uses float4 instead of Vec,
+// because Vec compiles to other machine code in these kernels.
 template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], const T* from) {
   Vec<T, 4>::load(from).unpack(v);
 }
@@ -26,24 +26,26 @@ template <class T> __device__ __forceinline__ void write_quad(T* to, const float
   Vec<T, 4>::pack(v).store(to);
 }
 
-// A step of the main loop: what one of the two buffers in shared memory contains.
+// One iteration of a kernel's main loop multiplies the contents of one buffer in shared memory. These fields say which
+// data the buffer contains.
 struct GroupConvStep {
-  uint32_t tile;    // index of the tile of outputs
-  int32_t z;        // index along the depth of the window
-  int32_t channel;  // index of the first channel, within each group
+  uint32_t tile;    // the index of the tile of outputs
+  int32_t z;        // the index along the depth of the window
+  int32_t channel;  // the index of the first channel within each group
 };
 
-// Runs the main loop of a block with two buffers in shared memory. The loop begins with the step `loaded`, and ends
-// with the last step of the last tile; there are `tiles` tiles. load(step, buffer) fills one buffer while compute(step,
-// buffer) reads the other buffer. load() returns false if the step has only padding; then compute() is not called for
-// the step. next(step) returns the step after `step`. finish(step) is called after the last step of each tile. All
-// threads of the block must call this function.
+// Runs the main loop of a block, with two buffers in shared memory. A step is what the loop loads into one buffer at a
+// time.
+// `loaded` is the first step, and `tiles` is the number of tiles. next(step) returns the step after `step`.
+// load(step, buffer) fills a buffer, while compute(step, buffer) reads the buffer that was filled before. load()
+// returns false if all elements of the step are padding; then compute() is not called for that step.
+// finish(step) is called after the last step of each tile. All threads of the block must call for_each_step().
 template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t tiles, Next next, Load load,
                                               Compute compute, Finish finish) {
   GroupConvStep step = loaded;
-  // The contents of the buffer that is not being filled. kPadding: load() returned false, so there is nothing to
-  // compute.
+  // The previous iteration has filled one of the two buffers; `other` says with what. kPadding means that load()
+  // returned false: all elements are padding, so compute() is not called for this buffer.
   enum { kEmpty, kPadding, kData } other = kEmpty;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
@@ -54,7 +56,9 @@ __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t til
       cp_async_wait_group<1>();
       __syncthreads();
       if (other == kData) compute(step, buffer ^ 1);
-      __syncthreads();  // compute() must have read its buffer before the next iteration overwrites it
+      // compute() reads a buffer that the next iteration overwrites. This barrier waits until all threads have finished
+      // compute().
+      __syncthreads();
       if (loaded.tile != step.tile) finish(step);
     }
     if (!more) break;
@@ -84,10 +88,12 @@ struct ActivateFour {
 };
 }  // namespace detail
 
-// Adds the residual to the sums in a thread's registers, and applies the activation. add_residual(i, four) adds the
-// residual to the i-th quad (four sums). Only relu without residual is unrolled over all sums. Otherwise the code would
-// contain thirteen activation formulas and one load for each sum, and be most of the kernel. Therefore the sums rotate
-// through the registers, and each iteration of the loop processes the first four.
+// Adds the residual to the n sums of a thread, and applies the activation. The sums v[0] to v[n - 1] are in registers.
+// add_residual(i, four) adds the residual to `four`, which are the sums 4 i to 4 i + 3.
+// For relu without a residual, the loop over the sums is unrolled. For any other activation, and with a residual, an
+// unrolled loop would contain thirteen activation formulas and one load for each sum. It would be most of the kernel.
+// The loop for these cases is therefore not unrolled: each iteration processes v[0] to v[3], and then rotates the sums
+// by four through the registers.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolutions with few channels in a group. The functions choose among the kernels nchw.cu, nchw_3x3.cu, nhwc.cu and
-// nhwc_3x3.cu. The engines depthwise, grouped and direct_nchw call these functions. All functions compute the same
-// tiling for the same problem. Host only.
+// Convolutions with few channels in a group, for the engines depthwise, grouped and direct_nchw. The functions select
+// one of the kernels nchw.cu, nchw_3x3.cu, nhwc.cu and nhwc_3x3.cu. For equal arguments, all functions select the same
+// kernel and the same tiling. Host only.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cuda/conv/depthwise/group_conv_params.h"
@@ -9,15 +9,17 @@
 namespace minidnn::cuda::conv {
 
 enum class GroupConvLayout {
-  nchw,         // planes (one channel of one image), for any strides: the kernel nchw.cu
-  nhwc,         // contiguous channels, each channel a group (depthwise): the kernel nhwc.cu
-  nhwc_groups,  // contiguous channels; each group has equal numbers of input and output channels, a multiple of 4
+  nchw,  // the kernel nchw.cu, for any strides; it computes from planes (one channel of one image)
+  nhwc,  // the kernel nhwc.cu, for depthwise convolutions with contiguous channels (NHWC)
+  // the kernel nhwc.cu, for contiguous channels (NHWC) in groups; each group has equal numbers of input and output
+  // channels, a multiple of 4
+  nhwc_groups,
 };
 
-// `filters`: for y and dx, the number of filters that a thread of nchw.cu computes; for dw, the number of channels of x
-// that a thread computes.
-// group_conv_why_not() returns an empty string if the kernel can run the problem, else one sentence that names the
-// limit.
+// The parameter `filters` is a property of the kernel nchw.cu. For y and dx, it is the number of filters that a thread
+// computes. For dw, it is the number of channels of x that a thread computes.
+// group_conv_why_not() returns an empty string if the kernel of the GroupConvLayout can compute the convolution. If
+// not, it returns a sentence that names the limit.
 std::string group_conv_why_not(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 double group_conv_estimate_us(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 size_t group_conv_workspace_bytes(const ConvProblem&, GroupConvLayout, int filters, const Device&);
@@ -25,8 +27,9 @@ std::unique_ptr<Plan<ConvProblem>> build_group_conv(const ConvProblem&, GroupCon
 // Returns all kernels that build_group_conv() may load.
 std::vector<KernelSpec> group_conv_kernels(GroupConvLayout, int filters, std::initializer_list<DType>);
 
-// Other kernels that describe a convolution by GroupConv use these two functions, too. group_conv_index_why_not()
-// returns an empty string if no operand is empty and all offsets fit in 32 bits, else the reason.
+// group_conv_index_why_not() and group_conv_params() also serve kernels outside of this folder that describe a
+// convolution by the struct GroupConv. group_conv_index_why_not() returns an empty string if no operand is empty and
+// all offsets fit in 32 bits. If not, it returns the reason.
 std::string group_conv_index_why_not(const ConvProblem&);
 GroupConv group_conv_params(const ConvProblem&);
 

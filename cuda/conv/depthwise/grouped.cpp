@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.grouped: an engine for convolutions with groups of a few channels, as in ResNeXt. It does not use tensor
-// cores, because a group would fill half of their tile at most.
-// Kernels for contiguous channels (NHWC): nhwc_3x3.cu for groups of 4 channels with 3x3 windows at stride 1, else
-// nhwc.cu if a group has 4, 8 or 16 channels. Kernel for all other problems: nchw.cu.
-// Times on an H100, 64 images, 3x3, 32 groups of 4 channels of 56 x 56: the floor of the products at 51 TFLOP/s
-// is 36 us; the floor of memory is 34 us in bfloat16 and 69 us in float32; the kernel takes 75 us in bfloat16 and 155
-// us in float32.
+// cores, because one group would fill at most half of a tile of a matrix product on tensor cores.
+// Kernels for contiguous channels (NHWC): nhwc_3x3.cu for groups of 4 channels with 3x3 windows at stride 1, and
+// nhwc.cu for other windows and for groups of 8 or 16 channels (in 16 bits also 32). nchw.cu computes all other
+// convolutions.
+// Times on an H100 for 64 images, 3x3, 32 groups of 4 channels of 56 x 56: 75 us in bfloat16, 155 us in float32. The
+// multiply-adds take at least 36 us at 51 TFLOP/s. Memory traffic takes at least 34 us in bfloat16 and 69 us in
+// float32.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/depthwise/group_conv.h"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
@@ -14,7 +15,8 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// For y and dx, the number of filters that a thread of nchw.cu computes; for dw, the number of its channels of x.
+// A template argument of nchw.cu and nchw_filter.cu. For y and dx, it is the number of filters that a thread computes.
+// For dw, it is the number of channels of x that a thread computes.
 constexpr int kFilters = 4;
 
 GroupConvLayout layout_of(const ConvProblem& p, const Device& d) {

@@ -4,21 +4,22 @@
 namespace minidnn::cuda::conv {
 namespace {
 
-// Returns how many blocks are resident on an SM at the same time. registers = 0 means that the kernel is not loaded yet
-// and its register count is unknown; the function then assumes 32 registers per thread.
+// Returns how many blocks an SM runs at the same time. Before the kernel is loaded, its number of registers is unknown
+// and `registers` is 0; then 32 registers per thread are assumed.
 int64_t resident_blocks(const GroupConvTiling& l, int64_t registers, const Device& d) {
-  // kWarps: the limit on resident warps of an SM. Some devices hold 64 warps, but these kernels do not fill them.
+  // kWarps is the assumed limit on the warps that an SM holds at the same time. Some devices hold 64 warps, but these
+  // kernels do not reach that number.
   constexpr int64_t kReserved = 1 << 10, kWarps = 48;
-  // quarter: the registers per thread if each quarter of an SM holds only one warp.
+  // quarter: the number of registers per thread if each quarter of an SM holds only one warp.
   const int64_t warps = l.threads / 32, quarter = 512;
   const int64_t of_registers = 4 * (quarter / round_up(std::max<int64_t>(registers, 32), 8));
   return std::max<int64_t>(
       1, std::min(d.max_smem_bytes / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
 }
 
-// Distributes the tiles among blocks. If there are few channel tiles (at most a quarter of the blocks that can be
-// resident), all blocks are resident at the same time and take equal numbers of tiles. Otherwise the grid has about six
-// times as many blocks as can be resident, which balances the load.
+// Distributes the tiles among blocks. If there are few channel tiles (at most a quarter of the blocks that the device
+// runs at the same time), all blocks run at the same time, and take equal numbers of tiles. If there are more channel
+// tiles, the grid has about six times as many blocks as the device runs at the same time, which balances the load.
 void distribute_tiles(GroupConvTiling& l, const Device& d, int64_t registers) {
   const int64_t slots = resident_blocks(l, registers, d) * d.sm_count;
   const int64_t splits = l.channel_tiles * 4 <= slots ? slots / l.channel_tiles : ceil_div(6 * slots, l.channel_tiles);
@@ -72,8 +73,8 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
 }
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
-  // kEfficiency: measured issue rates are 0.45 to 0.75 of the peak rate that the code below computes. kEnoughThreads:
-  // the number of threads that an SM needs to reach this rate, a guess.
+  // kEfficiency: these kernels issue 0.45 to 0.75 (measured) of the instructions that the device could issue at its
+  // peak rate. kEnoughThreads: the number of threads that an SM needs to reach this rate. It is a guess.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.channel_tiles);
@@ -91,7 +92,8 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 GroupConvLaunch load(const KernelSpec& spec, const ConvProblem& problem, GroupConvTiling& l, const Device& d) {
   GroupConvLaunch launch;
   launch.kernel = load_kernel(spec, d.place.index, int(l.smem_bytes));
-  if (is_dw(problem)) l.most_splits = l.tiles.splits;  // the workspace has room for only so many partial sums
+  // The workspace was allocated for tiles.splits partial sums, so the number of splits must not grow.
+  if (is_dw(problem)) l.most_splits = l.tiles.splits;
   distribute_tiles(l, d, launch.kernel->registers);
   launch.config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};
   launch.config.block = {unsigned(l.threads)};

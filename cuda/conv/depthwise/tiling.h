@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the tilings of the kernels nchw.cu, nchw_3x3.cu, nhwc.cu and nhwc_3x3.cu have in common. A tiling describes how
-// a kernel divides a problem. It is a pure function of the problem and the device, and loads no kernel. Host only.
+// a kernel divides the work among blocks of threads. It depends only on the problem and the device, and is computed
+// without loading a kernel. Host only.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cuda/conv/depthwise/group_conv_params.h"
@@ -10,24 +11,27 @@ namespace minidnn::cuda::conv {
 
 constexpr int64_t kIndexLimit = int64_t(1) << 31;
 constexpr int64_t kMaxThreads = 256;
-// The preferred limit on shared memory of a block, in bytes. With 74 KB, three blocks fit on an SM.
+// The preferred limit on the shared memory of a block, in bytes. With 74 KB per block, three blocks fit on an SM.
 constexpr int64_t kWishedSmem = 74 << 10;
 constexpr int64_t kMaxPartialSums = 512;  // the largest number of partial sums of dw that filter_reduce.cu adds up
 
 struct GroupConvTiling {
   GroupConv p;
   GroupConvTiles tiles;
-  int64_t threads = 0, smem_bytes = 0;  // threads of a block, bytes of its shared memory
-  // The grid has channel_tiles * tiles.splits blocks; splits is at most most_splits.
+  int64_t threads = 0, smem_bytes = 0;  // the number of threads of a block, and its shared memory in bytes
+  // The grid has channel_tiles * tiles.splits blocks. A channel tile has some of the channels, and a split has some of
+  // the tiles. most_splits is the limit on tiles.splits.
   int64_t channel_tiles = 0, most_splits = 0;
-  int64_t registers = 0;       // estimated registers of a thread; the loaded kernel tells the exact number
-  double instructions = 0;     // counted instructions that a warp issues for one tile
-  bool dy_by_filters = false;  // whether nchw_filter.cu copies several filters of dy at a time
-  std::string why_not;         // empty if the kernel can run the problem, else a sentence that names the limit
+  // The number of registers of a thread, an estimate. The exact number is known when the kernel is loaded.
+  int64_t registers = 0;
+  double instructions = 0;     // the counted instructions that a warp issues for one tile
+  bool dy_by_filters = false;  // whether nchw_filter.cu loads several filters of dy at a time
+  // Empty if the kernel can run the problem. If not, a sentence that names the limit.
+  std::string why_not;
 };
 
-// A window with its own specialised kernel, which has the template arguments kS = columns and kHop = hop. All other
-// windows use the kernel with kS = kHop = 0.
+// The template arguments of a kernel that is specialised for one window size: `columns` is the width of the window, and
+// `hop` is the distance of the windows of neighbouring outputs. Zeros stand for the kernel that supports any window.
 struct CompiledWindow {
   int columns = 0, hop = 0;
 };
@@ -35,32 +39,33 @@ CompiledWindow choose_window(const GroupConv&, const std::vector<CompiledWindow>
 
 inline bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 inline int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-// Divides `length` into equal chunks of at most `most` elements, and returns the length of a chunk.
+// Divides `length` into as few chunks as possible, each at most `most` long. Returns the length of a chunk; only the
+// last chunk may be shorter.
 inline int64_t equal_chunk(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 inline int64_t outputs_of_phase(const GroupConvDim& d) { return ceil_div(d.out, d.spread); }
 inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
 
-// Returns whether all strides that a kernel adds to an address are multiples of `elements`. The strides along the
-// image, depth and row always count. If strided_columns, the stride along the column counts, too; otherwise columns are
-// contiguous, and the stride along the channel counts.
+// Returns whether all strides that a kernel adds to an address are multiples of `elements`. The strides along images,
+// depth and rows always count. If strided_columns is true, the stride along columns counts, too. If it is false,
+// columns are contiguous, and the stride along channels counts instead.
 bool steps_by(const GroupConvStrides&, int64_t elements, bool strided_columns);
-// Returns whether the problem is y or dx with a 3 x 3 window without dilation, at stride 1, in two dimensions, and all
-// addresses are multiples of four elements. steps_by() explains strided_columns.
+// Returns whether the kernels for 3 x 3 windows support the call: y or dx in two dimensions, without dilation, at
+// stride 1, and all strides multiples of four elements. steps_by() explains strided_columns.
 bool is_3x3(const ConvProblem&, const GroupConv&, bool strided_columns);
 
-// Computes the tiles and distributes them among blocks, for a kernel that is not loaded yet, so its number of registers
-// is unknown.
+// Computes the tiles and distributes them among blocks. The kernel is not loaded yet, so its number of registers is
+// unknown.
 void count_tiles(GroupConvTiling&, int64_t images, int64_t channel_tiles, int64_t most_splits, const Device&);
-// Describes a launch of `blocks` blocks without shared memory whose threads issue `instructions` instructions each. The
-// kernel does not loop over tiles.
+// Describes a launch of `blocks` blocks without shared memory, whose kernel does not loop over tiles. Each thread
+// issues `instructions` instructions.
 void set_blocks(GroupConvTiling&, int64_t blocks, int64_t threads, double instructions, int64_t registers);
-// Returns the estimated time to issue all instructions. The time includes SMs that are idle in the last round of
-// blocks, and clocks without an instruction where an SM has too few warps.
+// Returns the estimated time in us to issue all instructions. It takes into account that SMs are idle while the last
+// blocks run, and that an SM with too few warps cannot issue an instruction in each clock.
 double issue_us(const GroupConvTiling&, const Device&);
 std::string too_much_smem(int64_t bytes, const Device&);
 
-// load() loads a kernel and distributes the tiles again, by the kernel's exact number of registers. After load(),
-// tiles.splits is final.
+// load() loads a kernel. It then distributes the tiles among blocks again, since the kernel's number of registers is
+// now known. After load(), tiles.splits is final.
 struct GroupConvLaunch {
   std::shared_ptr<const Kernel> kernel;
   LaunchConfig config;

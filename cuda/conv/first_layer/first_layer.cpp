@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.first_layer: an engine that computes y of a network's first layer, whose x has few channels, by tensor
-// cores (first_layer.cu). Before that, pad_channels.cu copies x and the filters. The copies include the padding, and
-// have a power of two of channels.
+// cuda.conv.first_layer: an engine that computes y of a network's first layer by tensor cores (first_layer.cu). It
+// requires that x has few channels. First, pad_channels.cu copies x and the filters. The copies include the padding,
+// and their number of channels is a power of two.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"
@@ -15,10 +15,11 @@ namespace cuda::conv {
 namespace {
 
 constexpr int kFilters = 64, kStages = 4, kChunkBytes = 16;
-constexpr int64_t kBarrierBytes = 2 * kStages * 8;  // bytes of static shared memory
-// wgmma reads 64 overlapping windows of two chunks each, which are 65 different chunks (of 16 bytes). compute-sanitizer
-// checks an address range of 128 chunks, as if the windows did not overlap. Shared memory is larger by the difference,
-// so that memcheck passes.
+// The bytes of the kernel's static shared memory, which contains two mbarriers for each stage.
+constexpr int64_t kBarrierBytes = 2 * kStages * 8;
+// wgmma reads 64 overlapping windows of two chunks each. A chunk is 16 bytes, and the windows contain 65 different
+// chunks. compute-sanitizer checks an address range of 128 chunks, as if the windows did not overlap. kOverlapBytes is
+// the difference; with it, memcheck reports no error.
 constexpr int64_t kOverlapBytes = (128 - 65) * kChunkBytes;
 
 struct Image {
@@ -29,10 +30,10 @@ struct Image {
 
   explicit Image(const ConvProblem& p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
-    int64_t channels = 4;  // channels of a pixel in the padded copies
+    int64_t channels = 4;  // the number of channels of a pixel in the padded copies
     while (channels < p.x.shape[1]) channels *= 2;
-    // The windows of neighbouring positions start a whole number of chunks apart. If that number is greater than one,
-    // the chunks of a line are stored in as many planes.
+    // Adds channels until the windows of neighbouring positions start at least one chunk (16 bytes) apart. If they
+    // start n > 1 chunks apart, each row of the copy stores its chunks in n planes (first_layer_params.h).
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)
@@ -43,8 +44,8 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // Every position of y reads whole pairs of chunks. A line is long enough for the pairs of the last position; zeros
-    // follow the end of x.
+    // Every position of y reads an even number of chunks (of 16 bytes). A row of the copy is long enough for all chunks
+    // that the last position reads. Past the end of x, the row contains zeros.
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x;
@@ -62,8 +63,8 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // GemmStore::transposed stores four positions as one vector. If the length of a line of y is not a multiple of
-    // four, a vector would reach into the next line.
+    // GemmStore::transposed stores four neighbouring positions as one vector. If the length of a row of y is not a
+    // multiple of four, a vector would extend into the next row.
     if (store == GemmStore::transposed && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
@@ -83,7 +84,8 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  int64_t beyond = 0;  // bytes past the last stage that the windows of the last positions read
+  // The windows of the last positions read this number of bytes past the end of the last stage.
+  int64_t beyond = 0;
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
            kStages * int64_t(problem.window) * problem.line_bytes + beyond + 128 + 8 * kLinesBytes;
@@ -129,7 +131,8 @@ struct FirstLayer final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // The time of the copies, then of the kernel, which mostly writes y. The constants are guesses, not measurements.
+    // Adds the estimated time of the copies and the estimated time of the kernel. The kernel mostly writes y. The
+    // constants are guesses, not measurements.
     const Image i(p);
     const double item = double(itemsize(p.x.dtype)), y = double(p.y.numel()) * double(itemsize(p.y.dtype));
     const double tiles = double(ceil_div(p.w.shape[0], int64_t(kFilters)));

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes y of a network's first layer by tensor cores (sm_90a): a matrix product of the windows of a line of y by the
-// filters.
-// Method: in shared memory the windows overlap as they do in x. This is possible because wgmma accepts rows of its
-// operand a that are 16 bytes apart, and any distance between chunks (16 bytes) along k. A stage holds the lines of x
-// that a line of y reads; each line is one bulk copy.
+// Computes y of a network's first layer by tensor cores (sm_90a). For each line of y (a row of an image), it multiplies
+// the matrix of all windows by the matrix of the filters.
+// Method: the windows overlap in shared memory as they do in x. This is possible because wgmma accepts rows of its
+// operand a that are 16 bytes apart. Along k, it accepts chunks of 16 bytes at any distance. A stage contains the lines
+// of x that a line of y reads; each line is one bulk copy.
 // Grid: persistent blocks over the lines of y x tiles of kFilters filters. Block: 384 threads. One thread issues the
-// copies; two warpgroups take alternate tiles of 64 positions. Shared memory (dynamic): the epilogue's lines, the
-// filters (as long as the block lives), and kStages stages.
-// Bytes: reads each line of x about (lines of a window / stride) times, mostly from L2, and writes y once.
+// copies. Two warpgroups take alternate tiles of 64 positions. Shared memory (dynamic): a buffer for the epilogue, the
+// filters (as long as the block runs), and kStages stages.
+// Bytes: writes y once. Each line of x is read by about (lines of a window / stride) lines of y, mostly from L2.
 //
-// Numerics: float32 operands are multiplied as TF32; sums are float32. The number of chunks of a window's line is
-// rounded up, so elements just past the end of a window are multiplied by zero weights. If one of these elements is an
-// infinity or a NaN, the sums of all filters at that position become NaN. The kernel then computes those sums again
-// from the elements of the window only.
+// Numerics: float32 operands are multiplied as TF32; sums are float32. Each line of a window is rounded up to a whole
+// number of chunks. So elements just past the end of a window are multiplied by zero weights. If one of these elements
+// is an infinity or a NaN, the sums of all filters at that position become NaN. The kernel then computes those sums
+// again from the elements of the window only.
 #include "cuda/conv/first_layer/first_layer_params.h"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -23,10 +23,11 @@
 
 namespace minidnn {
 
-// Returns the sum of products of one filter and one window, both in shared memory, element by element.
+// Returns the sum of the products of one filter and one window, which are both in shared memory. It multiplies one
+// element at a time.
 template <class T, int kFilters>
 __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const char* x, const char* filter) {
-  constexpr int kElements = 16 / sizeof(T);  // elements of a chunk (16 bytes)
+  constexpr int kElements = 16 / sizeof(T);  // the number of elements of a chunk (16 bytes)
   float sum = 0;
 #pragma unroll 1
   for (int r = 0; r < p.window; ++r)
@@ -40,8 +41,9 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
   return sum;
 }
 
-// Starts the products of 64 windows by kFilters filters. The windows are those of positions `first` to first + 63.
-// `lines` is the shared-memory address of the lines of x; `filters` is that of the filters.
+// Issues the wgmma instructions that multiply 64 windows by kFilters filters. The windows are those of the positions
+// `first` to first + 63. `lines` is the shared-memory address of the image rows; `filters` is the shared-memory address
+// of the filters.
 template <class T, int kFilters>
 __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
                                                  float (&sums)[kFilters / 2]) {
@@ -66,8 +68,8 @@ __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint
   }
 }
 
-// Computes the NaN sums of a thread again, from the elements of the window only. `x` points to the thread's first
-// window in shared memory, and `filter` to its first filter.
+// If a sum of the thread is NaN, computes it again from the elements of the window only. `x` points to the thread's
+// first window in shared memory, and `filter` to the thread's first filter.
 template <class T, int kFilters>
 __device__ __forceinline__ void replace_nans(const FirstLayerParams& p, const char* x, const char* filter,
                                              float (&sums)[kFilters / 2]) {
@@ -111,8 +113,8 @@ __global__ void __launch_bounds__(384, 1)
       parity ^= 1;
     }
   };
-  // A tile is a line of y. A block loops over lines of y, for one tile of filters. It keeps the weights of these
-  // filters in shared memory.
+  // A tile is one image row of y. A block loops over rows of y, always for the same kFilters filters. The weights of
+  // these filters remain in shared memory.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
     setmaxnreg_dec<40>();
@@ -131,8 +133,8 @@ __global__ void __launch_bounds__(384, 1)
   }
   setmaxnreg_inc<232>();
   const int consumer = group - 1, warp = int(threadIdx.x) / 32 % 4;
-  // Stores the filters in shared memory as [line of the window][chunk][filter], with 16 bytes in a chunk. Past the last
-  // filter there are zeros.
+  // Copies the filters to shared memory in the order [row of the window][chunk][filter], where a chunk is 16 bytes. If
+  // there are fewer than kFilters filters left, zeros stand for the missing filters.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
     const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
     uint4 v = {0, 0, 0, 0};
@@ -163,8 +165,9 @@ __global__ void __launch_bounds__(384, 1)
         replace_nans<T, kFilters>(p, x, weights_pointer + lane % 4 * 32, sums);
       }
       __syncwarp();
-      // Positions past the end of the line are not stored. GemmStore::transposed gets the number of positions that are
-      // left in the line. The other ways to store get a row past the last row of y.
+      // The epilogue does not store results of positions past the end of an image row. With GemmStore::transposed, it
+      // gets the number of positions that are left in the row. With any other GemmStore, such a position gets an index
+      // past the last position of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.first_layer_filter: an engine that computes dw of a network's first layer in NHWC by tensor cores
 // (first_layer_filter.cu). float32 operands are multiplied as TF32.
-// Times on an H100 for 3 -> 64 channels, 7x7 at stride 2, 64 images of 224 x 224: the floor is the time to read x and
-// dy, 41 us in 16 bits and 81 us in float32. The expected times (not measured) are 70 us and 130 us. The implicit GEMM
-// of cuda.conv.mma takes 340 us in bfloat16.
+// Times on an H100 for 3 -> 64 channels, 7x7 at stride 2, 64 images of 224 x 224: the expected times, which were not
+// measured, are 70 us in 16 bits and 130 us in float32. To read x and dy takes at least 41 us in 16 bits and 81 us in
+// float32. The implicit GEMM of cuda.conv.mma takes 340 us in bfloat16.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/first_layer/first_layer_filter_params.h"
 
@@ -15,21 +15,21 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The limit on (columns of the window) * (channels): the largest kTilesOfN (4) times 8.
+// The limit on (columns of the window) * (channels). The kernel computes at most four tiles of 8 along that dimension.
 constexpr int64_t kMostBand = 32;
 
 struct Tiling {
   GroupConv p;
   GroupConvTiles tiles;
   FirstLayerFilterBlock b;
-  // steps: the number of main-loop steps of a warp, over all its tiles.
+  // steps: the number of iterations of the main loop of a warp, over all its tiles.
   int64_t channel_tiles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;
   std::string why_not;
 };
 
 int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
-// Chooses a tile of at most rows x columns outputs. Returns whether two such tiles fit in shared memory.
+// Chooses a tile of at most rows x columns outputs. Returns whether two buffers for such a tile fit in shared memory.
 bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& d) {
   GroupConv& p = l.p;
   FirstLayerFilterBlock& b = l.b;
@@ -39,15 +39,16 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // The number of elements in a row of x in a tile. The 16-byte copy begins up to elements - 1 elements before the
-  // first pixel. It ends after the elements that the last pixel of dy multiplies.
+  // The number of elements that a tile has in a row of x. A 16-byte copy contains `elements` elements. The first copy
+  // begins up to elements - 1 elements before the first pixel. The row ends after the elements that the last pixel of
+  // dy multiplies.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,
                 x_pitch = 16 * int64_t(b.copies.divisor);
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
   const int64_t sums =
-      // Bytes that the block's sums need in shared memory.
+      // The number of bytes of shared memory for the sums of all threads.
       l.threads * 16 * l.eights * 4;
   l.smem_bytes = std::max(2 * buffer, sums);
   b.x_pitch = int32_t(x_pitch);
@@ -133,8 +134,8 @@ struct FirstLayerFilter final : Engine<ConvProblem> {
     constexpr double kShareOfCopyRate = 0.8, kShareOfVisits = 0.6;  // guessed fractions of the peak rates
     const Tiling l = tiling_of(p, d);
     const bool narrow = itemsize(operand_dtype(p)) == 2;
-    // Shared-memory accesses of a warp for a step: 16 for dy; for x, 4 (16-bit) or 2 (float32) for each of kTilesOfN
-    // tiles. An SM executes one access per clock.
+    // Counts the shared-memory accesses of a warp in one iteration of the main loop. dy needs 16 accesses. Each tile of
+    // x needs 4 (16-bit) or 2 (float32) accesses. An SM executes one access per clock.
     const double visits = 16 + (narrow ? 4.0 : 2.0) * double(l.eights);
     const double clocks_us = 1e3 * d.fp32_gflop_s / (2.0 * 128 * d.sm_count);
     const double shared_us = double(l.steps) * visits * double(l.threads / 32) / clocks_us / kShareOfVisits;

@@ -1,14 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw of an image by tensor cores (mma.sync), for few channels in NHWC. The elements of a row of the window, all
-// channels included, are neighbours in x. Therefore, for one row of the window,
+// Computes partial sums of dw of a network's first layer by tensor cores (mma.sync), for few channels in NHWC.
+// The elements of a row of the window, all channels included, are neighbours in x. So for one row of the window
 //   dw[filter][n] = sum over pixels of dy[pixel][filter] x[start + pixel * stride * channels + n]
-// with n = column * channels + channel. This is a matrix product whose right side is a band of x as it is stored. Rows
-// of x are copied from a multiple of 16 bytes on. The elements of the band are then read one by one, at any offset. (An
-// implicit product over all taps would instead gather each element of x for each tap.)
+// with n = column * channels + channel, where x[start] is the first element that the window reads for pixel 0. This is
+// a matrix product. Its right operand is read from rows of x, in the order in which x is stored. Rows of x are copied
+// to shared memory from an address that is a multiple of 16 bytes. Their elements are then read one by one, at any
+// offset. (An implicit product over all taps would instead read each element of x once for each tap.)
 // Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps.
-// Shared memory (dynamic): two buffers with a tile of dy and of x each.
+// Shared memory (dynamic): two buffers, each with a tile of dy and a tile of x.
 // Numerics: sums in float32; float32 operands are rounded to TF32.
-// Bound by memory: 7x7 at stride 2 has 28 shared-memory accesses for 12 products of 16 x 8 x 16, and reads dy once.
+// The kernel is bound by memory. dy is read once. For 7x7 at stride 2, there are 28 shared-memory accesses for 12
+// products of 16 x 8 x 16.
 #include "cuda/conv/first_layer/first_layer_filter_params.h"
 
 #include "cuda/conv/depthwise/group_conv.cuh"
@@ -17,16 +19,19 @@
 
 namespace minidnn {
 
-// The sums of a warp: `filters` filters from first_filter on, row r of the window.
+// Describes the elements of dw that a warp sums: `filters` filters from first_filter on, in row r of the window.
 struct FirstLayerFilterWarp {
   int32_t first_filter, filters, r;
-  int32_t lane, warp;   // numbers in the warp and in the block
-  uint32_t tile_split;  // which tiles the block sums over
-  int32_t step_split;   // which steps of these tiles the warp sums over
+  // lane is the index of the thread in the warp; warp is the index of the warp in the block.
+  int32_t lane, warp;
+  uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
+  // The warp sums over the steps step_split, step_split + step_splits ... of each tile. A step is 32 / sizeof(T)
+  // neighbouring pixels of a row of dy.
+  int32_t step_split;
 };
 
-// Reads the lane's fragment of dy: 16 filters from 16 m on, for a step from pixel number `pixel` on. `dy` is the tile
-// of dy in shared memory.
+// Reads the lane's fragment of dy for one mma instruction: the filters 16 m to 16 m + 15 of the tile, and the pixels
+// from `pixel` on. `dy` is the tile of dy in shared memory.
 template <class T>
 __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, int32_t pixel, int m, int32_t lane) {
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
@@ -40,7 +45,8 @@ __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, in
   }
 }
 
-// Adds the sums of all step splits in shared memory, in their order, and stores them as a partial sum of dw.
+// Adds the sums of all step splits in shared memory, in a fixed order, and stores a partial sum of dw. Step splits are
+// warps that sum the same elements of dw over different pixels.
 template <class T, int kSixteens, int kTilesOfN>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const FirstLayerFilterBlock& b,
                                                    const FirstLayerFilterWarp& w, float* shared,
@@ -65,16 +71,18 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Fir
   }
 }
 
-// Computes partial sums of dw, [split of the tiles][filter][channel][window], which filter_reduce.cu adds.
-// kTilesOfN: the number of tiles of 8 along n; together they cover the window's columns times channels.
+// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them. A
+// row of the window has (columns of the window) x channels elements. The mma instructions compute them in kTilesOfN
+// tiles of 8 elements.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
                             const __grid_constant__ FirstLayerFilterBlock b, const T* x, const T* dy,
                             float* partial_sums) {
   extern __shared__ float4 shared[];
-  constexpr int kElements = 16 / sizeof(T);  // elements of a copy of 16 bytes
-  constexpr int kPixels = 2 * kElements;     // pixels of a step
+  constexpr int kElements = 16 / sizeof(T);  // the number of elements that a copy of 16 bytes contains
+  // In one iteration of the main loop, a warp multiplies this number of neighbouring pixels.
+  constexpr int kPixels = 2 * kElements;
   constexpr int kSixteens = kFirstLayerFilters / 16;
   char* const buffers = reinterpret_cast<char*>(shared);
   uint32_t tile_split = blockIdx.x;
@@ -84,14 +92,15 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   const int32_t step_split = warp / p.height.taps, r = warp % p.height.taps;
 
   const auto first_element = [&](const GroupConvTile& tile) {
-    return (tile.column * p.width.stride - p.width.pad) * b.channels;  // first element that the tile reads
+    // The first element in a row of x that the tile reads.
+    return (tile.column * p.width.stride - p.width.pad) * b.channels;
   };
   const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, 0, 0}; };
   const auto load = [&](const GroupConvStep& s, int buffer) {
     const GroupConvTile tile(p, tiles, s.tile);
     const uint32_t to = cvta_to_shared(buffers + buffer * b.buffer);
     {
-      constexpr int kCopies = kFirstLayerFilters / kElements;  // for a pixel
+      constexpr int kCopies = kFirstLayerFilters / kElements;  // the number of 16-byte copies for one pixel
       const int32_t copy = threadIdx.x % kCopies, at_once = blockDim.x / kCopies;
       const int32_t rows = p.height.out - tile.row, columns = p.width.out - tile.column;
       const T* const from = dy + tile.offset(p.out) + (first_filter + copy * kElements);
@@ -104,7 +113,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
                      from + int32_t(row) * p.out.row + column * p.out.column, exists);
       }
     }
-    // Copy the rows of x from a multiple of 16 bytes on. The rows of an image begin and end at such multiples.
+    // Copies the rows of x from an offset that is a multiple of 16 bytes. The rows of an image begin and end at such
+    // multiples.
     const int32_t first = first_element(tile) & -kElements, length = p.width.in * b.channels;
     const int32_t first_row = tile.row * p.height.stride - p.height.pad;
     const T* const from = x + tile.image * p.in.image;
@@ -122,7 +132,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   float sums[kSixteens][kTilesOfN][4] = {};
   const auto compute = [&](const GroupConvStep& s, int buffer) {
     const GroupConvTile tile(p, tiles, s.tile);
-    const int32_t pixel_stride = p.width.stride * b.channels;  // elements of x from pixel to pixel
+    // The distance in x, in elements, between the windows of neighbouring pixels of dy.
+    const int32_t pixel_stride = p.width.stride * b.channels;
     const char* const here = buffers + buffer * b.buffer;
     const T* const band = reinterpret_cast<const T*>(here + b.x_offset + r * b.x_pitch) +
                           (first_element(tile) & (kElements - 1)) + lane / 4;
@@ -132,7 +143,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
       uint32_t row = i;
       const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
       const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * pixel_stride);
-      uint32_t of_x[kTilesOfN][2];  // read here, not by a function, which would take more registers
+      // If a function read the fragments of x, the kernel would need more registers.
+      uint32_t of_x[kTilesOfN][2];
 #pragma unroll
       for (int n = 0; n < kTilesOfN; ++n)
 #pragma unroll

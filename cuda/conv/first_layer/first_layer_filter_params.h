@@ -1,28 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
-// How first_layer_filter.cu divides its work among blocks of threads. The struct is a kernel parameter, so this header
-// does not use std.
+// The struct that describes how first_layer_filter.cu divides its work among blocks of threads. It is a kernel
+// parameter, so this header does not use std.
 #pragma once
 #include "cuda/conv/depthwise/group_conv_params.h"
 
 namespace minidnn {
 
-constexpr int kFirstLayerFilters = 64;  // filters that a block computes
-constexpr int kFirstLayerWarps = 16;    // the most warps of a block, so that a thread can have 128 registers
+constexpr int kFirstLayerFilters = 64;  // the number of filters that a block computes
+constexpr int kFirstLayerWarps = 16;  // the largest number of warps of a block; it leaves 128 registers for each thread
 
-// The distance of neighbouring pixels of dy in shared memory, in bytes. It includes padding, so that what a warp reads
-// at the same time is in different banks: eight rows of a matrix for ldmatrix (16-bit), or four pixels x eight filters
-// (float32).
+// The distance of neighbouring pixels of dy in shared memory, in bytes. Its padding avoids bank conflicts of a warp's
+// reads. In 16 bits, ldmatrix reads eight rows of a matrix at a time. In float32, a warp reads four pixels x eight
+// filters at a time.
 template <class T> constexpr int kFirstLayerPitch = kFirstLayerFilters * int(sizeof(T)) + (sizeof(T) == 4 ? 32 : 16);
 
-// A warp computes dw for one row of the window. A step is 32 / sizeof(T) neighbouring pixels of a row of dy: 32 bytes
-// of each filter. step_splits warps compute the same row of the window. Of a tile, warp i of these takes
-// every step_splits-th step, beginning with step i.
+// How first_layer_filter.cu divides a tile among warps. A warp computes dw for one row of the window. A step is 32 /
+// sizeof(T) neighbouring pixels of a row of dy, which are 32 bytes of each filter. step_splits warps compute the same
+// row of the window. Warp i of these step_splits warps sums over the steps i, i + step_splits, i + 2 step_splits ...
 struct FirstLayerFilterBlock {
-  // Of a tile: its columns; the steps in one of its rows; the 16-byte copies in a row of x.
+  // For each tile: its number of columns, the number of steps (of 32 / sizeof(T) pixels) in one of its rows, and the
+  // number of 16-byte copies in a row of x.
   FastDivmod columns, steps, copies;
   int32_t step_splits = 1, channels = 1;
-  int32_t x_rows = 0, x_pitch = 0;   // the tile of x: number of rows, distance of rows in bytes
-  int32_t x_offset = 0, buffer = 0;  // in bytes: offset of x in a buffer (after dy), size of a buffer
+  // The tile of x in shared memory: its number of rows, and the distance of neighbouring rows in bytes.
+  int32_t x_rows = 0, x_pitch = 0;
+  // A buffer contains a tile of dy, then a tile of x. x_offset is the offset of x in the buffer, and `buffer` the size
+  // of the buffer, both in bytes.
+  int32_t x_offset = 0, buffer = 0;
 };
 
 }  // namespace minidnn

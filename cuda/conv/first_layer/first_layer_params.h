@@ -5,25 +5,30 @@
 
 namespace minidnn {
 
-// The kernel computes y of an image of few channels from padded copies of x and of the filters (pad_channels.cu). A
-// line is a row of the image. A chunk is 16 bytes of a line of x. From one position of y to the next, a window moves by
-// `planes` chunks. A line of x stores its chunks in `planes` planes: chunk c is number c / planes of plane c % planes.
-// So the windows of neighbouring positions begin at neighbouring chunks of a plane.
+// The parameters of a kernel that computes y of a network's first layer. It reads padded copies of x and of the
+// filters, made by pad_channels.cu. A line is a row of an image. A chunk is 16 bytes of a line of x. From one position
+// of y to the next, a window moves by `planes` chunks. A line of x stores its chunks in `planes` planes: chunk c is at
+// index c / planes of plane c % planes. So the windows of neighbouring positions begin at neighbouring chunks of the
+// same plane.
 struct FirstLayerParams {
-  GemmOutput y;        // y as a matrix: a row is a position, a column is a filter
-  FastDivmod lines;    // lines of y in an image
-  FastDivmod filters;  // tiles of filters
-  // Lines of y in all images. The kernel computes them for each tile of filters.
+  GemmOutput y;        // y as a matrix: each row is a position, each column is a filter
+  FastDivmod lines;    // the number of rows of y in an image
+  FastDivmod filters;  // the number of tiles of filters
+  // The number of rows of y in all images. The kernel computes each row once for each tile of filters.
   int32_t tiles = 0;
-  int32_t positions = 0;           // positions in a line of y
-  int32_t window = 0;              // lines of a window
-  int32_t step = 0, dilation = 0;  // lines of x between neighbouring lines of y, and between taps
-  int32_t elements = 0;            // elements in a line of a window
-  int32_t chunks = 0;              // chunks in a line of a window, rounded up to an even number
+  int32_t positions = 0;  // the number of positions in a row of y
+  int32_t window = 0;     // the number of rows of a window
+  // Neighbouring rows of y read rows of x that are `step` rows apart. Neighbouring taps read rows of x that are
+  // `dilation` rows apart.
+  int32_t step = 0, dilation = 0;
+  int32_t elements = 0;  // the number of elements in a row of a window, all channels included
+  // The number of 16-byte chunks in a row of a window, rounded up to an even number.
+  int32_t chunks = 0;
   int32_t planes = 0, plane_bytes = 0;
-  int32_t line_bytes = 0;  // bytes of a line of x in all planes
+  int32_t line_bytes = 0;  // the number of bytes of a row of x in all planes
   int64_t image_bytes = 0;
-  // The copy of the filters: number of filters, bytes of a filter, bytes of a line of a filter.
+  // Describes the copy of the filters: the number of filters, the bytes of a filter, and the bytes of a row of a
+  // filter.
   int32_t filter_count = 0, filter_bytes = 0, filter_line_bytes = 0;
 };
 

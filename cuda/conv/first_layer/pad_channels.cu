@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Copies images of any strides to NHWC. The copy has a margin of zeros, and its number of channels is rounded up to
-// kChannels. A thread copies a pixel. Block: 256 threads. Bytes: reads x once and writes out once. T is an unsigned
+// Copies images of any strides to NHWC. The copy has margins of zeros, and its number of channels is rounded up to
+// kChannels. A thread copies one pixel. Block: 256 threads. Bytes: reads x once and writes out once. T is an unsigned
 // integer of the size of an element.
 #include "cuda/conv/first_layer/pad_channels_params.h"
 #include "cuda/device/ptx/math.cuh"

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Padded copies of images and filters, made by pad_channels.cu. Host only.
+// Padded copies of images and of filters, which pad_channels.cu makes. Host only.
 #pragma once
 #include "cpp/core/dtype.h"
 #include "cuda/conv/first_layer/pad_channels_params.h"
@@ -7,10 +7,11 @@
 
 namespace minidnn {
 
-// A copy of x or of the filters, stored as [image or filter][rows][columns][channels]. Columns are stored in `planes`
-// planes: a row has the columns 0, planes, 2 planes ... first, then the columns 1, planes + 1 ..., and so on.
+// A copy of x or of the filters, stored as [image or filter][rows][columns][channels]. Each row stores its columns in
+// `planes` planes: first the columns 0, planes, 2 planes ..., then the columns 1, planes + 1, 2 planes + 1 ..., and so
+// on.
 struct Padded {
-  TensorDesc x;  // the tensor that is copied
+  TensorDesc x;  // the tensor that is copied: the image x or the filters w
   int64_t rows = 0, columns = 0, channels = 0, before[2]{}, planes = 1, round = 0;
 
   size_t bytes() const {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_packed_taps: an engine for x of up to eight channels, as in a network's first layer. It runs the
-// tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). x is copied once, with its padding; the number of
-// channels is rounded up to a power of two. In the copy, the taps of a line of the window are contiguous. The main loop
-// treats them as the channels of an image whose windows are one tap wide and whose columns overlap.
+// tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). First, it copies x with its padding, and rounds the
+// number of channels up to a power of two. In the copy, the taps of a row of the window are contiguous. The main loop
+// treats these taps as the channels of an image. The windows of this image are one tap wide, and its columns overlap.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"
@@ -18,12 +18,14 @@ constexpr int64_t kMostChannels = 8;
 
 struct Taps {
   Padded x, w;
-  ConvProblem problem;         // the same convolution of the padded copies
+  ConvProblem problem;         // the convolution that is computed: its operands are the padded copies of x and w
   TransformProblem filters{};  // copies dw from the padded layout to the caller's layout
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
-    int64_t channels = 4;  // channels of a pixel in the copies, so many that windows start at multiples of 16 bytes
+    // The number of channels of a pixel in the copies. With it, the windows of all positions start at multiples of 16
+    // bytes.
+    int64_t channels = 4;
     while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
     auto columns_of = [&](int64_t least) {
       return ceil_div(least * channels * item, int64_t(16)) * 16 / channels / item;
@@ -91,11 +93,13 @@ struct WgmmaPackedTaps final : Engine<ConvProblem> {
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const Taps t(p);
     const double read = double(p.x.numel()) * double(itemsize(p.x.dtype));
-    // Measured on an H100: the TMA unit of an SM takes 8 to 12 clocks to load a line of a window (docs/notes/conv.md).
+    // To load one row of a window, the TMA unit of an SM takes 8 to 12 clocks, measured on an H100
+    // (docs/notes/conv.md).
     const double lines = double(p.y.numel() / p.y.shape[1]) * double(p.w.shape[2]);
     double us = std::max(sm90_estimate_us(t.task(), d), lines / d.sm_count * (is_forward(p) ? 12 : 8) / 1700);
     us += roofline_us(0, read + double(t.x.bytes()), d, 0.7);
-    us += is_forward(p) ? 3 : choose_on(d, t.filters).estimate_us;  // 3 us: the time to copy the filters
+    // 3 us is the time to copy the filters.
+    us += is_forward(p) ? 3 : choose_on(d, t.filters).estimate_us;
     return us;
   }
   std::vector<Config> configs(const ConvProblem& p, const Device& d) const override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.im2col_gemm: an engine that runs a convolution as the matrix product of im2col.h. One kernel of
-// im2col_gemm.cu copies x to an im2col matrix; another kernel adds the elements of such a matrix to dx.
+// cuda.conv.im2col_gemm: an engine that runs a convolution as the matrix product of im2col.h. im2col_gemm.cu has two
+// kernels: one copies x to an im2col matrix, one adds the elements of such a matrix to dx.
 #include "cpp/conv/im2col.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"

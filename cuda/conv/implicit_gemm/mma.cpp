@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.mma: implicit GEMM by mma.sync (mma.h). Each float32 product is computed as one TF32 product.
+// cuda.conv.mma: an engine that computes an implicit GEMM by mma.sync (mma.h). It computes each float32 product as one
+// TF32 product.
 #include "cuda/conv/implicit_gemm/mma.h"
 
 namespace minidnn {

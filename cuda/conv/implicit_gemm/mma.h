@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implicit GEMM for any strides and layouts, by the tensor-core main loop of sm_80 and later (cuda/gemm/mma/kernel.cu).
-// This is the base class of cuda.conv.mma and cuda.conv.mma_3xtf32. Host only.
+// Implicit GEMM for any strides and layouts, by the tensor-core main loop for sm_80 and later
+// (cuda/gemm/mma/kernel.cu). This header has the base class of the engines cuda.conv.mma and cuda.conv.mma_3xtf32. Host
+// only.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"

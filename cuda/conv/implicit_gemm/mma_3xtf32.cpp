@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.mma_3xtf32: implicit GEMM by mma.sync (mma.h). Each float32 product is computed as three TF32 products.
+// cuda.conv.mma_3xtf32: an engine that computes an implicit GEMM by mma.sync (mma.h). It computes each float32 product
+// as three TF32 products.
 #include "cuda/conv/implicit_gemm/mma.h"
 
 namespace minidnn {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.simt: implicit GEMM in float32 multiply-adds, without tensor cores (cuda/gemm/simt/kernel.cu). It accepts
-// any strides, layouts, groups and dilations. For dx of a strided convolution, each launch computes up to four phases:
-// a phase is the positions of dx whose coordinates have the same remainder modulo the stride. Groups with few channels
-// leave most of a tile empty.
+// cuda.conv.simt: an engine that computes an implicit GEMM by float32 multiply-adds, without tensor cores
+// (cuda/gemm/simt/kernel.cu). It accepts any strides, layouts, groups and dilations. In dx of a strided convolution, a
+// phase is the positions of dx whose coordinates have the same remainder modulo the stride. Each launch computes up to
+// four phases. If groups have few channels, most of each tile is empty.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/gemm/simt/plan.h"

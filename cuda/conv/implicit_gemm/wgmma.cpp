@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma: implicit GEMM by the tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). im2col tensor maps
-// load the pixels, so no im2col matrix is written to memory. The engine copies x and dy to NHWC if TMA cannot read them
-// in place. It copies filters to a layout in which the summed dimension is contiguous. Results are written in the
-// layout of the caller.
+// cuda.conv.wgmma: an engine that computes an implicit GEMM by the tensor-core main loop of sm_90a
+// (cuda/gemm/sm90/kernel.cu). im2col tensor maps load the pixels, so no im2col matrix is written to memory. If TMA
+// cannot read an operand in the caller's layout, the engine first copies it. x and dy are copied to NHWC. Filters are
+// copied to a layout that wgmma reads. Results are written in the caller's layout.
 #include "cuda/conv/implicit_gemm/wgmma.h"
 #include "cpp/engine/engine_object.h"
 
@@ -10,7 +10,7 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// Returns the dimensions of a tensor in the order {outer, spatial..., inner}.
+// Returns the dimensions of a tensor in the order outer dimension, spatial dimensions, inner dimension.
 std::vector<int> order_of(const TensorDesc& d, int outer, int inner) {
   std::vector<int> order{outer};
   for (int i = 2; i < d.rank; ++i) order.push_back(i);
@@ -33,15 +33,16 @@ struct Wgmma final : RelayoutEngine<ConvProblem> {
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!fits_tma(p.*tensor, inner)) r.copy(tensor, data, tma_layout(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
-    // backward_data sums over filters. In TF32, wgmma accepts two layouts of w: contiguous filters; or contiguous
-    // channels, if it reads w from registers. Contiguous channels suit a dx whose channels are contiguous.
+    // backward_data sums over filters. In TF32, wgmma accepts two layouts of w. One layout has contiguous filters. The
+    // second layout has contiguous channels, and wgmma reads w from registers; it suits a dx whose channels are
+    // contiguous.
     bool by_filter = false;
     if (p.direction == ConvDirection::backward_data) {
       const int64_t channels = p.x.shape[1], tiles_of_128 = ceil_div(channels, int64_t(128));
       const double flop = 2.0 * double(p.y.numel()) * double(p.w.numel() / p.w.shape[0]);
       if (operand_dtype(p) == DType::float32) by_filter = channels > 1 && p.x.stride[1] != 1;
-      // Tiles of 160 channels need contiguous filters, too. The copy of w is worthwhile if tiles of 128 would cover
-      // more than 1.15 times the channels.
+      // With 16-bit operands, tiles of 160 channels need contiguous filters in w. This layout is chosen if tiles of 128
+      // channels would cover more than 1.15 times the number of channels.
       else by_filter = channels % 160 == 0 && double(tiles_of_128 * 128) > 1.15 * double(channels) && flop > 4e10;
     }
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma_3xtf32: cuda.conv.wgmma, but each float32 product is computed as three TF32 products
-// (cuda/gemm/sm90/tf32x3/three_tf32.h). In the operands, the summed dimension (channels, filters or images) is three
+// cuda.conv.wgmma_3xtf32: an engine like cuda.conv.wgmma, but it computes each float32 product as three TF32 products
+// (cuda/gemm/sm90/tf32x3/three_tf32.h). So in its operands, the summed dimension (channels, filters or images) is three
 // times as long.
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/implicit_gemm/wgmma.h"

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.wgmma_statistics: cuda.conv.wgmma forward, which also computes the sums of y and y^2 of each channel. Each
-// warpgroup adds up the columns of y while it stores them. A reduction then adds the sums of all warpgroups.
+// cuda.conv.wgmma_statistics: an engine that runs the forward kernel of cuda.conv.wgmma, and also sums y and y^2 over
+// each channel. Each warpgroup adds up the columns of y while it stores them. A reduction then adds the sums of all
+// warpgroups.
 #include "cpp/engine/engine_object.h"
 #include "cpp/reduce/reduce.h"
 #include "cuda/conv/implicit_gemm/wgmma.h"
@@ -40,7 +41,8 @@ struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
   std::vector<Config> configs(const Problem& p, const Device& d) const override {
     return sm90_configs(task_of(wgmma().relayout(p)), d);
   }
-  // The workspace contains copies of operands, then the sums of the warpgroups, then the workspace of the reduction.
+  // The workspace contains the copies of operands, then the sums of the warpgroups, then the workspace of the
+  // reduction.
   size_t workspace_bytes(const Problem& p, const Device& d, const Config& config) const override {
     const OperandRelayout<ConvProblem> r = wgmma().relayout(p);
     const ReduceProblem sums = reduction(p, task_of(r), config);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by wgmma_halo.cu and wgmma_halo_filter.cu: a ring of lines (segments of image rows) in shared memory,
-// wgmma descriptors of matrices that start at any pixel, and the lines that a block processes.
+// Code that wgmma_halo.cu and wgmma_halo_filter.cu share. A line is 64 or 128 neighbouring positions of an image row.
+// The code has a ring of lines in shared memory, wgmma descriptors of matrices that start at any pixel, and the lines
+// that a block processes.
 #pragma once
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
 #include "cuda/device/ptx/griddep.cuh"
@@ -10,8 +11,8 @@
 
 namespace minidnn {
 
-// A ring of `count` slots in shared memory, and the position in it of one side, producer or consumer. Its mbarriers are
-// kHaloSlots `full` barriers, then kHaloSlots `empty` barriers.
+// A ring of `count` slots in shared memory, and the position of one producer or consumer in the ring. The barriers of
+// the ring are kHaloSlots mbarriers `full`, then kHaloSlots mbarriers `empty`.
 struct HaloRing {
   uint32_t slots, pitch, barriers;
   int count, at = 0;
@@ -28,7 +29,8 @@ struct HaloRing {
       parity ^= 1;
     }
   }
-  __device__ __forceinline__ void skip(int slots) {  // `slots` must be less than `count`
+  // Advances by `slots` slots of the ring. `slots` must be less than `count`, the number of slots of the ring.
+  __device__ __forceinline__ void skip(int slots) {
     at += slots;
     if (at >= count) {
       at -= count;
@@ -37,18 +39,20 @@ struct HaloRing {
   }
 };
 
-// Returns the wgmma descriptor of a matrix of 128-byte rows that starts at any row of a swizzled tile. Its submatrices
-// of 64 columns are `columns` bytes apart.
+// Returns the wgmma descriptor of a matrix that has rows of 128 bytes, and starts at any row of a swizzled tile. The
+// matrix consists of submatrices of 64 columns, which are `columns` bytes apart.
 __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }
 
-// `count` lines, one below the other. A line is one segment (64 or 128 positions) of a row of an image; all lines of a
-// LineSpan have the same image and segment.
+// Lines of one image, one below the other. A line is 64 or 128 neighbouring positions of an image row. An image row
+// consists of several lines, and `segment` is the index of a line within its image row. `count` is the number of lines
+// of the LineSpan.
 struct LineSpan {
   int image, segment, line, count;
 
-  // Constructs the longest span of lines that starts at line `at` and ends before line `last`.
+  // Takes as many lines as possible, from line `at` to the line before `last`. All of them must be in the same segment
+  // of the same image.
   __device__ LineSpan(const HaloLines& w, int at, int last) {
     const uint32_t column = w.per_image.quotient(uint32_t(at));
     line = at - int(column * w.per_image.divisor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_halo: an engine for 16-bit convolutions of large images with few channels, by tensor cores. Each
-// pixel is loaded into shared memory once, and all taps of the window read it from there (wgmma_halo.cu).
+// pixel is loaded into shared memory once, and all taps of the window read it there (wgmma_halo.cu).
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
@@ -17,18 +17,19 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// kRow: the bytes of a pixel. kGroup: the bytes of the eight rows of a 128-byte swizzle.
+// kRow: the number of bytes of a pixel, which is one row of a tile with 128-byte swizzle. kGroup: the number of bytes
+// of eight such rows, after which the swizzle repeats.
 constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 
-// Returns the TMA map of a tensor. A box contains kHaloChannels channels of `pixels` neighbouring pixels of a line
-// (dimension 1), and of `filters` neighbouring filters (dimension 3).
+// Returns the TMA map of a tensor. A box of the map contains kHaloChannels channels, `pixels` neighbouring pixels of a
+// row (dimension 1), and `filters` neighbouring filters (dimension 3).
 cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
   m.dtype = d.dtype;
   m.rank = 5;
   m.swizzle_bytes = int(kRow);
   m.l2_promotion_bytes = 256;
-  const int from[] = {1, 3, 2, 0};  // TMA dimensions: channel, column, line, image
+  const int from[] = {1, 3, 2, 0};  // the order of the TMA dimensions: channel, column, row, image
   for (int i = 0; i < 5; ++i) {
     const int64_t size = i < 4 ? d.shape[from[i]] : 1;
     m.dims[i] = uint64_t(size);
@@ -45,7 +46,8 @@ TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
   return std::bit_cast<TensorMap>(cuda::encode(m, device));
 }
 
-// Returns why the engine declines a problem, or an empty string. It checks the limits that all directions share.
+// Returns why the engine cannot run the convolution, or an empty string. It checks the limits that y, dx and dw have in
+// common.
 std::string refusal(const ConvProblem& p, const Device& d) {
   if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
   if (d.arch / 10 != 9) return cat("needs wgmma, which sm_90 has; got sm_", d.arch);
@@ -62,8 +64,8 @@ std::string refusal(const ConvProblem& p, const Device& d) {
   return "";
 }
 
-// Returns the problem with operands that TMA can read. Operands are copied if their channels are not contiguous or
-// their pixels are not aligned.
+// Returns the same convolution with operands that TMA can read. If the channels of an operand are not contiguous, or if
+// its pixels are not aligned, the operand is copied.
 OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   OperandRelayout<ConvProblem> r{p, {}};
   auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
@@ -75,11 +77,13 @@ OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   return r;
 }
 
-// Launch parameters of conv_wgmma_halo (y or dx). A line is `positions` outputs of a row.
+// The launch parameters of conv_wgmma_halo, which computes y or dx. A line is `positions` neighbouring outputs of a
+// row.
 struct ProductLaunch {
   WgmmaHaloParams p;
-  int64_t positions = 0, box = 0;  // box: the pixels of x that the windows of a line read
-  int64_t steps = 4;               // steps of 16 channels: 2 or 4
+  // box: the number of pixels of x that the windows of `positions` neighbouring outputs of a row read.
+  int64_t positions = 0, box = 0;
+  int64_t steps = 4;  // the number of wgmma instructions for each tap, 2 or 4; each instruction multiplies 16 channels
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
   GemmStore store = GemmStore::any;
@@ -115,7 +119,8 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // Three warpgroups compute one line of y each. Shared memory must hold all lines of x that these lines read.
+  // At any time, each of three warpgroups computes one line (neighbouring positions of a row) of y. Shared memory must
+  // be large enough for all lines of x that these warpgroups read.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 8 * (2 * kHaloSlots + 1) - weights;
   p.x_slots = int32_t(min_of(max_of(free_bytes, int64_t(0)) / p.x_pitch, int64_t(kHaloSlots)));
@@ -132,9 +137,9 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.rows = int32_t(out.shape[1]);
   p.positions = int32_t(out.shape[3]);
   p.bias_stride = c.bias_stride;
-  // Returns whether the kernel can store four results at a time along dimension `along`, 1 (filters) or 3 (positions).
-  // The results must have 16 bits. The dimension must be contiguous, its size a multiple of four, and all other strides
-  // multiples of four.
+  // Returns whether the kernel can store four neighbouring results at a time along a dimension: 1 (filters) or 3
+  // (positions). This requires that results have 16 bits, that the dimension is contiguous, and that its size and all
+  // other strides are multiples of four.
   auto fours = [&](int along) {
     bool all = itemsize(out_dtype(c)) == 2 && out.shape[along] % 4 == 0;
     for (const TensorDesc* t : {&out, c.residual.rank ? &c.residual : &out}) {
@@ -161,13 +166,13 @@ KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const Epilog
   return s;
 }
 
-// Launch parameters of conv_wgmma_halo_filter (dw).
+// The launch parameters of conv_wgmma_halo_filter, which computes dw.
 struct FilterLaunch {
   WgmmaHaloFilterParams p;
-  int64_t columns = 1;  // columns of the window that one wgmma multiplies
-  int64_t box = 0;      // pixels of x that the windows of 64 positions read
+  int64_t columns = 1;  // the number of columns of the window that one wgmma multiplies
+  int64_t box = 0;      // the number of pixels of x that the windows of 64 positions read
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
-  int64_t cluster = 1;  // blocks of a cluster, which add their sums before they write
+  int64_t cluster = 1;  // the number of blocks of a cluster; they add their sums before they store them
   int64_t partial_sums() const { return blocks / cluster; }
   std::string why;
 };
@@ -207,8 +212,9 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // least_x: the fewest slots for lines of x. The warpgroups for the lines of the window read different lines of x at
-  // the same time. The slots hold these lines, and the lines that are loaded meanwhile.
+  // least_x: the fewest slots for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes a row of
+  // the window, so at any time the warpgroups read different lines of x. The slots contain these lines, and the lines
+  // that are loaded meanwhile.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
   const int64_t more = min_of(free_bytes / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
@@ -225,7 +231,8 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
     l.cluster = 2;
     l.blocks = l.blocks / 2 * 2;
   }
-  // The sums that a block sends to the other block of its cluster also need this shared memory.
+  // After the main loop, shared memory must be large enough for the sums that a block sends to the second block of its
+  // cluster.
   l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);
   p.partial_sum_stride = c.w.numel();
   return l;
@@ -238,10 +245,11 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
   return s;
 }
 
-constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;  // rates of one SM (docs/notes/gemm.md)
+// clocks per us, and bytes per clock from L2, of one SM (docs/notes/gemm.md)
+constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;
 
-// Estimates the time of a kernel in us, whose on-chip work overlaps with its memory traffic. The two overlap least if
-// they take equally long.
+// Estimates the time of a kernel in us. Its work on the SMs overlaps with its memory traffic. They overlap least if
+// both take equally long.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }
@@ -249,8 +257,8 @@ double overlapped(double on_chip_us, double bytes, const Device& d) {
 double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(c, d, positions);
   const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
-  // For each tap and 16 channels, the tensor cores take n / 2 clocks. Shared memory delivers 128 bytes per clock, so it
-  // takes 16 + n / 4 clocks.
+  // With n positions, the tensor cores take n / 2 clocks for each tap and 16 channels. Shared memory takes 16 + n / 4
+  // clocks, since it delivers 128 bytes per clock.
   const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2;
@@ -262,14 +270,14 @@ double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
 double filter_us(const ConvProblem& c, const Device& d) {
   const FilterLaunch l = filter_launch(c, d);
   // For each 16 positions, the tensor cores take 32 clocks per column of the window. Shared memory takes 16 clocks per
-  // column, and 16 clocks for dy.
+  // column of the window, and 16 clocks for dy.
   const double multiply = l.p.lines_each * 4.0 * std::max(32.0 * double(l.columns), 16 + 16.0 * double(l.columns));
   const double load = double(l.p.x_bytes + 64 * kRow) / kL2BytesOfClock;
   const double line = std::max(multiply, load) * 1.06 + 30;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-  // Two terms are added: the time of a second launch, and the time to write and read the partial sums once, mostly in
-  // the L2.
+  // Adds the time of the launch that adds up the partial sums of dw, and the time to write and read the partial sums
+  // once. The partial sums mostly stay in L2.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
          double(l.partial_sums() * l.p.partial_sum_stride) * 8 / 3.3e6;
 }
@@ -316,7 +324,8 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   });
 }
 
-constexpr int64_t kPositions[] = {128, 64};  // possible numbers of positions in a line
+// The numbers of neighbouring positions of a row that a warpgroup can compute at a time.
+constexpr int64_t kPositions[] = {128, 64};
 
 }  // namespace
 
@@ -382,7 +391,8 @@ struct WgmmaHalo final : Engine<ConvProblem> {
     throw NotSupported(cat("wgmma_halo: unknown config '", config, "'"));
   }
   static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
-  // Returns the lengths of a line (in positions) that the kernel supports for this problem, the fastest length first.
+  // Returns the numbers of neighbouring positions of a row that a warpgroup can compute at a time in this problem. The
+  // fastest number is first.
   static std::vector<int64_t> lengths(const ConvProblem& p, const Device& d) {
     std::vector<int64_t> all;
     for (int64_t positions : kPositions)

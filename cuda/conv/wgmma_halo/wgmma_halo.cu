@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of large images with few channels by tensor cores (sm_90a). This kernel computes y or dx;
 // wgmma_halo_filter.cu computes dw.
-// TMA loads each pixel into shared memory once, and all taps of the window read it from there. The 64 channels of a
-// pixel (16 bits each) are one row of a 128-byte swizzle. For the next tap, the operand is the same tile, starting one
-// row later. This is possible because the swizzle depends on addresses only, so a wgmma matrix may start at any row.
+// TMA loads each pixel into shared memory once, and all taps of the window read it there. A pixel has 64 channels of 16
+// bits each, which are one row of a 128-byte swizzle. For the next tap, the operand of wgmma is the same tile, but
+// starts one row later. This is possible because the swizzle depends on addresses only, so a wgmma matrix may start at
+// any row.
 //
-// Counted for 64 channels, 64 filters, a 3 x 3 window and a line of 64 positions: the tensor cores need 1152 clocks. An
-// implicit GEMM (cuda/gemm/sm90/kernel.cu) loads 9 x 16 KB from L2, which takes 2500 clocks. This kernel loads 16.5 KB,
-// which takes 280 clocks.
-// Measured for images of 512 x 512 (docs/notes/conv.md): y takes 114 us. The implicit GEMM takes 195 us. Memory traffic
-// alone takes about 95 us.
-#include "cpp/core/half.h"
+// Counted for 64 channels, 64 filters, a 3 x 3 window and 64 neighbouring positions: the tensor cores need 1152 clocks.
+// An implicit GEMM (cuda/gemm/sm90/kernel.cu) loads 9 x 16 KB from L2, which takes 2500 clocks. This kernel loads 16.5
+// KB, which takes 280 clocks.
+// Measured for y of images of 512 x 512 (docs/notes/conv.md): this kernel takes 114 us, and the implicit GEMM takes 195
+// us. Memory traffic alone takes about 95 us.
+#include "cpp/core/host_device/half.h"
 #include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -18,11 +19,13 @@
 
 namespace minidnn {
 
-// The epilogue stores activation(sum + bias + c) to y; c may have the same address as y. A lane has the sums of filters
-// lane / 4 and lane / 4 + 8, at two of every eight neighbouring positions. kStore = lines: y and c are contiguous along
-// positions, whose number is a multiple of four. kStore = transposed: y and c are contiguous along filters, whose
-// number is a multiple of four. In both cases neighbouring lanes exchange 16-bit results, so that each lane has four
-// contiguous results. Then four lanes write a sector of 32 bytes.
+// The epilogue stores activation(sum + bias + c) to y. c may have the same address as y. A lane has the sums of two
+// filters, filter + lane / 4 and filter + lane / 4 + 8, at two of every eight neighbouring positions.
+// kStore = lines requires that y and c are contiguous along positions, and that the number of positions is a multiple
+// of four. kStore = transposed requires that y and c are contiguous along filters, and that the number of filters is a
+// multiple of four. In both cases, neighbouring lanes exchange 16-bit results, so that each lane has four contiguous
+// results. Then four lanes together write a sector of 32 bytes. kStore = any has no requirements, and stores one
+// element at a time.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& span,
                                            int line, int filter, float (&sums)[kPositions / 2]) {
@@ -50,7 +53,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     Y* const y = y_at(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
-    // Sum i belongs to the lane's filter r (0 or 1) and to position first + q.
+    // Sum i belongs to the lane's first filter (r = 0) or second filter (r = 1), and to position first + q.
     for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
@@ -58,15 +61,17 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     }
   } else {
     constexpr bool kTransposed = kStore == GemmStore::transposed;
-    // Stores four results at y: those of the sums i and i + 1, and of the sums `next` and next + 1. Before that,
-    // neighbouring lanes exchange results. If not kTransposed, all four sums belong to filter r. If kTransposed, the
-    // sums i and i + 1 belong to the lane's first filter, and the other two to its second filter.
+    // Stores four results at the address y. They are the results of the sums i and i + 1, and of the sums `next` and
+    // next + 1. Neighbouring lanes exchange results before they store. If kTransposed, the sums i and i + 1 are for the
+    // lane's first filter, and the sums `next` and next + 1 for its second filter. If not kTransposed, all four sums
+    // are for the same filter: the lane's first filter if r is 0, and its second filter if r is 1.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
-        four = exchange_pair(four.x, four.y);  // returns c to the lane that has the matching sums
+        // Exchanges elements of c between neighbouring lanes, so that each lane has those that match its sums.
+        four = exchange_pair(four.x, four.y);
         words[0] = kTransposed ? movmatrix_trans(four.x) : four.x;
         words[1] = kTransposed ? movmatrix_trans(four.y) : four.y;
       }
@@ -108,20 +113,21 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
   }
 }
 
-// Computes y or dx for a tile of 64 filters from up to 64 channels.
+// Computes y or dx for a tile of 64 filters, from up to 64 channels. A line is kPositions neighbouring positions of a
+// row.
 // Grid: x divides the lines evenly among blocks; y is the number of tiles of filters. Block: 512 threads. Warpgroup 0
-// issues the TMA loads. Warpgroups 1 to 3 take turns: each computes every third line of y, and releases the lines of x
-// that it does not need any more.
+// issues the TMA loads. Each of the warpgroups 1 to 3 computes every third line of y, and releases the lines of x that
+// it does not need any more.
 // Shared memory: the weights of the tile (8 KB per tap, loaded once), then a ring of lines of x.
 // wgmma: M = 64 filters, N = kPositions positions of a line. Shared memory can deliver 128 bytes per clock. wgmma reads
 // 96 bytes per clock with N = 128, and 128 bytes per clock with N = 64.
-// kAlongM: whether the weights are stored with the summed dimension as rows, as for dx. kSteps: the number of steps of
-// 16 channels.
+// kAlongM: whether the weights are stored with the summed dimension as rows, as for dx. kSteps: the number of wgmma
+// instructions for each tap, with 16 channels each.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo(const __grid_constant__ WgmmaHaloParams p, const __grid_constant__ GemmArgs args) {
-  constexpr uint32_t kTap = 64 * 128;  // bytes of the weights of one tap
+  constexpr uint32_t kTap = 64 * 128;  // the number of bytes of the weights of one tap
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
@@ -131,7 +137,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n lines of y read n + reach lines of x
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n neighbouring rows of y read n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -180,10 +186,10 @@ __global__ void __launch_bounds__(512, 1)
     }
   };
   const uint32_t column_step = uint32_t(p.lines.column_step) * 128 >> 4;
-  const int over = min_of(3, reach + 1);  // lines of x that a warpgroup releases after each line of y
+  const int over = min_of(3, reach + 1);  // the number of rows of x that a warpgroup releases after each row of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
-  int own_line = first + group - 1;  // the next line of y that this warpgroup computes
+  int own_line = first + group - 1;  // the index of the next row segment of y that this warpgroup computes
   for (int at = first; at < last;) {
     const LineSpan span(p.lines, at, last);
     int passed = 0;
@@ -203,7 +209,7 @@ __global__ void __launch_bounds__(512, 1)
 #pragma unroll 1
         for (int s = 0; s < p.window_columns; ++s, a += kTap >> 4, b += column_step)
 #pragma unroll
-          for (int k = 0; k < kSteps; ++k)  // each step multiplies 16 channels
+          for (int k = 0; k < kSteps; ++k)  // each iteration multiplies 16 channels
             Wgmma<T, kPositions>::template run<kAlongM, false>(sums, a + k * (kAlongM ? 2048 >> 4 : 32 >> 4),
                                                                b + k * (32 >> 4), r > 0 || s > 0 || k > 0);
         of_tap.skip(p.lines.line_step);

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes partial sums of dw for convolutions of large images with few channels by tensor cores (sm_90a). Lines of x
-// and dy are in shared memory; wgmma_halo.cu explains their layout.
+// Computes partial sums of dw for convolutions of large images with few channels, by tensor cores (sm_90a). Lines (64
+// neighbouring pixels of a row) of x and dy are in shared memory; wgmma_halo.cu explains their layout.
 #include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
 
 namespace minidnn {
 
-// Adds the sums of the two blocks of a cluster. Each block keeps one half of the sums, and sends the other half to the
-// other block through shared memory. After the call, the half that the block keeps is in the first elements of `sums`.
-// `to` is the generic address of the thread's first four floats in the block's buffer; `start + offset` is the shared
+// Adds the sums of the two blocks of a cluster. Each block keeps one half of the sums, and sends the second half to its
+// peer through shared memory. After the call, the first half of `sums` contains the sums that the block keeps. `to` is
+// the generic address of the thread's first four floats in the block's buffer; `start + offset` is the shared-memory
 // address of the same floats. The thread's next four floats are `pitch` bytes further.
 template <int n>
 __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32_t offset, uint32_t pitch,
@@ -36,8 +36,9 @@ __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32
   cluster_sync();
 }
 
-// Multiplies `count` lines of dy by the lines of x in the ring, and releases both. `any`: whether `sums` contains
-// products already. If it does not, the first product overwrites `sums`.
+// Multiplies `count` lines of dy by the lines of x in the ring; a line is 64 neighbouring positions of a row. Then it
+// releases the slots of the lines of x and dy. `any` says whether `sums` already contains products. If not, the first
+// product overwrites `sums`.
 template <class T, int kColumns>
 __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int count, uint32_t columns, bool& any,
                                                float (&sums)[kColumns * 32]) {
@@ -54,7 +55,7 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
     warpgroup_fence_operand(sums);
     wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < 4; ++s)  // each step multiplies 16 positions
+    for (int s = 0; s < 4; ++s)  // each iteration multiplies 16 positions
       Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
     wgmma_commit_group();
     any = true;
@@ -73,12 +74,12 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
   release(dy_before);
 }
 
-// The elements of dw that a warpgroup computes: those of line `line` of the window, from the given filter, channel and
-// column on.
+// Describes the elements of dw that a warpgroup computes: those in row `line` of the window, from the given filter,
+// channel and column on.
 struct FilterTile {
   int filter, channel, line, column;
 };
-// Stores the first kKept sums of each thread as a part of a partial sum of dw.
+// Stores the first kKept sums of each thread to a partial sum of dw.
 template <int kKept, int kBlocks, int n>
 __device__ __forceinline__ void store_filter(const WgmmaHaloFilterParams& p, float* partial_sums, uint32_t rank,
                                              const float (&sums)[n], const FilterTile& tile) {
@@ -98,15 +99,16 @@ __device__ __forceinline__ void store_filter(const WgmmaHaloFilterParams& p, flo
   }
 }
 
-// Computes partial sums of dw for a tile of 64 filters and 64 channels.
+// Computes partial sums of dw for a tile of 64 filters and 64 channels. A line is 64 neighbouring positions of a row of
+// y.
 // Grid: x divides the lines evenly among blocks; y is the number of tiles of dw. Cluster: kBlocks blocks, 1 or 2.
-// Block: 512 threads. Warpgroup 0 issues the TMA loads. Warpgroups 1 to 3 compute one line of the window each.
+// Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the warpgroups 1 to 3 computes one row of the window.
 // wgmma: M = 64 filters, N = kColumns x 64 channels, K = positions. For each column of the window, the operand x is a
-// submatrix of 64 channels that starts one pixel later. In both operands a stored row is one position (k).
+// submatrix of 64 channels that starts one pixel later. In shared memory, each row of both operands is one position
+// (k).
 // Each cluster writes its sums as one partial sum of dw; cuda/gemm/epilogue/split_k.cu adds the partial sums in a fixed
 // order.
-// At the end of a line dy is padded by zeros. If x has an infinity there, its product with a zero is NaN, and dw
-// becomes NaN.
+// At the end of a line, zeros pad dy. If x has an infinity there, its product with a zero is NaN, and dw becomes NaN.
 template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo_filter(const __grid_constant__ WgmmaHaloFilterParams p, float* partial_sums) {
@@ -123,7 +125,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.lines.line_step;  // a span of n lines of dy reads n + reach lines of x
+  const int reach = (lines - 1) * p.lines.line_step;  // n neighbouring rows of dy are multiplied by n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -168,7 +170,7 @@ __global__ void __launch_bounds__(512, 1)
     together();
     return;
   }
-  const int own_line = group - 1;  // the line of the window that this warpgroup computes
+  const int own_line = group - 1;  // the row of the window that this warpgroup computes
   if (own_line >= lines) {
     together();
     together();
@@ -179,7 +181,7 @@ __global__ void __launch_bounds__(512, 1)
   auto release = [&](uint32_t barrier) {
     if (lane == 0) mbarrier_arrive(barrier);
   };
-  auto skip = [&](int count) {  // releases lines of x that only other warpgroups read
+  auto skip = [&](int count) {  // releases `count` rows of x that other warpgroups read and this warpgroup does not
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();
@@ -198,7 +200,7 @@ __global__ void __launch_bounds__(512, 1)
   }
   warpgroup_fence_operand(sums);
 
-  // From here on, the memory of the rings is free for the exchange of sums.
+  // From here on, the sums are exchanged in the shared memory that contained x and dy.
   constexpr int kKept = kColumns * 32 / kBlocks;
   const uint32_t rank = kBlocks > 1 ? cluster_ctarank() : 0;
   if constexpr (kBlocks > 1) {

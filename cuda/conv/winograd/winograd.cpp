@@ -1,23 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.winograd: an engine for float32 convolutions with 3 x 3 windows at stride 1 (winograd_math.h). It computes
-// a quarter of the products of the definition. y takes three steps: transforms of x and w, 36 matrix products by the
-// main loop of cuda/gemm/simt/kernel.cu, and the transform of the results to y. dx and dw are computed in the same way.
+// a quarter of the multiplications of the definition. First, it transforms x and w. Then the main loop of
+// cuda/gemm/simt/kernel.cu computes 36 matrix products. Then it transforms their results to y. dx and dw are computed
+// in the same way.
 //
-// Expected times for the layers of ResNet-50 with 14.8 GFLOP at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a
-// direct sum takes 330 us. The products of this engine take 82 us; for images of 14 x 14 or 7 x 7, whose tiles of 4 x 4
-// extend past the border, they take 107 us. In the table, c is the number of channels and h the height. It lists the MB
-// that the transforms read + write before the products (in) and after the products (out), the MB to read w and
-// write its transforms (U), and the time of all transforms:
+// Predicted times for the layers of ResNet-50 with 14.8 GFLOP, at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a
+// direct sum takes 330 us. The matrix products of this engine take 82 us. For images of 14 x 14 or 7 x 7 they take 107
+// us, because tiles of 4 x 4 extend past the border.
+// The table has a row for each layer; c is the number of channels and h the height. `in`: the MB that the first
+// transforms read + write. `out`: the MB that the last transform reads + writes. U: the MB to read w and write its
+// transforms. The last column is the predicted time of all transforms.
 //   c64 h56    51 + 116 in, 116 + 51 out   112 us
 //   c128 h28   26 + 58 in, 58 + 26 out      56 us
 //   c256 h14   13 + 38 in, 38 + 13 out, U 12   38 us
 //   c512 h7     6 + 19 in, 19 + 6 out, U 47    32 us
-// These times are predictions. With tiles of 2 x 2, the products would take 146 us, and the transforms would move
-// 4/2.25 as many bytes. A single fused kernel would need 128 sums per thread, and so could run one block per SM only;
-// separate kernels can use the existing main loop. Images are processed in batches. A batch is small enough that its
-// buffers stay in the L2, if that is faster.
+// With tiles of 2 x 2, the matrix products would take 146 us, and the transforms would move 4/2.25 as many bytes. A
+// single fused kernel would need 128 sums per thread, so an SM could run one block only. Separate kernels can use the
+// existing main loop. Images are processed in batches. If that is faster, a batch is so small that its buffers stay in
+// the L2.
 //
-// Sums are float32. A rounding error, a NaN or an infinity in one element of a patch (6 x 6 inputs) reaches all 16
+// Sums are float32. A rounding error, a NaN or an infinity in one element of a patch (6 x 6 inputs) affects all 16
 // results of the tile.
 #include <array>
 
@@ -31,22 +33,23 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The error of a result depends on its whole tile, but the allowed float32 error grows with the products of the result
-// itself. A result with fewer products than these limits could exceed the allowed error. With at least these numbers of
-// products and channels, the error was at most 0.8 of the tests' tolerance in a simulation with normal data.
+// The minimum numbers of channels, of products per result for y and dx, and of positions per result for dw. The error
+// of a result depends on its whole tile, but the allowed float32 error grows with the number of products of the result
+// itself. So a result with fewer products could exceed the allowed error. With these minimum numbers, the error was at
+// most 0.8 of the tests' tolerance in a simulation with normal data.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 bool to_weights(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 
-// Returns the description of x or y that the kernels take.
+// Converts the description of x or y to the struct that the kernels take.
 WinogradTensor tensor_of(const ConvTensorView& s) {
   return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
 }
 
-// `patches` is the tensor that is transformed in overlapping patches of 6 x 6: x, or dy for dx. `tiles` is the tensor
-// that is divided into tiles of 4 x 4: the result, or dy for dw. A patch starts before_row rows and before_column
-// columns before its tile.
+// The two tensors that are transformed. `patches` is divided into overlapping patches of 6 x 6: it is x or, for dx, dy.
+// `tiles` is divided into tiles of 4 x 4: it is the result or, for dw, dy. A patch starts before_row rows and
+// before_column columns before its tile.
 struct Sides {
   ConvGeometry g;
   const ConvTensorView* patches;
@@ -71,11 +74,11 @@ struct Sides {
   }
 };
 
-// Returns the fewest products that any result sums over in dimension j. The products are taps for y and dx, and
-// positions for dw.
+// Returns the fewest products that a result sums over along dimension j. For y and dx, it counts taps. For dw, it
+// counts positions.
 int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
-  // Returns how many of the positions [at - before, at - before + count) are in [0, size).
+  // Returns how many of the positions from at - before to at - before + count - 1 are in [0, size).
   auto overlap = [&](int64_t at, int64_t count) {
     return min_of(size, at + count - before) - max_of(int64_t(0), at - before);
   };
@@ -86,8 +89,8 @@ int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   return max_of(least, int64_t(0));
 }
 
-// Returns the layout of the buffer of a tensor's transforms: [36][tile][channel] if the channels of the tensor are
-// contiguous, else [36][channel][tile].
+// Returns the layout of a tensor's transforms. It is [36][tile][channel] if the channels of the tensor are contiguous.
+// If not, it is [36][channel][tile].
 WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images) {
   WinogradGrid g;
   g.across = FastDivmod(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
@@ -104,8 +107,9 @@ WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images)
   return g;
 }
 
-// Describes the windows as [sum][result]. y: results are filters, and sums are channels. dx: results are channels, sums
-// are filters, and the window is rotated by 180 degrees. dw: results are channels, and sums are filters.
+// Describes w or dw as windows [sum][result], for the 36 matrix products. For y, each sum index is a channel and each
+// result index is a filter. For dx, each sum index is a filter and each result index is a channel; the window is
+// rotated by 180 degrees. For dw, each sum index is a filter and each result index is a channel.
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
@@ -137,9 +141,9 @@ GemmStrides stride_of(int64_t stride) {
   return s;
 }
 
-// Returns the 36 matrix products as one batched product. For y and dx, rows are tiles, columns are results, and k is
-// the channels summed over. For dw, rows are filters, columns are channels, and k is tiles. `adds`: whether the
-// products are added to the previous contents of the result.
+// Returns the 36 matrix products as one batched product. For y and dx, the rows are tiles, the columns are results, and
+// k is the summed channels. For dw, the rows are filters, the columns are channels, and k is tiles. `adds` says whether
+// the products are added to what the result already contains.
 GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool adds) {
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const WinogradFilter f = filter_of(p, s.g);
@@ -181,7 +185,8 @@ GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool add
   return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
 }
 
-// The bytes of the three buffers and of the workspace of the matrix products.
+// The sizes in bytes of the buffers for the transforms of patches, tiles and windows, and of the workspace of the
+// matrix products.
 struct Buffers {
   size_t patches, tiles, windows, products;
   size_t total() const { return patches + tiles + windows + products; }
@@ -203,7 +208,7 @@ double batches_us(const ConvProblem& p, const Sides& s, int64_t images, const De
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const double buffers = 4.0 * kWinogradPoints * (double(in.plane) + double(out.plane));
   const double windows = 4.0 * kWinogradPoints * double(filter_of(p, s.g).plane);
-  // Buffers that fit in half of the L2 are read and written at about twice the rate of memory.
+  // If the buffers fit in half of the L2, they are read and written at about twice the rate of memory.
   const double rate = (buffers < 0.5 * double(d.l2_bytes) ? 2 : 1) * 0.85 * d.copy_gb_s * 1e3;
   const double in_and_out = conv_bytes(p) / (0.85 * d.copy_gb_s * 1e3);
   const double each = simt_estimate_us(products(p, s, images, to_weights(p) && images < s.g.images), d);
@@ -240,7 +245,8 @@ struct WinogradPlan final : Plan<ConvProblem> {
   Sides s;
   Buffers buffers;
   WinogradFilter filter;
-  Batch batch, last;  // `last` is the last batch, which may have fewer images
+  // `last` is used only for a last batch that has fewer images than the batches before.
+  Batch batch, last;
   bool vectors = false;
   std::shared_ptr<const cuda::Kernel> patches_in, tiles_in, windows, result;
 

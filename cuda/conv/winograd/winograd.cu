@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The transforms before and after the 36 matrix products of cuda.conv.winograd (winograd_math.h).
-// Grid: one thread for each channel of a tile, or for each window. Block: 256 threads. A thread holds its patch, tile
-// or window in registers. Shared memory: none. Neighbouring threads access neighbouring elements of the buffers, so
-// warps read and write whole cache lines.
+// Grid: one thread for each channel of a tile, or for each window. Block: 256 threads. A thread has its patch, tile or
+// window in registers. Shared memory: none. Neighbouring threads access neighbouring elements of the buffers, so warps
+// read and write whole cache lines.
 // The kernels are bound by memory. Each element of x is read from memory about once, because overlapping patches hit in
 // L1.
 #include "cpp/activation/activation_math.h"
@@ -10,7 +10,7 @@
 
 namespace minidnn {
 
-// out = M in M^T
+// Computes the matrix product out = M * in * M^T.
 template <class M>
 __device__ __forceinline__ void transform(const float (&in)[M::kIn][M::kIn], float (&out)[M::kOut][M::kOut]) {
   float half[M::kOut][M::kIn];
@@ -38,8 +38,9 @@ __device__ __forceinline__ void transform(const float (&in)[M::kIn][M::kIn], flo
 
 __device__ __forceinline__ uint32_t thread_index() { return blockIdx.x * 256 + threadIdx.x; }
 
-// Transforms x or dy into the buffer. M is WinogradPatch (overlapping patches of 6 x 6) or WinogradGradient (tiles of 4
-// x 4 of dy). A patch starts before_row rows and before_column columns before its tile.
+// Transforms x or dy, and stores the transforms in the buffer. With M = WinogradPatch, it transforms overlapping
+// patches of 6 x 6 elements. With M = WinogradGradient, it transforms tiles of 4 x 4 elements of dy. A patch starts
+// before_row rows and before_column columns before its tile.
 template <class M>
 __global__ void __launch_bounds__(256)
     winograd_input(const __grid_constant__ WinogradTensor t, const __grid_constant__ WinogradGrid g, int before_row,
@@ -78,7 +79,7 @@ __global__ void __launch_bounds__(256)
   for (int a = 0; a < kWinogradPoints; ++a) to[a * f.plane] = out[a / 6][a % 6];
 }
 
-// Transforms the sums of the matrix products to y or dx.
+// Transforms the results of the 36 matrix products to y or dx.
 template <Activation kActivation>
 __global__ void __launch_bounds__(256) winograd_output(const __grid_constant__ WinogradOutput o, const float* buffer,
                                                        const float* bias, const float* residual, float* y) {
@@ -118,8 +119,8 @@ __global__ void __launch_bounds__(256) winograd_output(const __grid_constant__ W
   }
 }
 
-// Transforms the sums of the matrix products to dw. `f` describes the windows of dw. The sums are stored as
-// [36][sum][result], the layout that winograd_filter writes.
+// Transforms the results of the 36 matrix products to dw. `f` describes the windows of dw. The results of the products
+// have the layout [36][sum][result], in which the kernel winograd_filter also stores the transforms of w.
 __global__ void __launch_bounds__(256)
     winograd_weights(const __grid_constant__ WinogradFilter f, const float* buffer, float* w) {
   uint32_t sum = thread_index();

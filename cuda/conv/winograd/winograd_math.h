@@ -2,23 +2,24 @@
 // The transforms of Winograd's convolution with 3 x 3 windows, and the parameters of the kernels in winograd.cu. This
 // header does not use std.
 //
-// F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products; the definition takes 144. Here * is the elementwise
-// product:
+// The algorithm is F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 multiplications; the definition takes 144. Here *
+// is the elementwise product:
 //   y = A^T ((G w G^T) * (B^T x B)) A     for y and dx: B^T is 6 x 6, G 6 x 3, A^T 4 x 6
 //   dw = A^T ((G dy G^T) * (B^T x B)) A   for dw: B^T is 6 x 6, G 6 x 4, A^T 3 x 6
-// The matrices interpolate at 0, 1, -1, 1/2, -2 and infinity. Among the usual points these give the smallest rounding
-// error. For normal data it is 1.1e-6 (64 channels) to 2.1e-6 (256 channels) of the results' root mean square; a
-// float32 sum in order has 4.3e-7 to 8.6e-7 (simulated, 2026-11-21). With the points 0, 1, -1, 2, -2 and infinity the
-// error is 1.5 times as large. The elements of B are exact in float32.
+// The matrices interpolate at 0, 1, -1, 1/2, -2 and infinity. Among the usual points, these give the smallest rounding
+// error. For normal data, the error is 1.1e-6 (64 channels) to 2.1e-6 (256 channels) of the results' root mean square.
+// A float32 sum in order has an error of 4.3e-7 to 8.6e-7. (Both were simulated, 2026-11-21.) With the points 0, 1, -1,
+// 2, -2 and infinity, the error is 1.5 times as large. The elements of B are exact in float32.
 #pragma once
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
 constexpr int kWinogradTile = 4, kWinogradPatch = 6, kWinogradPoints = 36;
 
-struct WinogradPatch {  // the matrix B^T, for six inputs
+// The matrix B^T, which transforms six inputs along one dimension.
+struct WinogradPatch {
   static constexpr int kIn = 6, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, -1.5f, -2, 1.5f, 1, 0}, {0, -1, 0.5f, 2.5f, 1, 0},  {0, 1, -2.5f, 0.5f, 1, 0},
@@ -26,7 +27,8 @@ struct WinogradPatch {  // the matrix B^T, for six inputs
     return m[i][j];
   }
 };
-struct WinogradWindow {  // the matrix G for the three taps of a dimension of w
+// The matrix G, which transforms the three taps of w along one dimension.
+struct WinogradWindow {
   static constexpr int kIn = 3, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 0, 0},
@@ -38,7 +40,8 @@ struct WinogradWindow {  // the matrix G for the three taps of a dimension of w
     return m[i][j];
   }
 };
-struct WinogradResult {  // the matrix A^T for four results
+// The matrix A^T, which computes four results along one dimension.
+struct WinogradResult {
   static constexpr int kIn = 6, kOut = 4;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {
@@ -46,7 +49,8 @@ struct WinogradResult {  // the matrix A^T for four results
     return m[i][j];
   }
 };
-struct WinogradGradient {  // the matrix G for four elements of dy
+// The matrix G, which transforms four elements of dy along one dimension.
+struct WinogradGradient {
   static constexpr int kIn = 4, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 0, 0, 0},
@@ -58,7 +62,8 @@ struct WinogradGradient {  // the matrix G for four elements of dy
     return m[i][j];
   }
 };
-struct WinogradTaps {  // the matrix A^T for the three taps of a dimension of dw
+// The matrix A^T, which computes the three taps of dw along one dimension.
+struct WinogradTaps {
   static constexpr int kIn = 6, kOut = 3;
   MINIDNN_HD static float at(int i, int j) {
     constexpr float m[kOut][kIn] = {{1, 1, 1, 1, 1, 0}, {0, 1, -1, 0.5f, -2, 0}, {0, 1, 1, 0.25f, 4, 1}};
@@ -66,37 +71,40 @@ struct WinogradTaps {  // the matrix A^T for the three taps of a dimension of dw
   }
 };
 
-// Strides (in elements) and sizes of a tensor [images, channels, height, width]. Its first image is the first image of
-// a batch.
+// The strides (in elements) and the sizes of a tensor [images, channels, height, width]. Its first image is the first
+// image of a batch.
 struct WinogradTensor {
   int64_t image = 0, channel = 0, row = 0, column = 0;
   int32_t height = 1, width = 1;
 };
 
-// The tiles of a batch of images in all channels, and the buffer of their transforms: [36][tile][channel] or
-// [36][channel][tile]. The number of tiles is rounded up to a multiple of four; the added tiles are zeros.
+// The tiles of a batch of images in all channels, and the buffer of their transforms. The buffer is stored as
+// [36][tile][channel] or as [36][channel][tile]. The number of tiles is rounded up to a multiple of four; the added
+// tiles contain zeros.
 struct WinogradGrid {
   uint32_t tiles = 0, padded_tiles = 0, channels = 0;
-  FastDivmod across{}, down{};  // tiles in a row of tiles, rows of tiles in an image
-  FastDivmod fast{};            // size of the buffer's contiguous dimension: channels or padded tiles
+  // across: the number of tiles in a row of tiles. down: the number of rows of tiles in an image.
+  FastDivmod across{}, down{};
+  // The size of the buffer's contiguous dimension: the number of channels, or the padded number of tiles.
+  FastDivmod fast{};
   uint32_t channels_fast = 0;
-  int64_t plane = 0, channel = 0, tile = 0;  // strides of the buffer
+  int64_t plane = 0, channel = 0, tile = 0;  // the strides of the buffer, in elements
 
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
-// The layout of the result of winograd_output, and the operands of its epilogue.
+// The layout of the result of the kernel winograd_output, and the operands of its epilogue.
 struct WinogradOutput {
   WinogradTensor y, residual;
   WinogradGrid grid;
   int64_t bias_stride = 0;
-  int32_t vectors = 0;  // whether four elements of a row of y can be stored as one 16-byte vector
-  float alpha = 0;      // parameter of the activation function
+  int32_t vectors = 0;  // 1 if four neighbouring elements of a row of y can be stored as one 16-byte vector, else 0
+  float alpha = 0;      // the parameter of the activation function
 };
 
 struct WinogradTilePosition {
   uint32_t tile, channel;
-  int32_t image, row, column;  // coordinates of the first element of the tile
+  int32_t image, row, column;  // the coordinates of the first element of the tile
 };
 MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
   WinogradTilePosition p;
@@ -110,13 +118,13 @@ MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
   return p;
 }
 
-// The windows [sum, result, 3, 3], with any strides, and the layout of their transforms, [36][sum][result]. `sum` is
-// the index that the matrix products sum over. For dw, it is the index of a filter.
+// The windows [sum, result, 3, 3], with any strides, and the layout of their transforms, [36][sum][result]. The matrix
+// products sum over the index `sum`. For dw, `sum` is the index of a filter.
 struct WinogradFilter {
   FastDivmod results{};
   uint32_t sums = 0;
   int64_t origin = 0, sum = 0, result = 0, row = 0, column = 0;
-  int64_t plane = 0, pitch = 0;  // strides of the transforms
+  int64_t plane = 0, pitch = 0;  // the strides of the transforms, in elements
 };
 
 }  // namespace minidnn

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Clusters (sm_90): blocks that access one another's shared memory. In a launch without clusters each block is a
-// cluster.
+// Clusters (sm_90): groups of blocks that can access one another's shared memory. In a launch without clusters, each
+// block is a cluster of its own.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
@@ -11,7 +11,8 @@ __device__ __forceinline__ uint32_t cluster_ctarank() {
   asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
   return rank;
 }
-// The instruction requires all threads of the warp to execute it together, so __syncwarp() makes them converge first.
+// The instruction barrier.cluster requires that all threads of a warp execute it together. __syncwarp() therefore makes
+// the threads converge first.
 __device__ __forceinline__ void cluster_wait() {
   __syncwarp();
   asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory");
@@ -20,8 +21,8 @@ __device__ __forceinline__ void cluster_sync() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.release.aligned;\n\tbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Arrives at the barrier without ordering memory accesses. An arrival with release semantics would wait for all earlier
-// stores of the thread, including stores to global memory.
+// Arrives at the cluster barrier without ordering memory accesses. An arrival with release semantics would wait for all
+// earlier stores of the thread, including stores to global memory.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   __syncwarp();
   asm volatile("barrier.cluster.arrive.relaxed.aligned;" ::: "memory");
@@ -37,14 +38,15 @@ __device__ __forceinline__ uint32_t mapa(uint32_t address, uint32_t block) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(block));
   return there;
 }
-// Stores four floats at an address that mapa() has returned. The other block sees them only after a barrier of the
-// cluster.
+// Stores four floats in the shared memory of another block, at an address that mapa() has returned. That block sees the
+// floats only after a barrier of the cluster.
 __device__ __forceinline__ void st_cluster(uint32_t address, float a, float b, float c, float d) {
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
-// Stores four floats in another block, and completes 16 bytes at an mbarrier of that block. That block sees the floats
-// after mbarrier_wait_parity(), which does not wait for other stores, unlike a release.
+// Stores four floats in the shared memory of another block, and counts 16 bytes at an mbarrier of that block
+// (complete_tx). That block sees the floats after mbarrier_wait_parity(). In contrast to a release, the mbarrier does
+// not wait for other stores of this thread.
 __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, float a, float b, float c,
                                                  float d) {
   asm volatile(
@@ -52,8 +54,8 @@ __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barr
       "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d)
       : "memory");
 }
-// Loads kCount floats (1 or 4) from the shared memory of another block. `address` is that of the variable in this
-// block; for four floats it is a multiple of 16.
+// Loads kCount floats (1 or 4) from a variable in the shared memory of block `block`. `address` is the address of the
+// same variable in this block. For four floats, it is a multiple of 16.
 template <int kCount> __device__ __forceinline__ void ld_cluster(float* v, uint32_t address, uint32_t block) {
   address = mapa(address, block);
   if constexpr (kCount == 4)

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // cp.async (sm_80): copies from global to shared memory that bypass the registers. A thread's copies are complete after
-// cp_async_commit_group() and cp_async_wait_group(). Other threads see them after a barrier.
+// cp_async_commit_group() and cp_async_wait_group(). Other threads see the copied data only after a barrier.
 #pragma once
 #include "cuda/device/ptx/cvta.cuh"
 
 namespace minidnn {
 
-// Copies kBytes bytes (4, 8 or 16). Both addresses are multiples of kBytes. If `exists` is 0, zeros are written and
-// `from` is not read. If `wanted` is 0, nothing is written. kPrefetch128 makes the L2 fetch the whole 128-byte line,
-// for later reads.
+// Copies kBytes bytes (4, 8 or 16). The addresses `to` and `from` are multiples of kBytes. If `exists` is 0, the
+// function writes zeros and does not read `from`. If `wanted` is 0, it writes nothing. With kPrefetch128, the L2
+// fetches the whole 128-byte line, for later reads.
 template <int kBytes, bool kPrefetch128 = false>
 __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
   if constexpr (kBytes == 16 && kPrefetch128)
@@ -30,7 +30,7 @@ __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t
         "l"(from), "r"(exists), "r"(wanted), "n"(kBytes)
         : "memory");
 }
-// Copies `source_bytes` bytes, and writes zeros for the rest of kBytes bytes.
+// Copies `source_bytes` bytes, and appends zeros up to a total of kBytes bytes.
 template <int kBytes> __device__ __forceinline__ void cp_async_zfill(uint32_t to, const void* from,
                                                                      uint32_t source_bytes) {
   if constexpr (kBytes == 16)
@@ -40,7 +40,7 @@ template <int kBytes> __device__ __forceinline__ void cp_async_zfill(uint32_t to
                  : "memory");
 }
 __device__ __forceinline__ void cp_async_commit_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most the kPending latest groups of this thread's copies are incomplete.
+// Waits until all groups of this thread's copies are complete, except for at most kPending groups, the latest ones.
 template <int kPending> __device__ __forceinline__ void cp_async_wait_group() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }

@@ -19,16 +19,16 @@ __device__ __forceinline__ uint2 ld_global_cache_hint(CachePolicy policy, const 
   return v;
 }
 
-// Stores of 16 and 8 bytes to global memory, in one instruction. For an assignment, the compiler may emit one store per
-// 32-bit word, especially if the assignment is conditional.
+// Stores of 16 and 8 bytes to global memory, in one instruction. For an assignment in C++, the compiler may emit one
+// store for each 32-bit word, especially if the assignment is conditional.
 __device__ __forceinline__ void st_global_v4(void* to, uint4 v) {
   asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(to), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w) : "memory");
 }
 __device__ __forceinline__ void st_global_v2(void* to, uint2 v) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
 }
-// Predicated stores. For an `if` around an assignment, the compiler emits a branch, and computes the address only after
-// it.
+// Predicated stores: one instruction that stores `v` if `condition` is true. For an `if` around an assignment, the
+// compiler emits a branch, and computes the address only after the branch.
 __device__ __forceinline__ void st_global_if(bool condition, void* to, uint32_t v) {
   asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b32 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
                "r"(v)
@@ -40,8 +40,8 @@ __device__ __forceinline__ void st_global_if(bool condition, void* to, uint16_t 
                : "memory");
 }
 
-// Accesses to shared memory by 32-bit addresses. With a pointer, the compiler computes the address again at each
-// access.
+// Loads and stores in shared memory by 32-bit addresses. For accesses through a pointer, the compiler computes the
+// address again at each access.
 __device__ __forceinline__ uint32_t ld_shared_b32(uint32_t address) {
   uint32_t v;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(v) : "r"(address) : "memory");
@@ -63,7 +63,7 @@ __device__ __forceinline__ uint4 ld_shared_v4_b32(uint32_t address) {
                : "memory");
   return v;
 }
-// The compiler may move these loads across other accesses to shared memory, including those of wgmma.
+// Loads from shared memory that the compiler may move across other accesses to shared memory, including those of wgmma.
 __device__ __forceinline__ void ld_shared_unordered(uint32_t address, uint32_t& a, uint32_t& b) {
   asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(a), "=r"(b) : "r"(address));
 }

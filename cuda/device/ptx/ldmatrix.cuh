@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // ldmatrix, stmatrix and movmatrix. ldmatrix and stmatrix move four 8 x 8 matrices of 16-bit elements between shared
-// memory and the registers of a warp. Lane l holds two elements of row l / 4 of each matrix. It passes the 32-bit
-// address of row l % 8 of matrix l / 8; a row has 16 bytes.
+// memory and the registers of a warp. Lane l holds two elements of row l / 4 of each matrix. Lane l also passes the
+// 32-bit address of row l % 8 of matrix l / 8. A row has 16 bytes.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
@@ -19,7 +19,7 @@ __device__ __forceinline__ void ldmatrix_x4_trans(uint32_t (&f)[4], uint32_t add
                : "r"(address)
                : "memory");
 }
-// stmatrix needs sm_90.
+// The instruction stmatrix needs sm_90.
 __device__ __forceinline__ void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b),
                "r"(c), "r"(d)
@@ -31,14 +31,15 @@ __device__ __forceinline__ void stmatrix_x4_trans(uint32_t address, uint32_t a, 
                : "memory");
 }
 
-// Transposes an 8 x 8 matrix in registers; each lane holds one word (two elements) of it.
+// Transposes an 8 x 8 matrix of 16-bit elements in the registers of a warp. Each lane holds one 32-bit word, which
+// contains two elements.
 __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t words) {
   uint32_t r;
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(words));
   return r;
 }
-// Each pair of lanes (2 i, 2 i + 1) exchanges words. The even lane then holds the `first` words of the pair, and the
-// odd lane the `second` words.
+// Exchanges words between lanes 2 i and 2 i + 1. Lane 2 i then has the words `first` of both lanes, and lane 2 i + 1
+// has the words `second` of both lanes.
 __device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) {
   const bool odd = threadIdx.x & 1;
   const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic and conversions that take one instruction. The error bounds are from the PTX manual.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
-// 2^x with a relative error of at most 2^-22. The ftz function returns 0 if the result is below 2^-126.
+// 2^x with a relative error of at most 2^-22. ex2_approx_ftz() returns 0 if 2^x is below 2^-126.
 __device__ __forceinline__ float ex2_approx(float x) {
   float result;
   asm("ex2.approx.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -15,13 +15,14 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
   asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
 }
-// The base-2 logarithm of x, for x >= 2^-126. The relative error is at most 2^-22, except for x between 0.5 and 2.
+// The base-2 logarithm of x, for x >= 2^-126. The absolute error is at most 2^-22 for x between 0.5 and 2. For all
+// other x, the relative error is at most 2^-22.
 __device__ __forceinline__ float lg2_approx_ftz(float x) {
   float result;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
   return result;
 }
-// 1 / x with an error of at most 1 ulp. The ftz function returns 0 if x is above 2^126.
+// 1 / x with an error of at most 1 ulp. rcp_approx_ftz() returns 0 if x is above 2^126.
 __device__ __forceinline__ float rcp_approx(float x) {
   asm("rcp.approx.f32 %0, %0;" : "+f"(x));
   return x;
@@ -38,8 +39,8 @@ __device__ __forceinline__ float max_nan(float a, float b) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(result) : "f"(a), "f"(b));
   return result;
 }
-// The element-wise maximum of two words, each with two 16-bit elements of type T. If one of two elements is NaN, the
-// result is the other element.
+// The maximum of each of the two 16-bit elements in word a and the corresponding element in word b. The maximum of a
+// number and NaN is the number.
 __device__ __forceinline__ uint32_t max_x2(bfloat16, uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
@@ -50,7 +51,8 @@ __device__ __forceinline__ uint32_t max_x2(float16, uint32_t a, uint32_t b) {
   asm("max.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
-// Like max_x2(), but the result is NaN if one of two elements is NaN.
+// The maximum of each of the two 16-bit elements in word a and the corresponding element in word b. The maximum of a
+// number and NaN is NaN.
 __device__ __forceinline__ uint32_t max_nan_x2(bfloat16, uint32_t a, uint32_t b) {
   uint32_t result;
   asm("max.NaN.bf16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
@@ -61,7 +63,7 @@ __device__ __forceinline__ uint32_t max_nan_x2(float16, uint32_t a, uint32_t b) 
   asm("max.NaN.f16x2 %0, %1, %2;" : "=r"(result) : "r"(a), "r"(b));
   return result;
 }
-// a b + c for pairs.
+// a * b + c for each of the two 16-bit elements in the words a, b and c.
 __device__ __forceinline__ uint32_t fma_x2(bfloat16, uint32_t a, uint32_t b, uint32_t c) {
   uint32_t result;
   asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(result) : "r"(a), "r"(b), "r"(c));
@@ -73,8 +75,8 @@ __device__ __forceinline__ uint32_t fma_x2(float16, uint32_t a, uint32_t b, uint
   return result;
 }
 
-// Converts two floats to 16-bit elements of one word, rounded to nearest even. `low` becomes the element with the lower
-// address.
+// Converts two floats to the two 16-bit elements of a word, rounded to nearest even. `low` becomes the element with the
+// lower address.
 __device__ __forceinline__ uint32_t cvt_rn_x2(bfloat16, float low, float high) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));

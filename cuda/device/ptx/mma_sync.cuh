@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// mma.sync (sm_80): a warp computes 16 x 8 sums over 32 bytes of k. These are 16 elements of 16 bits, or 8 of TF32.
+// mma.sync (sm_80): a warp computes 16 x 8 sums over 32 bytes along k, which are 16 elements of 16 bits or 8 elements
+// of TF32.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
-// sums += a b for operands of type T. T = float stands for TF32; cvt_rna_tf32() converts its operands. Lane l holds
-// four float32 sums, in row-major order: rows l / 4 and l / 4 + 8 of columns 2 (l % 4) and 2 (l % 4) + 1.
+// sums += a * b for operands of type T. For TF32 operands, T is float; cvt_rna_tf32() converts float32 to TF32. Lane l
+// holds four float32 sums, in row-major order: rows l / 4 and l / 4 + 8 of columns 2 (l % 4) and 2 (l % 4) + 1.
 template <class T> constexpr bool kIsFloat16 = false;
 template <> constexpr bool kIsFloat16<float16> = true;
 template <class T>

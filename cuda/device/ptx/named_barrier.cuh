@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Named barriers 1 to 15 of a block. `threads` is the number of threads of all warps that arrive or synchronise. The
-// instructions require all threads of a warp to execute them together, so __syncwarp() makes the threads converge
-// first.
+// The named barriers 1 to 15 of a block. `threads` is the total number of threads in the warps that arrive or
+// synchronise at a barrier. The instructions require that all threads of a warp execute them together. __syncwarp()
+// therefore makes the threads converge first.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// setmaxnreg (sm_90a) changes the number of registers per thread of a warpgroup. All warps of the warpgroup must call
-// the same function.
+// setmaxnreg (sm_90a) changes the number of registers that each thread of a warpgroup has. All warps of the warpgroup
+// must execute the same setmaxnreg instruction.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async.bulk (sm_90), the instructions of TMA: one thread starts a copy into shared memory. When data arrive, the
-// copy completes their bytes at an mbarrier. The part of a box outside the tensor is filled with zeros, which count as
-// bytes, too. If `blocks` is not 0, it is a bit mask of blocks of the cluster. Each of these blocks receives the data
-// and the completion at the same addresses of its shared memory.
+// cp.async.bulk (sm_90), the copy instructions of TMA. One thread starts a copy into shared memory. When data arrive,
+// the copy counts their bytes at an mbarrier (complete_tx). If a box is partly outside the tensor, the copy writes
+// zeros for the elements outside, and counts their bytes, too. If `blocks` is not 0, the copy is a multicast, and
+// `blocks` is the bit mask of the blocks of the cluster that receive the data. Each of these blocks receives the data,
+// and the count of bytes, at the same addresses of its own shared memory.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/ptx/mbarrier.cuh"
@@ -14,14 +15,14 @@ __device__ __forceinline__ void prefetch_tensormap(const TensorMap* map) {
   asm volatile("prefetch.tensormap [%0];" ::"l"(map) : "memory");
 }
 
-// Copies `bytes` contiguous bytes. The addresses and `bytes` are multiples of 16.
+// Copies `bytes` contiguous bytes from global to shared memory. `to`, `from` and `bytes` are multiples of 16.
 __device__ __forceinline__ void cp_async_bulk(uint32_t to, const void* from, uint32_t bytes, uint32_t barrier) {
   asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(to),
                "l"(from), "r"(bytes), "r"(barrier)
                : "memory");
 }
 
-// Copies a box of a tensor. The coordinates `at` begin with that of the innermost dimension.
+// Copies a box of a tensor. `at` are the coordinates of the box, with the innermost dimension first.
 __device__ __forceinline__ void tma_load(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
                                          const int (&at)[5], CachePolicy policy = CachePolicy::normal) {
   if (blocks)
@@ -39,8 +40,8 @@ __device__ __forceinline__ void tma_load(uint32_t to, const TensorMap* map, uint
         : "memory");
 }
 
-// Copies pixels in im2col mode, for two spatial dimensions. The first pixel is at (channel, w, h, image), shifted by
-// the position `tap` in the filter.
+// Copies pixels in im2col mode, for two spatial dimensions. The first pixel has the coordinates (channel, at[1], at[0],
+// image) from the innermost dimension on. `tap` shifts all pixels by the position of an element in the filter.
 __device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
                                                 int channel, const int (&at)[2], int image, const int (&tap)[2],
                                                 CachePolicy policy = CachePolicy::normal) {
@@ -60,7 +61,9 @@ __device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* ma
         "h"(uint16_t(tap[0])), "l"(uint64_t(policy))
         : "memory");
 }
-// Copies pixels in im2col mode, for three spatial dimensions.
+// Copies pixels in im2col mode, for three spatial dimensions. The first pixel has the coordinates (channel, at[2],
+// at[1], at[0], image) from the innermost dimension on. `tap` shifts all pixels by the position of an element in the
+// filter.
 __device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* map, uint32_t barrier, uint16_t blocks,
                                                 int channel, const int (&at)[3], int image, const int (&tap)[3],
                                                 CachePolicy policy = CachePolicy::normal) {

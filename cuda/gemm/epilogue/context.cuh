@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// What all ways to store sums (GemmStore) share: the output as one warp sees it, and arithmetic on the warp's
-// accumulators.
-// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column
-// 8 j + 2 (lane % 4) + i % 2.
+// GemmEpilogueContext: what all ways to store the sums of a matrix product (GemmStore) share. It has the output as one
+// warp sees it, and arithmetic on the warp's accumulators.
+// Accumulators are in the layout of mma.sync and wgmma: in each lane, acc[4 j + i] is the sum in row lane / 4 + 8 (i /
+// 2) and column 8 j + 2 (lane % 4) + i % 2.
 #pragma once
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -14,8 +14,8 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// args.bias is read only if kBias, args.c only if kC. args.c may be null even if kC. T is the dtype of the bias, Y the
-// dtype of y and c.
+// The output of a matrix product as one warp stores it. args.bias is read only if kBias, and args.c is read only if kC.
+// Even if kC, args.c may be null. T is the dtype of the bias. Y is the dtype of y and c.
 template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
 struct GemmEpilogueContext {
   using T = BiasType;
@@ -33,8 +33,9 @@ struct GemmEpilogueContext {
   const Y* c;
   const T* bias;
 
-  // `output_bounds` replaces o.bounds. `warp_buffer` is the address of kLinesBytes of shared memory for this warp, a
-  // multiple of 128. The buffers of the four warps of a warpgroup are contiguous, in the order of the warps.
+  // `o` describes the output, but its bounds are not used: `output_bounds` are the bounds. `warp_buffer` is the address
+  // of kLinesBytes bytes of shared memory for this warp, a multiple of 128. The buffers of the four warps of a
+  // warpgroup are contiguous, in the order of the warps.
   __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
                                  uint32_t batch, uint32_t warp_buffer)
       : output(o),
@@ -52,7 +53,8 @@ struct GemmEpilogueContext {
 
   struct Row {
     bool exists;
-    int64_t y, c, bias;  // offsets of the row in elements; `bias` is 0 if the bias has one element for each column
+    // The offsets of the row in y, c and bias, in elements; the offset in bias is 0 if bias has one element per column.
+    int64_t y, c, bias;
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
     if (int(output.m.first) == kDigits - 1)
@@ -69,19 +71,21 @@ struct GemmEpilogueContext {
   __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }
 
   template <int kCount> __device__ __forceinline__ void scale(float (&acc)[kCount]) const {
-    // keeps the caller's test for alpha != 1 a branch; otherwise the compiler emits a select instruction for each sum
+    // The empty asm keeps the caller's test for alpha != 1 a branch. Without it, the compiler emits a select
+    // instruction for each sum.
     asm volatile("");
 #pragma unroll
     for (int i = 0; i < kCount; ++i) acc[i] *= alpha;
   }
 
-  // The accumulators of sixteen columns: blocks `block` and `block` + 1 of eight columns each.
+  // Returns the lane's accumulators of sixteen columns: blocks `block` and `block` + 1, which have eight columns each.
   template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  // `left` is the number of columns of y from this lane's first column on. If GemmStore is lines or summed, n_limit is
-  // a multiple of eight: either all of eight columns exist, or none does.
+  // Adds the bias of each column to the accumulators. `left` is the number of columns that y has from this lane's first
+  // column on. If GemmStore is lines or summed, the number of columns of y is a multiple of eight: of eight
+  // neighbouring columns, either all exist or none does.
   template <int kCount>
   __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll

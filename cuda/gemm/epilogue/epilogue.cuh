@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The epilogue of a warp: y = activation(alpha * sum + beta * c + bias).
-// Accumulators are in the layout of mma.sync and wgmma: acc[4 j + i] is row lane / 4 + 8 (i / 2), column
-// 8 j + 2 (lane % 4) + i % 2. y, c and bias may have any strides. If the rows of y are contiguous, or its columns are
-// and have 16-bit elements, the warp writes whole lines of 128 bytes. The sums then pass through a small buffer in
-// shared memory.
-// The number of instructions matters here: the two warpgroups of sm90/kernel.cu spend as many on the epilogue of a tile
-// as on a dozen blocks of k.
-// T is the dtype of the bias, Y the dtype of y and c. The files store_*.cuh contain the ways to store (GemmStore).
+// GemmEpilogue: the epilogue of a matrix product, as one warp executes it: y = activation(alpha * sum + beta * c +
+// bias).
+// Accumulators are in the layout of mma.sync and wgmma: in each lane, acc[4 j + i] is the sum in row lane / 4 + 8 (i /
+// 2) and column 8 j + 2 (lane % 4) + i % 2. y, c and bias may have any strides. The warp writes whole lines of 128
+// bytes if the rows of y are contiguous, or if its columns are contiguous and have 16-bit elements. The sums then pass
+// through a small buffer in shared memory.
+// The number of instructions matters: the two consumer warpgroups of sm90/kernel.cu spend as many instructions on the
+// epilogue of a tile as on a dozen blocks of k (128 bytes along k).
+// T is the dtype of the bias. Y is the dtype of y and c. The files store_*.cuh contain the ways to store y (GemmStore).
 #pragma once
 #include "cuda/gemm/epilogue/store_columns.cuh"
 #include "cuda/gemm/epilogue/store_elements.cuh"
@@ -19,10 +20,10 @@ struct GemmEpilogue : GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore> 
   using Context = GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore>;
   using Context::Context;
 
-  // Stores the sums of two rows, `first` and `second`, in 2 * kCount columns from n on. The four lanes 4 i to 4 i + 3
-  // pass the same rows. n is a multiple of 8, and 2 * kCount a multiple of 16. All lanes of a warp call this. For
-  // GemmStore::transposed, all four warps of a warpgroup call it for 64 consecutive rows, of which the first `rows`
-  // exist. Destroys `acc`.
+  // Stores the sums of the two rows `first` and `second` in 2 * kCount columns, from column n on. n is a multiple of 8,
+  // and 2 * kCount is a multiple of 16. All lanes of a warp call this function together; lanes 4 i to 4 i + 3 pass the
+  // same two rows. For GemmStore::transposed, all four warps of a warpgroup call this function together, for 64
+  // consecutive rows, of which the first `rows` exist. The function overwrites `acc`.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the output of a GemmView to the form that the epilogues read (output_params.h), and chooses the way to store
-// it (GemmStore). Host only.
+// Converts the output of a GemmView to the form that the epilogues read (output_params.h). Chooses the way to store the
+// output (GemmStore). Only host code includes this file.
 #pragma once
 #include <string>
 
@@ -10,22 +10,24 @@
 
 namespace minidnn {
 
-// The output of a GemmView as the epilogue reads it. `alignment` is the alignment of y and c in bytes. `n_limit` is the
-// size of the last digit (dimension) of index n before it was rounded up; 0 if it was not.
+// Returns the output of a GemmView in the form that the epilogue reads. `alignment` is the alignment of y and c in
+// bytes. `n_limit` is the size that the last digit (dimension) of index n had before it was rounded up, or 0 if it was
+// not rounded up.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
-// Fills in the divisors of the indices m, n and batch. Callers that change m or n afterwards call it again.
+// Fills in the divisors of the indices m, n and batch of the output. A caller that changes m or n afterwards must call
+// divide() again.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
 
-// The compile-time options of an epilogue. They are not run-time options because unused code costs time, too
+// The compile-time options of an epilogue. With run-time options, the code for unused options would cost time, too
 // (docs/notes/gemm.md).
 struct EpilogueTraits {
   Activation activation = Activation::identity;
   bool bias = false, c = false;
   GemmStore store = GemmStore::lines;
 
-  std::string text() const;  // these options as C++ template arguments
+  std::string text() const;  // the options of the epilogue as text: C++ template arguments
 };
 
 }  // namespace minidnn

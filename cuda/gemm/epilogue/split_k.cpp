@@ -11,8 +11,9 @@ KernelSpec spec(DType type, DType y, Activation activation, int threads) {
                                                ", minidnn::Activation::", name(activation), ", ", threads, ">")};
 }
 
-// The number of threads that add up the partitions of one quad (four columns of a row). It is 8 if there are at least
-// 16 partitions and too few quads to occupy the device with one thread each, else 1.
+// The number of threads that add up all partitions (splits of k) of one quad, which is four columns of a row. It is 8
+// if there are at least 16 partitions, and too few quads to occupy the device with one thread for each quad. In all
+// other cases it is 1.
 int threads_of_quad(const SplitKPartitions& s, const Device& d) {
   return s.count >= 16 && s.partition_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }
@@ -21,8 +22,8 @@ int threads_of_quad(const SplitKPartitions& s, const Device& d) {
 
 SplitKWorkspace::SplitKWorkspace(const GemmView& v, bool by_columns) {
   const int64_t rows = by_columns ? v.n.size : v.m.size;
-  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) *
-            8;  // the widest stores of the epilogue have eight columns
+  // `columns` is a multiple of eight, because the widest stores of an epilogue have eight columns.
+  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) * 8;
   partition_stride = columns * rows * v.batch.size;
   GemmView sums;
   sums.m.size = sums.m.digit[3] = rows;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// The second pass of a product whose k is split. For each element of y, it adds the sums of all splits (partitions) in
-// the order of the splits, and applies the epilogue.
+// gemm_split_k_reduce, the second kernel of a matrix product whose k is split. For each element of y, it adds up the
+// sums of all partitions (splits of k) in a fixed order, and applies the epilogue.
 // Block: 256 threads. A quad is four columns of a row. kThreadsOfQuad threads add up the partitions of one quad: thread
-// i takes partitions i, i + kThreadsOfQuad and so on. The sums of these threads are then added through shared memory.
-// kThreadsOfQuad is 8 for small results with many partitions, else 1.
+// i adds up partitions i, i + kThreadsOfQuad and so on. The sums of these threads are then added through shared memory.
+// kThreadsOfQuad is 8 for a small y with many partitions, else 1.
 // Bytes: reads every partition once, and writes y once.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"

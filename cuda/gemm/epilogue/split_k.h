@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products whose k is split. Each split writes its float32 sums to the workspace, whose layout is [splits, batch, m,
-// columns]. A second kernel (split_k.cu) adds them in the order of the splits and applies the epilogue. Host only.
+// Matrix products whose k is split. Each split writes its float32 sums to the workspace, whose layout is [splits,
+// batch, m, columns]. A second kernel (split_k.cu) adds up the sums of all splits in a fixed order, and applies the
+// epilogue. Only host code includes this file.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/epilogue/split_k_params.h"
@@ -9,10 +10,11 @@
 
 namespace minidnn {
 
-// The layout of the sums of all splits in the workspace. The sums of one split begin `partition_stride` elements after
-// those of the split before it. `columns` is n, rounded up to a multiple of eight.
-// If `by_columns`, the layout is [splits, batch, n, columns], where `columns` is m, rounded up. This is for a y whose
-// columns are contiguous.
+// The layout of the sums of all splits of k in the workspace: [splits, batch, m, columns]. `columns` is n, rounded up
+// to a multiple of eight. `partition_stride` is the number of elements from the sums of one split to the sums of the
+// next split.
+// If `by_columns`, the layout is [splits, batch, n, columns], and `columns` is m, rounded up to a multiple of eight.
+// This layout is for a y whose columns are contiguous.
 struct SplitKWorkspace {
   GemmOutput output;
   int64_t columns = 0, partition_stride = 0;
@@ -23,8 +25,8 @@ struct SplitKWorkspace {
 class SplitKReduce {
  public:
   SplitKReduce(const GemmTask&, const GemmView&, int64_t splits, const Device&);
-  // `whole` is the output y; it has as many rows as a partition (the sums of one split). `columns` is the number of
-  // columns of a partition, a multiple of four.
+  // `whole` is the output y, which has as many rows as a partition. A partition is the sums of one split of k.
+  // `columns` is the number of columns of a partition, a multiple of four.
   SplitKReduce(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// The epilogue of a warp: y = activation(alpha * sum + beta * c + bias). It is for main loops on mma.sync, whose blocks
-// can reuse their shared memory for it. Bias, c, activation and float32 y are run-time options; one kernel serves all
-// of them. (sm90/kernel.cu uses epilogue.cuh, because its warpgroups have neither the memory nor the time for this.)
+// StagedEpilogue: the epilogue of a matrix product, as one warp executes it: y = activation(alpha * sum + beta * c +
+// bias). It is for main loops on mma.sync, whose blocks can reuse their shared memory for the epilogue. Bias, c,
+// activation and float32 y are run-time options, so that one kernel serves all of them. sm90/kernel.cu uses
+// epilogue.cuh instead, because its warpgroups have neither the memory nor the time for this epilogue.
 // T is the dtype of the bias. y and c are float32 or have dtype T.
 #pragma once
 #include "cuda/gemm/epilogue/output_params.h"
 
 namespace minidnn {
 
-// The offsets of a row in y and c, in elements. y is kNoRow if the row does not exist.
+// The offsets of a row in y and c, in elements. If the row does not exist, its offset in y is kNoRow.
 struct alignas(16) OutRow {
   int64_t y, c;
 };
@@ -31,8 +32,8 @@ __device__ __forceinline__ OutRow out_row(const GemmOutput& o, uint32_t row) {
   return {row < o.m.size ? offset_of(o.y_m, at) : kNoRow, offset_of(o.c_m, at)};
 }
 
-// The kRows x kColumns sums of a warp in registers: of[i][4 j + e] is row 16 i + lane / 4 + 8 (e / 2), column
-// 8 j + 2 (lane % 4) + e % 2.
+// The kRows x kColumns sums of a warp in registers. In each lane, of[i][4 j + e] is the sum in row 16 i + lane / 4 + 8
+// (e / 2) and column 8 j + 2 (lane % 4) + e % 2.
 template <int kRows, int kColumns> struct WarpSums {
   static constexpr int kBlocks = kRows / 16, kCount = kColumns / 2;
   float of[kBlocks][kCount] = {};
@@ -45,19 +46,20 @@ template <int kRows, int kColumns> struct WarpSums {
   }
 };
 
-// The tile of a warp: its index in the batch, its first row m and column n, its shared memory, and the offsets of its
-// rows.
+// The output tile of a warp: the index of its matrix in the batch, its first row m, its first column n, the shared
+// memory of the warp, and the offsets of the tile's rows.
 struct StagedTile {
   uint32_t batch, m, n;
-  char* memory;  // the warp's StagedEpilogue::kBytes of shared memory
+  char* memory;  // StagedEpilogue::kBytes bytes of shared memory that only this warp uses
   const OutRow* rows;
 };
 
 template <class T, int kRows, int kColumns> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
-  // Shared memory of a warp: it holds all rows of the tile in T, or 16 rows in float32. The padding of each row avoids
-  // bank conflicts when a warp stores to it.
+  // A warp has kBytes bytes of shared memory. They hold all rows of the tile in the 16-bit type T, or 16 rows of the
+  // tile in float32. A row has kLineBytes bytes in T, and kPitch elements in float32. Both include padding, which
+  // avoids bank conflicts when a warp stores to the rows.
   static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
   static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
 
@@ -79,7 +81,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   }
 
   __device__ __forceinline__ void store(Sums& sums) const {
-    // The fast path accesses y and c by vectors of eight columns. Either all columns of a vector exist, or none does.
+    // The fast path accesses y and c by vectors of eight columns. Either all eight columns of a vector exist, or none
+    // does.
     const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_vectors);
     if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
     if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
@@ -97,7 +100,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }
 
-  // Calls f(offsets of the row, i, half) for each row of this lane that exists. The row is 16 i + 8 half + lane / 4.
+  // Calls f(offsets of a row, i, half) for each existing row whose sums this lane has. In the tile, this is row 16 i +
+  // 8 half + lane / 4.
   template <class F> __device__ __forceinline__ void each_row(F&& f) const {
 #pragma unroll
     for (int i = 0; i < kRows / 16; ++i)
@@ -147,7 +151,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     sums.each([&](float& v, int, int e) { v += bias[e / 4 * 2 + e % 2]; });
   }
 
-  // Stores float32 sums directly from registers, in whole sectors of 32 bytes.
+  // Stores float32 sums directly from registers, in whole 32-byte sectors of memory.
   __device__ __forceinline__ void store_pairs(const Sums& sums) const {
     each_row([&](const OutRow& row, int i, int half) {
       float* to = reinterpret_cast<float*>(y_) + row.y + column();
@@ -158,7 +162,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
               make_float2(sums.of[i][4 * j + 2 * half], sums.of[i][4 * j + 2 * half + 1]);
     });
   }
-  // Stores 16-bit results. They pass through shared memory; each lane then stores vectors of eight neighbouring
+  // Stores 16-bit results. They pass through shared memory, so that each lane can store vectors of eight neighbouring
   // columns.
   __device__ __forceinline__ void store_lines(const Sums& sums) const {
     char* const put = memory_ + lane() / 4 * kLineBytes + lane() % 4 * 4;
@@ -184,9 +188,9 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     }
   }
 
-  // Stores one element at a time, for any strides and activation. The code for all activations is long, so the loop is
-  // not unrolled: each iteration passes 16 rows through shared memory, then moves the sums of the following rows down
-  // by 16 rows in registers.
+  // Stores one element at a time, for any strides and any activation. The loop is not unrolled, because the code for
+  // all activations is long. Each iteration stores the 16 rows that come first in registers, through shared memory. It
+  // then moves the sums of the following rows by 16 rows, so that the next 16 rows come first.
   __device__ __forceinline__ void store_elements(Sums& sums) const {
     float* const words = reinterpret_cast<float*>(memory_);
     const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;

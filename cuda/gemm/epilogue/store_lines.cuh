@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmStore::lines and GemmStore::summed: rows of y are contiguous in memory, and a warp stores 128 bytes of a row
-// together.
+// GemmStore::lines and GemmStore::summed, for a y whose rows are contiguous in memory. A warp stores 128 neighbouring
+// bytes of a row together.
 #pragma once
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/gemm/epilogue/context.cuh"
 
 namespace minidnn {
 
-// ColumnSums adds up, for each column, what a lane stores in gemm_store_lines(). At step i of that function, a lane
-// stores 16 bytes of several rows, always in the same columns. NoColumnSums does nothing.
+// ColumnSums adds up, for each column, what a lane stores in gemm_store_lines(). In each iteration of that function
+// (`step`), a lane stores 16 bytes of several rows, always in the same columns. NoColumnSums has the same interface and
+// does nothing.
 struct NoColumnSums {
   __device__ __forceinline__ void add(int, const uint4&) {}
 };
 template <class Y, int kSteps> struct ColumnSums {
   static constexpr int kChunk = 16 / int(sizeof(Y));
-  float of[2][kSteps][kChunk]{};  // of[0]: sums of values; of[1]: sums of squared values
+  float of[2][kSteps][kChunk]{};  // of[0] are the sums of the values, of[1] the sums of the squared values
 
   __device__ __forceinline__ void add(int step, const uint4& words) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
@@ -34,19 +35,21 @@ template <class Y, int kSteps> struct ColumnSums {
   }
 };
 
-// GemmStore::lines: rows of y are contiguous in memory, and a warp stores 128 bytes of a row together. Sixteen rows at
-// a time pass through shared memory; each lane then stores 16 bytes of every fourth row. c is read in the same way; its
-// next 128 bytes of each row are loaded one iteration early.
-// Each slot of shared memory holds 128 bytes of one of the sixteen rows. Slot i has row `first` of lane 4 i if i < 8,
-// else row `second` of lane 4 (i - 8). Each lane computes the offsets of one slot; the other lanes get them by shuffles.
-// Chunk i (16 bytes) of a slot is stored at i ^ (slot % 4 * 2 | slot / 4 % 2). Then none of these accesses has bank
-// conflicts: one chunk of eight slots (stmatrix), two chunks of four slots (float2), eight chunks of one slot.
+// GemmStore::lines: the rows of y are contiguous in memory, and a warp stores 128 neighbouring bytes of a row together.
+// Sixteen rows at a time pass through shared memory. Each lane then stores 16 bytes of every fourth row. c passes
+// through shared memory in the same way; each 128 bytes of a row of c are loaded one iteration early.
+// The buffer in shared memory has sixteen slots of 128 bytes, one for each of the sixteen rows. Slots 0 to 7 have the
+// rows `first` of lanes 0, 4 and so on to 28. Slots 8 to 15 have the rows `second` of these eight lanes. Each lane
+// computes the offsets of one row. The lanes exchange these offsets by shuffles.
+// In a slot, the chunk i of 16 bytes is stored at position i ^ (slot % 4 * 2 | slot / 4 % 2). Three kinds of accesses
+// therefore have no bank conflicts: one chunk of eight slots (stmatrix), two chunks of four slots (float2), and eight
+// chunks of one slot (uint4).
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
                                                  uint32_t second, uint32_t n, Sums& sums) {
   using T = typename Context::T;
   using Y = typename Context::Y;
-  // the number of columns in 128 bytes and in 16 bytes
+  // kLine is the number of columns in 128 bytes, kChunk the number of columns in 16 bytes.
   constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
   constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
   static_assert(kCount % 8 == 0);
@@ -87,7 +90,7 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
-      // c goes to the slots from which this lane has read y one iteration earlier
+      // This lane stores c to the same slots of shared memory from which it read y in the previous iteration.
 #pragma unroll
       for (int i = 0; i < 4; ++i) line(i) = c_line[i];
       __syncwarp();
@@ -141,8 +144,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   }
 }
 
-// Reduce-scatter over two lanes whose numbers differ by kLanes: adds up their 2 * kHalf values. Each of the two lanes
-// receives half of the sums.
+// A reduce-scatter over two lanes whose numbers differ by kLanes. Each lane has 2 * kHalf values. They are added up,
+// and each of the two lanes receives kHalf of the sums.
 template <int kLanes, int kHalf>
 __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 #pragma unroll
@@ -152,10 +155,10 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
   }
 }
 
-// GemmStore::summed: stores like gemm_store_lines(), and computes the sums of each column over the rows of a warpgroup.
-// It adds the values as they are rounded in y, first over the rows of a lane, then over the four lanes with the same
-// columns, then over the four warps. Row `slot` of args.sums receives the sums. `m` is the lane's first row; kBlocks is
-// the number of blocks of 64 rows.
+// GemmStore::summed: stores y like gemm_store_lines(), and computes the sums of each column over the rows of a
+// warpgroup. The values are added as they are rounded in y, in this order: first the rows of a lane, then the four
+// lanes with the same columns, then the four warps. Row `slot` of args.sums receives the sums. `m` is the lane's first
+// row. kBlocks is the number of blocks of 64 rows that the warpgroup has.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n, uint32_t slot) {
@@ -169,13 +172,15 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
 
   constexpr int kChunk = sums.kChunk;
   const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;
-  __syncwarp();  // all lanes have read their part of the buffer; it is reused for column sums
+  // After this barrier, all lanes have read the values of y from the buffer. The buffer is then used for column sums.
+  __syncwarp();
 #pragma unroll
   for (int which = 0; which < 2; ++which)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // Reduce-scatter over four lanes: lanes whose numbers differ by 16 each keep half of the columns of a chunk, then
-      // lanes whose numbers differ by 8 each keep half of these.
+      // A reduce-scatter over the four lanes that have sums of the same 16-byte chunk of columns. First, two lanes
+      // whose numbers differ by 16 each keep half of the columns. Then, two lanes whose numbers differ by 8 each keep
+      // half of the columns that remain.
       float(&v)[kChunk] = sums.of[which][step];
       add_halves<16, kChunk / 2>(v, second);
       add_halves<8, kChunk / 4>(v, odd);
@@ -199,7 +204,8 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
     }
     *reinterpret_cast<float4*>(e.column_sums + (slot * int64_t(2) + which) * e.output.n_limit + n + column) = sum;
   }
-  e.wait_for_warpgroup();  // all threads have read the column sums; the next tile overwrites the buffer
+  // After this barrier, all threads have read the column sums, and the next tile may overwrite the buffer.
+  e.wait_for_warpgroup();
 }
 
 }  // namespace minidnn

@@ -2,10 +2,10 @@
 // Slices of operands in shared memory, and the copies that fill them, for mma/kernel.cu. mma_params.h has the index
 // arithmetic.
 //
-// A slice of an operand holds 64 bytes along k for each row of a tile. In shared memory, it consists of lines in the
-// order of global memory: either a line has 64 bytes of k of one row, or it has all rows for one k. Chunks of 16 bytes
-// are permuted within a line (byte_offset()). Neither cp.async nor the loads of mma.sync fragments then have bank
-// conflicts.
+// A slice of an operand has 64 bytes along k for each row of a tile. In shared memory, a slice consists of lines in the
+// order of global memory. If the operand is contiguous along k, a line has 64 bytes along k of one row. If the operand
+// is contiguous along rows, a line has all rows of the tile for one k. Chunks of 16 bytes are permuted within a line
+// (byte_offset()). Neither cp.async nor the loads of mma.sync fragments therefore have bank conflicts.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -14,32 +14,34 @@
 
 namespace minidnn {
 
-// A slice of an operand in shared memory: 64 bytes along k of kRows rows. If kAlongK, a line holds one row, else it
-// holds one k.
+// A slice of an operand in shared memory: kRows rows with 64 bytes along k each. If kAlongK, a line of the slice has
+// one row. If not, a line has all rows for one k.
 template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // The offset of byte `at` of a line in the slice. The permutation of chunks (16 bytes) repeats every eight lines.
-  // ldmatrix_x4 reads one chunk of eight lines; 32-bit loads read two neighbouring chunks of four lines. Neither has
-  // bank conflicts.
+  // Returns the offset in the slice of byte `at` in line `line`. Chunks of 16 bytes are permuted within a line, in the
+  // same way in every eighth line. ldmatrix_x4 reads one chunk in each of eight lines; 32-bit loads read two
+  // neighbouring chunks in each of four lines. Neither kind of load has bank conflicts.
   static __device__ __forceinline__ uint32_t byte_offset(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
   }
 
-  // The offset in a slice that this lane passes to load() for all fragments: that of the first fragment, which is the
-  // first 16 rows of the warp and the first 32 bytes of k.
+  // The offset in a slice that this lane passes to load() for all fragments. It is the offset of the first fragment,
+  // which has the first 16 rows of the warp and the first 32 bytes along k.
   static __device__ __forceinline__ uint32_t lane_offset(int first_row, bool as_b) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    // row and byte of k of the 8 x 16-byte matrix that this lane addresses for ldmatrix
+    // This lane addresses an 8-row by 16-byte matrix for ldmatrix. The matrix begins at row `row`, and has the first (k
+    // = 0) or the second (k = 1) 16 bytes along k of the fragment.
     const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
     if constexpr (kAlongK) return byte_offset(first_row + row + lane % 8, k * 16);
     else if constexpr (sizeof(T) == 2) return byte_offset(k * 8 + lane % 8, (first_row + row) * 2);
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
-  // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes of k from 32 * step on. XOR can
-  // replace addition because the bits that it sets are 0 in the offset before chunks are permuted.
+  // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on.
+  // The offset of the fragment is added to lane_offset by XOR. XOR equals addition here: before chunks are permuted,
+  // the bits of lane_offset that this XOR changes are 0, and the permutation is an XOR, too.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -56,14 +58,14 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// The state of the slice that is fetched next: the byte offsets of its first k in both operands (a and b), the masks of
-// its tap, and the coordinates of its first k (at).
+// The slice of k that is fetched next. The slice's first k has the byte offsets `a` and `b` in the operands, and the
+// coordinates `at`.
 struct SliceIterator {
   int64_t a, b;
-  uint32_t mask_a, mask_b;  // masks of the slice's k, as in GatherEntry
-  uint32_t left;            // number of k from the first k of this slice to the end
+  uint32_t mask_a, mask_b;  // the bit masks of the slice's k in operands a and b, which tell whether elements exist
+  uint32_t left;            // the number of values of k from the slice's first k to the end of index k
   GemmCoordinates32 at;
-  uint32_t inner_left;  // number of slices, including this one, until digit 2 of the index k changes
+  uint32_t inner_left;  // the number of slices, including this one, until digit (dimension) 2 of index k changes
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
@@ -107,25 +109,30 @@ struct SliceIterator {
   }
 };
 
-// What a copy needs to know about the k of one slice of an operand. With a table: the entries of its k. Without a
-// table: the offset of its first k in bytes, the mask of all its k, and the number of k from its first k to the end.
+// What a copy needs to know about the k of one slice of an operand. If the operand has a table of k
+// (GatherOperand::table), `entries` are the offsets and masks of all k of the slice. If not, `offset` is the byte
+// offset of the slice's first k, `mask` is the mask of all k of the slice, and `left` is the number of values of k from
+// the slice's first k to the end of index k.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
   uint32_t mask, left;
 };
 
-// Copies the slices of an operand from global to shared memory. Each thread copies some vectors. A vector has 16 bytes
-// if kWide, else o.width bytes. cp.async can not copy vectors of 2 bytes: start() loads them to registers, and finish()
-// stores them one iteration later.
+// Copies the slices of an operand from global to shared memory. Each thread copies several vectors of a slice. A vector
+// has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width). cp.async can not copy vectors
+// of 2 bytes. For such vectors, start() loads them into registers, and finish() stores them to shared memory one
+// iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // Numbers of entries in shared memory: of rows, and of k for one slice if there is a table.
+  // kRowEntries is the number of offsets and masks (GatherEntry) in shared memory for the rows of a tile. kKEntries is
+  // the number of offsets and masks in shared memory for the k of one slice; only operands with GatherOperand::table
+  // use them.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
-  // Computes the entries of rows. All threads then pass a barrier and call begin(). If kWide, the memory of `rows` is
-  // free after begin().
+  // Computes an offset and a mask (GatherEntry) for each row of the tile. All threads then pass a barrier and call
+  // begin(). If kWide, the memory of `rows` can be used for other data after begin().
   __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
                                           GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
@@ -174,7 +181,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // The vectors of this thread: kVectorsOfLine in each of kLinesOfThread lines.
+  // The vectors of a slice that this thread copies: kVectorsOfLine vectors in each of kLinesOfThread lines.
   template <int kWidth> struct Vectors {
     static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
     static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
@@ -184,13 +191,15 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      if constexpr (kDown % 8 == 0)  // byte_offset() permutes chunks in the same way in all lines of this thread
+      // All lines of this thread have distances of multiples of eight lines. byte_offset() permutes chunks in the same
+      // way in these lines.
+      if constexpr (kDown % 8 == 0)
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);
     }
   };
-  // The number of entries in registers. If kAlongK, they are the entries of this thread's rows, else the entries of its
-  // vectors along rows.
+  // The number of offsets and masks (GatherEntry) that this thread has in registers. If kAlongK, they are for the
+  // thread's rows. If not, they are for the thread's vectors along rows.
   static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kLinesOfThread : 1) : kWide ? 1 : 4;
 
   template <int kWidth>
@@ -200,8 +209,9 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for vector u of line r of this thread. All entries are read before the first call;
-  // otherwise the memory accesses of f() would separate these reads.
+  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. `from` is the address of the vector in
+  // global memory, and `exists` says whether its elements are inside the tensor. All offsets and masks are read from
+  // shared memory before the first call of f(), because the memory accesses of f() would separate these reads.
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using Layout = Vectors<kWidth>;

@@ -8,7 +8,8 @@
 namespace minidnn {
 namespace {
 
-constexpr int64_t kMost = int64_t(1) << 30;  // sizes and window coordinates must be smaller
+// The sizes of indices and the coordinates in windows must be smaller than this limit.
+constexpr int64_t kMost = int64_t(1) << 30;
 
 GatherIndex gather_index(const GemmIndex& from) {
   GatherIndex index;
@@ -17,8 +18,9 @@ GatherIndex gather_index(const GemmIndex& from) {
   return index;
 }
 
-// The window of an operand by taps and positions. Either k counts taps and rows count positions, or rows count taps and
-// k counts positions.
+// The two indices that count the taps and the positions of an operand's window, and the steps of the window along them.
+// Either index k counts taps and the row index counts positions, or the row index counts taps and index k counts
+// positions.
 struct Sides {
   const GemmIndex &taps, &positions;
   const int64_t (&tap_step)[3], (&position_step)[3];
@@ -28,7 +30,8 @@ Sides sides(const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   return {rows, k, w.row_step, w.k_step};
 }
 
-// Fills in `to`. Returns an empty string, or the reason why the bit masks of GatherEntry can not represent the window.
+// Fills in `to` from the window `w`. Returns an empty string, or the reason why the bit masks of GatherEntry can not
+// represent the window.
 std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   if (!w.on || rows.size == 0 || k.size == 0) return "";
   const Sides s = sides(w, rows, k);
@@ -58,20 +61,20 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// An index (rows, k or batch) and its strides in an operand. `decides` tells for each digit (dimension of the index)
-// whether it decides that an element is outside the tensor.
+// An index of an operand (rows, k or batch), and the strides of the index in the operand. decides[j] tells whether
+// digit j (dimension j of the index) decides that an element is outside the tensor.
 struct StridedIndex {
   const GemmIndex& index;
   const GemmStrides& strides;
   bool decides[kDigits];
 };
 
-// The width in bytes of the widest vectors along index `w`. A vector must not cross a digit (dimension of the index)
-// that is not contiguous. Nor must it cross a digit that decides whether an element is outside the tensor. The address
-// of a vector is a multiple of its width.
+// Returns the width in bytes of the widest vectors along index `w`. The elements of a vector are contiguous. They
+// differ in no digit (dimension of the index) that decides whether an element is outside the tensor. The address of a
+// vector is a multiple of its width.
 uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
                      int64_t element, int64_t alignment) {
-  int64_t span = 1;  // number of elements that are contiguous in memory
+  int64_t span = 1;  // the number of elements along the index that are contiguous in memory
   int j = kDigits - 1;
   for (; j >= 0; --j) {
     if (w.index.digit[j] == 1) continue;
@@ -91,8 +94,8 @@ uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const Str
   return uint32_t(element);
 }
 
-// The one stride that all digits (dimensions) of an index have in common, or nullopt if there is none. It is 0 if the
-// index has a single element.
+// Returns the single stride that an index has over all its digits (dimensions), or nullopt if there is no such stride.
+// If the index has a single element, the stride is 0.
 std::optional<int64_t> even_step(const StridedIndex& w) {
   std::optional<int64_t> step;
   int64_t next = 0;
@@ -114,7 +117,7 @@ int64_t smallest_step(const StridedIndex& w) {
 
 struct Widths {
   uint32_t along_k = 16, along_rows = 16;
-  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k and along rows, in elements
+  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k, and the smallest stride along rows, in elements
 };
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,
@@ -137,18 +140,22 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how the kernel advances from a slice of k to the next: by steps of the offset, or by a table of entries.
+// Sets how the kernel advances from one slice of k to the next. It either adds a constant to the offsets, or reads the
+// offset and the mask of each k from a table that it computes in shared memory (GatherOperand::table).
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;  // all k of a slice then differ in the last digit only
+  // `even` is true if all k of a slice differ only in the last digit (dimension) of index k.
+  const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;
   if (even && !positions_in_k(p.a) && !positions_in_k(p.b)) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      int64_t back = 0;  // offset from the first slice to the last one, over the digits after j
+      // When digit (dimension) j of index k increases by one, all digits after j return to 0. `back` is the offset by
+      // which they return, in elements.
+      int64_t back = 0;
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
         o->advance[j] = (step - back) * element;
@@ -187,7 +194,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // receives the widths of a phase with empty k, which reads no operand
+    Widths none;  // the vector widths of a phase whose k is empty; they are not used, because it reads no operand
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

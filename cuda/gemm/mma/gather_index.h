@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Prepares GemmViews for the index arithmetic of mma_params.h: 32-bit indices, bit masks for windows, and the widths of
-// vectors. Host only.
+// Prepares GemmViews for the index arithmetic of mma_params.h, which has 32-bit indices, bit masks for windows, and
+// vectors of several widths. Only host code includes this file.
 #pragma once
 #include <string>
 #include <vector>
@@ -10,14 +10,14 @@
 
 namespace minidnn {
 
-// The views of a task, prepared for mma/kernel.cu. `exchanged`: a and b are exchanged if neighbouring rows of y are
-// contiguous in memory. Each operand is read in the same way in all phases. The caller sets the order of blocks and the
-// outputs. `why` is empty, or says what the kernel does not support.
+// The views of a GemmTask, prepared for mma/kernel.cu. If neighbouring rows of y are contiguous in memory, operands a
+// and b are exchanged, and `exchanged` is true. In all phases, an operand is read in the same way. The caller sets the
+// order of blocks and the outputs. `why` is empty, or says what the kernel does not support.
 struct MmaViews {
   std::vector<GemmView> views;
   std::vector<MmaParams> phases;
   bool exchanged = false, wide = false, a_along_k = false, b_along_k = false;
-  int64_t element = 4;  // size of an element of a and b in bytes
+  int64_t element = 4;  // the size of an element of operands a and b, in bytes
   std::string why;
   explicit MmaViews(const GemmTask&);
 };

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any strides:
+// mma_gather: matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any
+// strides:
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// Grid: one block for each tile of y, each split of k and each matrix of the batch. MmaParams gives their order.
-// Block: the warps divide the tile; each warp holds its sums in registers. All threads copy slices of both operands to
-// shared memory with cp.async (gather.cuh). A slice has 64 bytes along k of each row.
-// Shared memory: a ring of slices, the offsets of rows of y, and the entries of rows and k (MmaSharedMemory). An entry
-// is an offset and a mask (mma_params.h).
+// Grid: one block for each tile of y, each split of k and each matrix of the batch. MmaParams gives the order of
+// blocks.
+// Block: the warps divide the tile, and each warp has its sums in registers. All threads copy slices of operands a and
+// b to shared memory with cp.async (gather.cuh). A slice has 64 bytes along k for each row of the tile.
+// Shared memory: a ring of slices, the offsets of the rows of y, and tables for the rows and for k (MmaSharedMemory).
+// An entry of these tables has an offset and a mask (mma_params.h).
 // Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
 // Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
 // vectors are contiguous along k or along rows.
@@ -16,15 +18,15 @@
 
 namespace minidnn {
 
-// The tile of a block, and how the warps divide it. kMinBlocks is the number of blocks that an SM should hold at a
-// time; it limits the registers of a thread.
+// The tile of a block, and how the warps divide it. kMinBlocks is the number of blocks that an SM should be able to run
+// at the same time. It limits the number of registers per thread.
 template <int kTileM, int kTileN, int kWarpsAlongM, int kWarpsAlongN, int kSlices, int kMinBlocks> struct MmaTile {
   static constexpr int kM = kTileM, kN = kTileN, kWarpsN = kWarpsAlongN, kStages = kSlices, kBlocks = kMinBlocks;
   static constexpr int kThreads = 32 * kWarpsAlongM * kWarpsAlongN;
   static constexpr int kWarpM = kTileM / kWarpsAlongM, kWarpN = kTileN / kWarpsAlongN;
 };
 
-// The tile, the split of k and the index in the batch that a block computes. m and n are indices of tiles.
+// What a block computes: a split of k, an index in the batch, and a tile. m and n are indices of tiles.
 struct MmaBlock {
   uint32_t batch, split, m, n;
 };
@@ -37,10 +39,11 @@ __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
   return {matrix - split * p.batches.divisor, split, group * kTilesOfGroup + in_group - n * rows, n};
 }
 
-// A fragment as mma.sync reads it: 16-bit words unchanged, or float32 rounded to TF32. If kProducts == 3, each float32
-// number is the sum high + low of two TF32 numbers. low is 0 for Inf and NaN.
-// Known limit: the product of Inf and a number is NaN if the low part of the number is 0 or has the opposite sign of
-// the number. Code that excludes Inf would take more registers than there are.
+// A fragment in the form that mma.sync multiplies. 16-bit words are unchanged; float32 numbers are rounded to TF32. If
+// kProducts == 3, each float32 number is represented by the sum high + low of two TF32 numbers. For Inf and NaN, low is
+// 0.
+// Known limit: the product of Inf and a number is NaN if the low TF32 number of that number is 0 or has the opposite
+// sign. Code that excludes Inf would take more registers than a thread has.
 template <class T, int kProducts> struct Factor {
   uint32_t high[4], low[kProducts == 3 ? 4 : 1];
 
@@ -60,8 +63,8 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// The fragments of a slice that a warp holds in registers: those of the current step along k, and those of the next
-// step.
+// The fragments of a slice that a warp has in registers: the fragments of the current 32 bytes along k, and the
+// fragments of the next 32 bytes.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
   uint32_t a[2][kBlocksM][4], b[2][kBlocksN][4];
@@ -74,7 +77,7 @@ template <class Tile, class SliceA, class SliceB> struct Fragments {
   }
 };
 
-// Adds the products of one step along k to `sums`.
+// Adds the products over 32 bytes along k to `sums`.
 template <class T, int kProducts, class Sums, class F>
 __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   Factor<T, kProducts> a[F::kBlocksM];
@@ -116,9 +119,9 @@ struct MmaTraits {
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
 };
 
-// The shared memory of a block: the ring of slices, the offsets of the rows of y, the entries of rows, and the entries
-// of k for two groups of slices. An entry is an offset and a mask (GatherEntry). With wide vectors, the entries of rows
-// are read only before the main loop; they then use the memory of the ring.
+// The shared memory of a block: the ring of slices, the offsets of the rows of y, a table for the rows of the operands,
+// and tables of k for two groups of slices. An entry of these tables is an offset and a mask (GatherEntry). If all
+// vectors have 16 bytes, the table of rows is read only before the main loop, so it uses the memory of the ring.
 template <class Traits> struct MmaSharedMemory {
   char* const ring;
   OutRow* const out_rows;
@@ -134,11 +137,12 @@ template <class Traits> struct MmaSharedMemory {
   }
 };
 
-// Multiplies the slice in stage `from`. The fragments of its first step are in registers already.
+// Multiplies the slice in stage `from` of the ring. The fragments of the slice's first 32 bytes along k are in
+// registers already.
 //
-// Tensor cores truncate their sums instead of rounding them. The error is biased and grows with k; it is too large for
-// a float32 product that is computed as three TF32 products. In that case, tensor cores add up one slice at a time, and
-// float32 additions, which round, add the result to `sums`.
+// Tensor cores truncate their sums instead of rounding them. The error of truncation is biased and grows with k. It is
+// too large for a float32 product that is computed as three TF32 products. For three TF32 products, tensor cores
+// therefore add up only one slice at a time. Float32 additions, which round, then add the sums of the slice to `sums`.
 template <class Traits, class Fragments, class Sums>
 __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, uint32_t lane_b, Fragments& fragments,
                                                Sums& sums) {
@@ -152,8 +156,8 @@ __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, u
   if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
 }
 
-// Computes the entries of k (offsets and masks) for the group of slices that begins with `slice`. `slice` is relative
-// to first_slice.
+// Computes the offset and the mask of each k of a group of slices. `slice` is the index of the group's first slice,
+// relative to first_slice.
 template <class Traits>
 __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
   constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
@@ -204,17 +208,21 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const uint32_t lane_a = SliceA::lane_offset(warp_m, false), lane_b = SliceB::lane_offset(warp_n, true);
   typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  // addresses of the stages of the ring that are multiplied, fetched now, and fetched one iteration earlier
+  // Addresses of stages of the ring: `from` is multiplied, `to` is fetched now, and `before` was fetched one iteration
+  // earlier.
   uint32_t from = ring, to = ring, before = ring;
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice is fetched kStages - 1 iterations before it is multiplied. When the first entries of a group of slices are
-  // read, the entries of the next group are computed.
+  // A slice is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k are computed for
+  // groups of slices. While the first slice of a group is fetched, the offsets and masks of the next group are
+  // computed.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    __syncthreads();  // all threads can read this slice and its entries, and have finished the previous slice
+    // After this barrier, all threads can read this slice, and the offsets and masks of k that were computed before.
+    // All threads have finished the previous slice.
+    __syncthreads();
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
     if (next > 0 && next <= slices) {
@@ -232,7 +240,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (slice >= 0) {
       multiply_slice<Traits>(from, lane_a, lane_b, fragments, sums);
       next_stage(from);
-    } else if (slice == -1) {  // while the first slices are in flight
+    } else if (slice == -1) {  // computes the offsets of y while the first slices are being fetched
       for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads)
         smem.out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }
@@ -241,7 +249,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 
   cp_async_wait_group<0>();
-  __syncthreads();  // all warps have read the last slice; the epilogue reuses the memory of the ring
+  // After this barrier, all warps have read the last slice, and the epilogue reuses the memory of the ring.
+  __syncthreads();
   void* y = args.y;
   if (p.split_stride) y = static_cast<float*>(y) + block.split * p.split_stride;
   const StagedTile tile{block.batch, block.m * Tile::kM + warp_m, block.n * Tile::kN + warp_n,

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side that the engines cuda.matmul.mma, cuda.conv.mma and their variants with three TF32 products share. It
-// makes the launches of mma/kernel.cu from a GemmTask: it chooses the widths of vectors and the tiles.
+// The host side of mma/kernel.cu. The engines cuda.matmul.mma, cuda.conv.mma and their variants with three TF32
+// products share it. It makes the launches of the kernel from a GemmTask, and chooses the widths of vectors and the
+// tiles.
 #pragma once
 #include <vector>
 
@@ -12,10 +13,10 @@ namespace minidnn {
 std::string mma_why_not_ieee(MmaProducts);
 std::string mma_why_not(const GemmTask&, const Device&, MmaProducts);
 double mma_estimate_us(const GemmTask&, const Device&, MmaProducts);
-// all configs; the preferred config is the first
+// Returns all configs of a GemmTask. The preferred config comes first.
 std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);
 size_t mma_workspace_bytes(const GemmTask&, MmaProducts, const std::string& config);
-// What a plan launches: one grid for each phase. Each grid after the first may start before the previous grid has
+// The launches of a plan: one grid for each phase. Each grid after the first may start before the previous grid has
 // ended.
 struct MmaLaunch {
   cuda::LaunchConfig config;
@@ -23,9 +24,11 @@ struct MmaLaunch {
 };
 struct MmaLaunches {
   KernelSpec kernel;
-  bool exchanged = false;  // whether a and b are exchanged
-  GemmView view;           // the view of the first phase, after a and b are exchanged
-  int64_t splits = 1;  // if more than 1, the launch writes sums for each split of k, and a second kernel adds them up
+  bool exchanged = false;  // whether operands a and b are exchanged
+  GemmView view;           // the view of the first phase; if `exchanged`, operands a and b are exchanged in it
+  // The number of splits of k. If it is more than 1, the launch writes sums for each split, and a second kernel adds
+  // them up.
+  int64_t splits = 1;
   std::vector<MmaLaunch> all;
 };
 MmaLaunches mma_launches(const GemmTask&, MmaProducts, const std::string& config);

@@ -16,8 +16,8 @@ Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> t
   return axis;
 }
 
-// Sorts the digits (dimensions) of an index by decreasing stride of a tensor and removes digits of size 1. Joins
-// neighbouring digits if each tensor has one stride over the joined digit.
+// Sorts the digits (dimensions) of an index by decreasing stride in the tensor `tensor`. Removes digits of size 1.
+// Joins neighbouring digits if each tensor has a single stride over the joined digit.
 void arrange(Axis& axis, int tensor) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
   std::ranges::stable_sort(
@@ -33,8 +33,8 @@ void arrange(Axis& axis, int tensor) {
   }
 }
 
-// Records the dimensions of the window in which elements of a can be outside the tensor, and the digits of indices that
-// move the window there.
+// Records the dimensions of a's window in which elements can be outside the tensor. For these dimensions, also records
+// the digits (dimensions of an index) that move the window.
 void add_window(Product& p, const GemmView& v) {
   const GemmWindow& w = v.a.window;
   if (!w.on || v.k.size == 0) return;

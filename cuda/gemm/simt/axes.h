@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmViews as the host side of simt/kernel.cu arranges them. Each index becomes an Axis: a list of digits (dimensions
-// of the index), sorted and joined for memory access. Host only.
+// GemmViews in the form that the host side of simt/kernel.cu uses. Each index becomes an Axis. An Axis is a list of
+// digits (dimensions of the index), sorted and joined for memory access. Only host code includes this file.
 #pragma once
 #include <array>
 #include <vector>
@@ -11,11 +11,12 @@
 namespace minidnn::simt {
 
 constexpr int64_t kItem = sizeof(float);
-constexpr int64_t kMost = (int64_t(1) << 31) - 1;  // limit of sizes and coordinates, which the kernel keeps in 32 bits
+// The limit of sizes and coordinates, which the kernel stores in 32 bits.
+constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
-// A digit (dimension) of an index. `stride` are its strides, in elements, in each tensor that uses the index; the enums
-// below number these tensors. `position` is what one step of the digit adds to the coordinates of a window, `tap` what
-// it adds to the tap numbers.
+// A digit (dimension) of an index. `stride` are the digit's strides, in elements, in each tensor that uses the index.
+// The enums below number these tensors. When the digit increases by one, `position` is added to the coordinates of a
+// window, and `tap` is added to the index of its tap in each dimension.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;
@@ -24,17 +25,20 @@ struct Digit {
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
-using Axis = std::vector<Digit>;                          // the digits of an index; the last digit changes fastest
-enum { kOperand, kY, kC, kBias };                         // the tensors of a Digit of rows (m) and columns (n)
-enum { kA, kB };                                          // the tensors of a Digit of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // the tensors of a Digit of the batch
+using Axis = std::vector<Digit>;  // the digits (dimensions) of an index; the last digit changes fastest
+// The order of the tensors in Digit::stride: the first enum is for the digits of rows (m) and columns (n), the second
+// enum for the digits of k, and the third enum for the digits of the batch.
+enum { kOperand, kY, kC, kBias };
+enum { kA, kB };
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };
 
 int64_t size_of(const Axis&);
-// A score of how well eight threads read along an axis: the number of threads that read neighbours in memory (at most
-// 8), divided by the distance of these neighbours in elements.
+// A score of how well eight threads read a tensor along an axis, if neighbouring threads read elements at the smallest
+// stride of the axis. The score is the number of threads that can read at this stride (at most 8), divided by the
+// stride in elements.
 double neighbourhood(Axis, int tensor);
 // Whether a tensor can be accessed by vectors of four elements (16 aligned bytes) along the last digit (dimension) of
-// an index. `others` are the other indices of the tensor.
+// an index. `others` are all other indices of the tensor.
 bool in_vectors(const Axis&, int tensor, bool through_window, int64_t alignment, int64_t offset,
                 std::initializer_list<std::pair<const Axis*, int>> others);
 
@@ -42,22 +46,24 @@ struct Product {
   Axis m, n, k, batch;
   int64_t a_offset, b_offset, y_offset;
   SimtWindow window;
-  bool windowed = false;  // true if a is read through a window and some elements are outside the tensor
+  bool windowed = false;  // true if a is read through a window and some elements of the window are outside the tensor
   int tap_bits = 0;
   bool a_along_k = false, b_along_k = false;
 };
 
 Product product_of(const GemmView&);
 
-// Whether a and b are exchanged. The operand that is read through a window must become a, if an element is outside the
-// tensor in any phase. Otherwise the choice is free.
+// Whether operands a and b are exchanged. If an operand is read through a window, and an element of the window is
+// outside the tensor in any phase, this operand must be a. If there is no such operand, the order of the operands is
+// free.
 enum class OperandOrder { as_they_are, exchanged, free };
 OperandOrder operand_order_of(const GemmTask&);
-// The number of tiles that cover y. If the order of the operands is free, it is the smaller number of the two orders.
+// The number of tiles that cover y. If the order of the operands is free, it is the smaller one of the numbers for both
+// orders.
 int64_t tiles_over(const GemmView&, OperandOrder, int64_t tile_m, int64_t tile_n);
 
-// The products of all phases, for tiles of tile_m x tile_n. The order of additions in an element of y does not depend
-// on which operand is a. A product and its transpose therefore have the same bits.
+// The products of all phases, for tiles of tile_m x tile_n elements. The order of additions in an element of y does not
+// depend on which operand is a. A product and the transposed product therefore have the same bits.
 struct Products {
   std::vector<Product> phases;
   bool exchanged = false;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The epilogue of simt/kernel.cu. The sums of a tile pass through shared memory. If a cluster has split k, its blocks
-// add up the sums that they have there.
+// add up the sums in the shared memory of all blocks.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cuda/device/ptx/cluster.cuh"
@@ -8,14 +8,14 @@
 
 namespace minidnn {
 
-// The rows or the columns of a tile: their offsets in y, c and bias in bytes, and the number of them that exist from
-// the first one on (`left`).
+// The rows or the columns of a tile. `y`, `c` and `bias` are their byte offsets in these tensors. `left` is the number
+// of rows or columns that exist from the first one of the tile on.
 struct SimtOutSide {
   const int64_t *y, *c, *bias;
   int left;
 };
 
-// The blocks that compute the same tile, each over its part of k: the blocks of a cluster, or a single block.
+// The blocks that compute the same tile, each over its share of k. They are the blocks of a cluster, or a single block.
 struct SimtSplitBlocks {
   uint32_t count = 1, rank = 0;
 
@@ -27,8 +27,8 @@ struct SimtSplitBlocks {
     }
 #endif
   }
-  // Barriers of the blocks that compute the same tile. written() comes after writes to shared memory that other blocks
-  // will read. read() comes before writes to shared memory that other blocks may still be reading.
+  // Barriers of all blocks that compute the same tile. written() follows writes to shared memory that other blocks will
+  // read. read() precedes writes to shared memory that other blocks may still be reading.
   __device__ __forceinline__ void written() const {
 #if __CUDA_ARCH__ >= 900
     if (count > 1) return cluster_sync();
@@ -64,15 +64,17 @@ struct SimtSplitBlocks {
 };
 
 // Adds beta * c and bias to the sums, applies ReLU, and stores the results to y. The sums are already multiplied by
-// alpha. A thread stores vectors of kVector neighbours in memory; neighbouring threads store neighbouring vectors. The
-// layout of `sums` is [across][along + padding]. If several blocks compute the tile, each stores a part of it.
+// alpha. A thread stores vectors of kVector elements, and neighbouring threads store neighbouring vectors. The layout
+// of `sums` is [across][along + padding], where neighbours along `along` are neighbours in memory. If several blocks
+// compute the tile, each block stores a share of it.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,
                                       const SimtSplitBlocks& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
-  // this loop takes a fifth of the instructions of the loop below
+  // If one block computes the tile, and if c, bias and ReLU are not used, this loop copies the sums to y. It takes a
+  // fifth of the instructions of the general loop below.
   if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {
     const int along = threadIdx.x % kRuns * kVector;
     const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
@@ -91,7 +93,8 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    // one branch for c, bias and ReLU together; separate branches would be three quarters of the loop's instructions
+    // One branch covers c, bias and ReLU together. With separate branches, three quarters of the loop's instructions
+    // would be branches.
     if (extras)
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
@@ -105,8 +108,8 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
   }
 }
 
-// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y. The first sum is that of row
-// at_m and column `column`.
+// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y. The thread's first sum is in
+// row at_m and column `column` of the tile.
 template <class Tile>
 __device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
                                            int at_m, int column, float* to) {

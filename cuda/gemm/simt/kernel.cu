@@ -1,17 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-// Products of float32 without tensor cores, for matmul and all convolutions. They round like float32 and add in the
-// order of k:
+// simt_gemm: matrix products in float32 without tensor cores, for matmul and all convolutions. The products round like
+// float32 and add in the order of k:
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// A block computes one tile of y; each thread has 8 x 8 or 8 x 16 sums. Slices of 8 k pass through five buffers in
-// shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address;
-// the latter transposes an operand at no cost. Elements outside a window, or beyond the last row or k, become zeros.
-// The address of an element is the sum of an entry of its row and an entry of its k, from tables in shared memory. The
-// entries of rows are computed once, those of k for two slices at a time. The main loop therefore has no divisions.
+// A block computes one tile of y, and each thread has 8 x 8 or 8 x 16 sums. Slices of 8 k pass through five buffers in
+// shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address. A
+// copy by single elements transposes an operand at no cost. Elements outside a window, beyond the last row, or beyond
+// the last k become zeros.
+// The address of an element is the sum of an offset of its row and an offset of its k. Both come from tables in shared
+// memory (SimtEntry). The table of rows is computed once; the table of k is computed for two slices at a time. The main
+// loop therefore has no divisions.
 // Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions for a slice, of
-// which 1024 are multiply-adds. It executes 1188 if one operand is copied by single elements. The main loop is
-// straight-line code, except for the computation of entries. Its copies are between multiply-adds: an SM scheduler has
-// only two warps, so it could not hide a separate section that waits. The code must be short, too: with slices of 16 k,
-// it took 37 KB and missed the instruction cache.
+// which 1024 are multiply-adds. It executes 1188 instructions if one operand is copied by single elements. The main
+// loop is straight-line code, except for the computation of tables. Copies are between multiply-adds: an SM scheduler
+// has only two warps, so it could not hide a separate section of code that waits. The code must be short, too: with
+// slices of 16 k, it took 37 KB and missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
 
@@ -21,7 +23,8 @@ namespace minidnn {
 template <class Tile> struct Operands {
   Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
-  // `from_a` and `from_b` are the addresses in a slice of the thread's first row of a and first row of b.
+  // `from_a` is the address in a slice of the thread's first row of a, and `from_b` is the address of its first row of
+  // b.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kGroupsM; ++g)
@@ -31,10 +34,10 @@ template <class Tile> struct Operands {
       b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
-  // Adds the products of all elements of a and b to `sums`. Odd columns of sums are traversed backwards; two
-  // consecutive multiply-adds then always share an operand. Each multiply-add reads two more registers, as many as the
-  // two register banks of a scheduler deliver in a clock. A slice takes 1121 clocks; it took 1225 if all columns were
-  // traversed in one direction (CUDA 13.0).
+  // Adds the products of all elements of a and b to `sums`. Odd columns of `sums` are traversed backwards, so that two
+  // consecutive multiply-adds always share an operand. Each multiply-add then reads two more registers, as many as the
+  // two register banks of a scheduler deliver in a clock. A slice takes 1121 clocks. It took 1225 clocks when all
+  // columns were traversed in one direction (CUDA 13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
@@ -46,8 +49,8 @@ template <class Tile> struct Operands {
   }
 };
 
-// Writes the entries of the rows of both operands to shared memory. Their offsets are absolute addresses, to which the
-// kernel adds the offset of k.
+// Writes an address and a mask (SimtEntry) for each row of both operands to shared memory. The kernel adds the offset
+// of a k to this address.
 template <class Tile>
 __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
                                   uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
@@ -79,14 +82,15 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
-  // blockIdx.x counts phases (fastest), splits, tiles and batches (slowest). Phases are fastest because they write
-  // neighbouring elements of dx.
+  // blockIdx.x counts phases (fastest), splits of k, tiles and matrices of the batch (slowest). Phases are fastest
+  // because the phases of backward_data write neighbouring elements of dx.
   const uint32_t among_phases = p.phases.quotient(blockIdx.x),
                  phase_index = blockIdx.x - among_phases * p.phases.divisor;
   const SimtPhase& phase = p.phase[phase_index];
   const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
   const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
-  // a block of a cluster never returns here: clusters split k, and then there is only one phase
+  // A block returns here if its phase has fewer tiles than the largest phase of the launch. A block of a cluster never
+  // returns here, because clusters split k, and k is split only if there is a single phase.
   if (tile >= phase.tiles) return;
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
@@ -106,7 +110,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
-  auto make_entries = [&](int pair) {  // the entries of k beyond the last slice get the mask kSimtNothing
+  // Values of k beyond the last k of this split get the mask kSimtNothing, so their elements are zero.
+  auto make_entries = [&](int pair) {
     const bool for_a = lane < kSimtEntriesK;
     const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
     const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
@@ -140,7 +145,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   uint32_t to = slices_at, from = slices_at, to_k = 0;
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
   // A slice of both operands is copied in four steps. The main loop also copies slices after the last one, as zeros,
-  // because that costs less than a branch.
+  // because this costs less than a branch.
   auto read = [&](int step) {
     copies_a.read(step, to_k);
     copies_b.read(step, to_k);
@@ -168,15 +173,15 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // One warp computes the entries of k for the slices slice + 6 and slice + 7; the first of them is fetched two
-    // iterations later.
+    // One warp computes the offsets and masks of k for the slices with the indices slice + 6 and slice + 7. The slice
+    // with the index slice + 6 is fetched two iterations later.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
     for (int k = 0; k < kSimtTileK; ++k) {
       if (k + 1 < kSimtTileK) {
         of_k[(k + 1) % 2].load(a, b, k + 1);
-      } else {  // the next slice: wait until all threads have its data and have finished reading this one
+      } else {  // waits until all threads have the data of the next slice and have finished reading this slice
         cp_async_wait_group<kSimtStages - 2>();
         __syncthreads();
         from = after(from);
@@ -195,8 +200,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Out& out = *reinterpret_cast<Out*>(&shared);
   write_offsets<Tile>(p, of, block, out);
   const bool along_m = p.flags & kSimtAlongM;
-  // The sums are multiplied by alpha while they are written to shared memory; the products need not be in the registers
-  // of the sums.
+  // The sums are multiplied by alpha while they are written to shared memory. The multiplied sums therefore need not
+  // replace the sums in registers.
   const float alpha = p.args.alpha;
   char* y = static_cast<char*>(p.args.y) + block.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
@@ -219,7 +224,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
     else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
   }
-  // other blocks of the cluster may still read the sums in this block's shared memory
+  // Other blocks of the cluster may still be reading the sums in this block's shared memory.
   if (sharers.count > 1) sharers.read();
 }
 

@@ -1,55 +1,62 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters and the index arithmetic of simt/kernel.cu. plan.cpp makes them from GemmViews (view.h).
-// An index consists of digits (dimensions), which plan.cpp joins and sorts for memory access. A digit therefore has no
-// fixed meaning here; each digit has strides, in bytes, and steps of the window. An operand that is read through a
-// window is always a.
-// Std-free: plan.cpp uses the same definitions on the host.
+// The parameters and the index arithmetic of simt/kernel.cu. plan.cpp makes the parameters from GemmViews (view.h).
+// An index consists of digits (dimensions). plan.cpp joins the digits of an index and sorts them for memory access, so
+// no digit has a fixed meaning here. Each digit has strides in bytes, and steps of the window. If an operand is read
+// through a window, this operand is always a.
+// This file does not use the standard library, because kernels include it. plan.cpp uses the same definitions on the
+// host.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cuda/gemm/view/gemm_params.h"
 
 namespace minidnn {
 
-constexpr int kSimtTileK = 8, kSimtStages = 5;  // number of k in a slice; number of slices in shared memory
-constexpr int kSimtEntriesK = 16;               // number of k (two slices) whose entries are computed at a time
-// Number of k whose entries are in shared memory: eight slices, which are four pairs. While the entries of one pair are
-// written, those of the other three may be read.
+// kSimtTileK is the number of values of k in a slice. kSimtStages is the number of slices in shared memory.
+constexpr int kSimtTileK = 8, kSimtStages = 5;
+// The number of values of k (two slices) whose offsets and masks are computed at a time.
+constexpr int kSimtEntriesK = 16;
+// The number of values of k whose offsets and masks are in shared memory. These are eight slices, or four pairs of
+// slices. While the offsets and masks of one pair are written, those of the other three pairs may be read.
 constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
 static_assert(kSimtStages - 1 == kSimtEntriesK / kSimtTileK * 2);
 
-// The tile of a block. A thread has 8 x 8 sums, or 8 x 16 in the largest tile, which reads a quarter less from shared
-// memory. In each dimension, the sums of a thread are groups of four neighbours. The groups are kGroupM rows or kGroupN
-// columns apart; the lanes of a warp then read neighbouring vectors of 16 bytes.
+// The tile of a block. A thread has 8 x 8 sums. In the largest tile, it has 8 x 16 sums, which reads a quarter less
+// from shared memory. In each dimension, the sums of a thread are groups of four neighbours. Two groups of a thread
+// have a distance of kGroupM rows or kGroupN columns, so that the lanes of a warp read neighbouring vectors of 16
+// bytes.
 template <int kTileM, int kTileN> struct SimtTile {
   static constexpr int kM = kTileM, kN = kTileN;
   static constexpr int kGroupsM = 2, kGroupsN = kTileM * kTileN == 128 * 128 ? 4 : 2;
   static constexpr int kSumsM = 4 * kGroupsM, kSumsN = 4 * kGroupsN;
   static constexpr int kThreads = kTileM * kTileN / (kSumsM * kSumsN);
-  // the lanes of a warp are kLanesM x kLanesN
+  // The lanes of a warp are arranged as kLanesM x kLanesN lanes along m and n.
   static constexpr int kLanesN = kTileN >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
   static constexpr int kWarpsM = kTileM / (kGroupsM * kGroupM);
-  // padding in floats: four neighbouring rows of each of eight k are then in 32 different banks
+  // The padding for each k in shared memory, in floats. With it, four neighbouring rows for each of eight k are in 32
+  // different banks.
   static constexpr int kPad = 4;
-  // a thread may then use 255 registers (8 x 16 sums) or 168 (8 x 8 sums)
+  // The number of blocks per SM. It allows a thread to use 255 registers (8 x 16 sums) or 168 registers (8 x 8 sums).
   static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;
 };
 
 constexpr int kSimtTapBits = 30;
-constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
-                   kSimtNothing = ~0u;  // masks of entries; kSimtNothing has bits in common with every other mask
+// Each existing row has the bit kSimtRow in its mask, and each existing k has the bit kSimtK. kSimtNothing is the mask
+// of a row or a k that does not exist. It has bits in common with every other mask.
+constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31, kSimtNothing = ~0u;
 
-// What the row or the k contributes to an element: the address of the element is the sum of the offsets of its row
-// entry and its k entry. The element exists if the two masks have no bit in common. In each dimension of a window, a
-// tap sets its own bit, and a position sets the bits of the taps that are outside the tensor there.
+// What a row or a k contributes to an element. The address of an element is the sum of the offset of its row and the
+// offset of its k. The element exists if the mask of its row and the mask of its k have no bit in common. In each
+// dimension of a window, a tap sets its own bit, and a position sets the bits of all taps that are outside the tensor
+// at this position.
 struct alignas(16) SimtEntry {
   int64_t offset;
   uint32_t mask;
   uint32_t unused;
 };
 
-// The tile that a block computes, and the offsets of its matrix in y, c and bias, in bytes. They are in shared memory
-// during the main loop, because registers are scarce.
+// What a block computes: the phase, the first row and the first column of its tile, and the byte offsets of its matrix
+// in y, c and bias. A SimtBlock is in shared memory during the main loop, because registers are scarce.
 struct SimtBlock {
   uint32_t phase, first_m, first_n;
   int64_t y, c, bias;
@@ -63,13 +70,13 @@ template <int kTileM, int kTileN> struct SimtShared {
   };
   Slice slice[kSimtStages];
   SimtEntry a_row[kTileM], b_row[kTileN];
-  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of the entries of k
+  SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of an offset and a mask for each k
 };
 
-// The shared memory of a block after the main loop. `block` keeps its place. The rest holds the sums that are stored
-// next, in the order of y, and the offsets of rows and columns in y, c and bias.
+// The shared memory of a block after the main loop. `block` stays at its address. The other members are the sums that
+// are stored next, in the order of y, and the byte offsets of rows and columns in y, c and bias.
 template <int kTileM, int kTileN> struct SimtSharedOut {
-  // kColumns: number of columns that are stored in one pass
+  // The sums of a tile are stored in kPasses iterations of kColumns columns each.
   static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;
   static constexpr int kPad = SimtTile<kTileM, kTileN>::kPad;
   static constexpr int kAlongM = kColumns * (kTileM + kPad), kAlongN = kTileM * (kColumns + kPad);
@@ -84,9 +91,11 @@ constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof
                                          ? sizeof(SimtShared<kTileM, kTileN>)
                                          : sizeof(SimtSharedOut<kTileM, kTileN>));
 
-// The window of a, for the dimensions in which an element can be outside the tensor; other dimensions have taps = 0.
-// If taps_in_k, k counts taps and rows count positions, else rows count taps and k counts positions. The number of a
-// tap is the sum over its digits of digit * tap_of; the coordinate of a position is the sum of digit * position_of.
+// The window through which operand a is read. A dimension has taps = 0 if no element can be outside the tensor in it.
+// If taps_in_k, index k counts taps and the row index counts positions. If not, the row index counts taps and index k
+// counts positions. In each dimension of the window, the index of a tap is the sum of digit * tap_of over the digits of
+// the index (k or row) that counts taps. The coordinate of a position is the sum of digit * position_of over the digits
+// of the index that counts positions.
 struct SimtWindow {
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{}, size[3]{};
@@ -123,31 +132,32 @@ struct SimtPhase {
   GemmIndex32 m, n, k;
   GemmStrides a_row, a_k, b_row, b_k, y_m, y_n;
   int64_t a_offset = 0, b_offset = 0, y_offset = 0;
-  SimtWindow window;  // the window through which a is read
-  FastDivmod fast;    // divisor: number of tiles along the dimension of y that blocks traverse first
+  SimtWindow window;  // the window through which operand a is read
+  FastDivmod fast;    // for divisions by the number of tiles along the dimension of y that blocks traverse first
   uint32_t tiles = 0;
 };
 
-// Bits of SimtParams::flags.
+// The bits of SimtParams::flags.
 enum SimtFlag : uint32_t {
-  kSimtAAlongK = 1,  // neighbouring threads read a along k; without this flag, along rows
+  kSimtAAlongK = 1,  // neighbouring threads read a along k; without this flag, they read a along rows
   kSimtBAlongK = 2,
-  kSimtFastM = 4,     // blocks traverse tiles along the rows of y first; without this flag, along its columns
-  kSimtAlongM = 8,    // y is stored along its rows (m), whose neighbours are closer in memory than those of its columns
+  // Blocks traverse tiles along the rows of y (m) first; without this flag, along the columns (n) first.
+  kSimtFastM = 4,
+  kSimtAlongM = 8,    // y is stored along m, because its neighbouring rows are closer in memory than its columns
   kSimtVectors = 16,  // y is stored by vectors of four elements (16 aligned bytes)
   kSimtRelu = 32,
-  kSimtOneDigitK = 64,  // index k has one digit (dimension) and no window; the offset of a k is then k times a stride
+  kSimtOneDigitK = 64,  // index k has one digit (dimension) and no window, so the offset of a k is k times a stride
   kSimtCluster = 128    // a cluster splits k, and its blocks add up their sums
 };
 
 constexpr int kSimtPhases = 4;
 struct SimtParams {
-  SimtPhase phase[kSimtPhases];  // one for each phase of backward_data; other problems have one phase
+  SimtPhase phase[kSimtPhases];  // one element for each phase of backward_data; all other products have one phase
   GemmIndex32 batch;
   GemmStrides a_batch, b_batch, y_batch, c_m, c_n, c_batch, bias_m, bias_n, bias_batch;
-  int64_t y_split = 0;  // distance between the sums of neighbouring splits of k, in bytes
+  int64_t y_split = 0;  // the distance between the sums of neighbouring splits of k, in bytes
   FastDivmod phases, tiles, splits;
-  uint32_t k_per_split = 0;  // number of k that each split adds up, a multiple of kSimtTileK
+  uint32_t k_per_split = 0;  // the number of values of k that each split adds up, a multiple of kSimtTileK
   uint32_t flags = 0;
   GemmArgs args;
 };

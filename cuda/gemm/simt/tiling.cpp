@@ -19,11 +19,11 @@ template <int kTileM, int kTileN> constexpr SimtTileSize tile_size() {
 constexpr SimtTileSize kTiles[] = {tile_size<128, 128>(), tile_size<128, 64>(), tile_size<64, 64>(),
                                    tile_size<128, 32>(), tile_size<128, 16>()};
 
-// The sizes from which the time is estimated. They are the same for a product and its transpose, which therefore split
-// k in the same way and have the same bits.
+// The sizes from which the time of a product is estimated. They are the same for a product and the transposed product.
+// Both products therefore split k in the same way, and have the same bits.
 struct Sizes {
-  double tiles = 0;   // the number of tiles of all phases
-  double slices = 0;  // the average number of slices of k that a tile adds up
+  double tiles = 0;   // the number of tiles of all phases together
+  double slices = 0;  // the average number of slices of k (8 values of k each) that a tile adds up
 };
 Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   Sizes s;
@@ -38,25 +38,26 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   return s;
 }
 
-// The fraction of its peak rate that an SM reaches with `warps` resident warps, whose threads have `sums` sums each.
-// With 128 sums instead of 64, a warp waits less often. Fitted by eye on an H100: eight of the nine products in the
-// benchmark are within 7 % of the estimate. The ninth is bound by memory and takes 9 % more.
+// The fraction of its peak rate that an SM reaches if it has `warps` resident warps and each thread has `sums` sums.
+// With 128 sums instead of 64, a warp waits less often. The formula was fitted by eye on an H100: of the nine products
+// in the benchmark, eight are within 7 % of the estimate. The ninth product is bound by memory and takes 9 % more.
 double busy(double warps, double sums) {
-  const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);  // work that one of the SM's four schedulers has
+  // `each` is a measure of the work that each of the SM's four schedulers has.
+  const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
 }
 
 double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
   const auto& [tile, splits, cluster] = c;
-  // Clusters do not use all SMs: the blocks of a cluster must be in one GPC. Some GPCs of an H100 are too small for two
-  // clusters of eight blocks.
+  // Clusters do not use all SMs, because the blocks of a cluster must be in one GPC. Some GPCs of an H100 are too small
+  // for two clusters of eight blocks.
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
-  const double blocks = std::ceil(s.tiles * splits / sms);  // number of blocks that the busiest SM computes
+  const double blocks = std::ceil(s.tiles * splits / sms);  // the number of blocks that the busiest SM computes
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  // the start and the epilogue of a block cost as much as 4 slices
+  // The start and the epilogue of a block together cost as much as 4 slices.
   const double slices = std::ceil(s.slices / splits) + 4;
-  // Instructions that a thread executes for a slice: multiply-adds, loads from shared memory, five for each element
-  // that the thread copies, and about 20 more.
+  // The instructions that a thread executes for a slice, besides the multiply-adds, are the loads from shared memory,
+  // five instructions for each element that the thread copies, and about 20 more.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
@@ -65,18 +66,20 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   double us = full * flop / (sm_rate * busy(at_once * warps, sums));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
-  // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us more than the estimate so far. This includes
-  // the time to load code into the instruction cache. It was measured with an older main loop. Until it is measured
-  // again, find() may try clusters, but they are never the first choice.
+  // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us longer than its estimate. The difference
+  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until
+  // the product is measured again, 14 us are added. Clusters are then never the first choice, but pyminidnn.find() may
+  // try them.
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    // a second kernel reads the sums of the splits, which are written and read mostly in the L2
+    // A second kernel reads the sums of the splits. They are written once and read once, mostly in the L2.
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }
 
+// The largest number of blocks in a cluster. Every GPU that supports clusters allows it.
+constexpr int kMostOfCluster = 8;
 // Whether the splits of k may be the blocks of a cluster, which add up their sums through shared memory.
-constexpr int kMostOfCluster = 8;  // largest number of blocks in a cluster; every GPU that supports clusters allows it
 bool clusters(const GemmTask& t, const Device& d) { return d.arch >= 90 && is_simple(t.activation); }
 
 }  // namespace

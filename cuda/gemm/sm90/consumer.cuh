@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A consumer warpgroup of sm90/kernel.cu: the main loop over k with wgmma, and the reduction of sums over the blocks of
+// A consumer warpgroup of sm90/kernel.cu: its main loop over k with wgmma, and the reduction of sums over the blocks of
 // a cluster.
 #pragma once
 #include "cuda/device/ptx/wgmma.cuh"
@@ -9,12 +9,12 @@
 
 namespace minidnn {
 
-// If kPromote: the number of blocks of k (128 bytes each) after which the sums of wgmma are added to float32 sums. The
-// truncation error of tensor cores is at most 2^-25 of the sum at each step of eight k.
+// The number of blocks of k (128 bytes each) after which the sums of wgmma are added to float32 sums, if kPromote. When
+// tensor cores add eight k to a sum, their truncation error is at most 2^-25 of the sum.
 constexpr int kSm90PromoteBlocks = 8;
 
-// The wgmma descriptor of a matrix in a stage, from `address` on. If along_rows, a line of 128 bytes holds 64 rows for
-// one k; the next 64 rows follow after k_lines lines.
+// Returns the wgmma descriptor of the matrix that begins at `address` in a stage. If along_rows, a line of 128 bytes
+// has 64 rows for one k. The next 64 rows begin k_lines lines later.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
   return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
@@ -23,7 +23,7 @@ __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_row
 template <class Traits> struct Sm90Accumulators {
   static constexpr int kBlocksM = Traits::kBlocksM, kCount = Traits::kTileN / 2;
   float sums[kBlocksM][kCount];
-  // If kPromote: float32 sums, to which `sums` are added every few blocks of k.
+  // Float32 sums to which `sums` are added after every few blocks of k. They are used only if kPromote.
   float promoted[Traits::kPromote ? kBlocksM : 1][Traits::kPromote ? kCount : 1];
 
   __device__ __forceinline__ void fence() {
@@ -52,7 +52,7 @@ template <class Traits> struct Sm90Accumulators {
   }
 };
 
-// The main loop of a consumer warpgroup: multiplies the stages of a tile.
+// The main loop of a consumer warpgroup, which multiplies the operands of a tile stage by stage.
 template <class Traits> struct Sm90MainLoop {
   using T = typename Traits::T;
   using LoaderA = typename Traits::LoaderA;
@@ -60,28 +60,32 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kBlocksM = Traits::kBlocksM;
   static constexpr bool kTransposeA = Traits::kTransposeA;
   static constexpr bool kAAlongRows = LoaderA::kAlongRows, kBAlongRows = LoaderB::kAlongRows && !Traits::kTransposeB;
-  // The distance of two wgmma steps (32 bytes of k) in a stage, in units of 16 bytes. It is 32 bytes of a line if the
-  // operand is contiguous along k, and kK / 4 lines of 128 bytes if it is contiguous along rows.
+  // wgmma multiplies 32 bytes along k at a time. kStepA and kStepB are the distances in a stage from these 32 bytes to
+  // the next 32 bytes along k, in units of 16 bytes. If the operand is contiguous along k, the distance is 32 bytes of
+  // a line. If the operand is contiguous along rows, the distance is kK / 4 lines of 128 bytes.
   static constexpr int kStepA = kAAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
   const Sm90Pipeline<Traits>& ring;
-  const uint32_t offset_a;  // byte offset of this warpgroup's rows of a in a stage
-  const uint32_t first_b;   // shared-memory address of b in stage 0
-  uint32_t address_a;       // if kTransposeA: shared-memory address of this lane's rows of a in stage 0
-  uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];  // if kTransposeA: this lane's values of a from one stage
+  const uint32_t offset_a;  // the byte offset of this warpgroup's rows of operand a in a stage
+  const uint32_t first_b;   // the shared-memory address of operand b in stage 0
+  uint32_t address_a;       // the shared-memory address of this lane's rows of a in stage 0, if kTransposeA
+  // This lane's values of operand a from one stage, if kTransposeA.
+  uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
       : ring(pipeline),
         offset_a(Traits::kPingPong ? 0 : warpgroup * Traits::kRows * 128),
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
-    // makes the compiler keep address_a in a register instead of computing it again for each stage
+    // The asm makes the compiler keep address_a in a register. Without it, the compiler computes address_a again for
+    // each stage.
     asm volatile("" : "+r"(address_a));
   }
 
-  // Adds up the products of a tile over k. `next` is the first stage of the tile; afterwards, it is the stage after the
-  // tile. All stages of the tile but the last one are released. Returns the last stage, for finish().
+  // Adds up the products of a tile over k. At first, `next` is the first stage of the tile; afterwards, it is the first
+  // stage after the tile. The function releases all stages of the tile except the last one. It returns the last stage,
+  // for finish().
   __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,
                                           Sm90Accumulators<Traits>& acc) {
     int previous = 0, sum_begin = t.k_begin;
@@ -103,7 +107,8 @@ template <class Traits> struct Sm90MainLoop {
     return previous;
   }
 
-  // Waits until the last stage of a tile is multiplied, and releases it. The sums of the tile are then in acc.sums.
+  // Waits until the last stage of a tile is multiplied, and releases this stage. Afterwards, acc.sums has the sums of
+  // the tile.
   __device__ __forceinline__ void finish(int last_stage, Sm90Accumulators<Traits>& acc) const {
     wgmma_wait_group<0>();
     ring.release(last_stage);
@@ -112,14 +117,15 @@ template <class Traits> struct Sm90MainLoop {
   }
 
  private:
-  // Starts the wgmma instructions of a stage. `pending`: the instructions of the stage `previous` may still be running;
-  // it is released when they are done. `accumulate`: adds to the sums instead of replacing them.
+  // Starts the wgmma instructions of a stage. If `pending`, the wgmma instructions of the stage `previous` may still be
+  // running; when they are done, `previous` is released. If `accumulate`, the products are added to the sums. If not,
+  // they replace the sums.
   __device__ __forceinline__ void multiply_stage(int stage, int previous, bool pending, bool accumulate,
                                                  Sm90Accumulators<Traits>& acc) {
     const uint32_t at_a = stage * Traits::kStageBytes + offset_a;
     const uint64_t a = sm90_matrix(ring.data_address + at_a, kAAlongRows, Traits::kK);
     const uint64_t b = sm90_matrix(first_b + stage * Traits::kStageBytes, kBAlongRows, Traits::kK);
-    // If a is read into registers, one half of the stage is read while the other half is multiplied.
+    // If a is read into registers, a stage has two halves: one half is read while the other half is multiplied.
     constexpr int kHalves = kTransposeA ? 2 : 1, kSteps = 4 / kHalves;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -146,15 +152,15 @@ template <class Traits> struct Sm90MainLoop {
   }
 };
 
-// Reduce-scatter over the kSplit blocks of a cluster, with kThreads threads each. Each block adds up its share of the
-// columns, in the order of the blocks, and leaves the result in the first elements of `sums`. `memory` is the ring of
-// stages, which is no longer in use; it can hold the sums of one block.
+// A reduce-scatter over the kSplit blocks of a cluster, with kThreads threads per block. Each block adds up its share
+// of the columns, in the order of the blocks, and leaves the results in the first elements of `sums`. `memory` is the
+// memory of the ring of stages, which is no longer in use. `memory` is large enough for the sums of one block.
 template <int kSplit, int kThreads, int kBlocksM, int kCount>
 __device__ __forceinline__ void sm90_reduce_over_cluster(float (&sums)[kBlocksM][kCount], char* memory) {
-  // kQuads: number of float4 that a thread receives from each block
+  // kQuads is the number of float4 values that a thread receives from each block.
   constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;
   const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
-  cluster_sync();  // all blocks have finished reading the stages in their shared memory
+  cluster_sync();  // after this barrier, no block reads the stages in its shared memory any more
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
     const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));

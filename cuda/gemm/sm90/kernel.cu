@@ -1,29 +1,31 @@
 // SPDX-License-Identifier: Apache-2.0
-// Matrix products and convolutions with TMA and wgmma (sm_90a):
+// gemm_sm90: matrix products and convolutions with TMA and wgmma (sm_90a):
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // Grid: persistent blocks. Sm90TileScheduler lists the tiles that a block computes.
 // Block: a producer warpgroup (producer.cuh) and two or three consumer warpgroups (consumer.cuh). One thread of the
 // producer loads tiles of both operands by TMA into a ring of stages in shared memory (pipeline.cuh). The consumers
-// multiply with wgmma, hold the sums in registers and store them through GemmEpilogue. If kPingPong, two consumers
-// compute different tiles: one stores its tile while the other multiplies. Otherwise, the consumers divide the rows of
-// each tile.
-// Cluster: if kCluster > 1, the blocks of a cluster compute neighbouring tiles along m. They share the rows of b: each
-// block loads a part of them and multicasts it to all blocks. If kSplit > 1, the blocks of a cluster compute the same
-// tile, each over its part of k. At the end, each block adds up a share of the columns, which the other blocks have
-// stored to its shared memory.
+// multiply with wgmma, keep the sums in registers and store them through GemmEpilogue. If kPingPong, two consumers
+// compute different tiles: one consumer stores its tile while the other consumer multiplies. If not, the consumers
+// divide the rows of each tile.
+// Cluster: if kCluster > 1, the blocks of a cluster compute neighbouring tiles along m, which need the same rows of b.
+// Each block loads a share of these rows and multicasts them to all blocks of the cluster. If kSplit > 1, the blocks of
+// a cluster compute the same tile, each over its share of k. At the end, each block adds up a share of the columns. The
+// other blocks have stored their sums of these columns to its shared memory.
 // Shared memory: kStages * 128 * (kTileM + kTileN) bytes, 1 KB for alignment, and the buffers of the epilogue.
 // Bytes: each tile reads kTileM rows of a and kTileN / kCluster rows of b, mostly from the L2. y is written once.
 // Numerics: when tensor cores add a number to a sum, they truncate the bits of the number below the last bit of the
-// sum. If kPromote, the sums of wgmma therefore cover only a few k; float32 additions, which round, add them up.
+// sum. If kPromote, wgmma therefore adds up only a few k at a time. Float32 additions, which round, then add up the
+// sums of wgmma.
 //
-// A stage holds 128 bytes of k (kK elements) for kTileM rows of a and kTileN rows of b, in 128-byte swizzle. If an
-// operand is contiguous along k, a line of 128 bytes holds the k of one row. If an operand is contiguous along its rows
-// (neighbouring rows are neighbours in memory), a line holds 128 bytes of rows for one k, and kK lines hold these rows
+// A stage has 128 bytes along k (kK elements) for kTileM rows of a and kTileN rows of b, in 128-byte swizzle. If an
+// operand is contiguous along k, a line of 128 bytes has all k of one row. If an operand is contiguous along its rows
+// (neighbouring rows are neighbours in memory), a line has 128 bytes of rows for one k. kK lines then have these rows
 // for all k of the stage.
 //
-// wgmma reads TF32 from shared memory only if it is contiguous along k. If a is contiguous along its rows, the
-// consumers read it into registers, in an order without bank conflicts. If b is, but not a, tensor_maps.cpp may
-// exchange a and b. Otherwise the idle warps of the producer transpose b in shared memory.
+// wgmma reads TF32 operands from shared memory only if they are contiguous along k. If a is contiguous along its rows,
+// the consumers read a into registers, in an order without bank conflicts. If b is contiguous along its rows and a is
+// not, tensor_maps.cpp may exchange a and b. If a and b are not exchanged, idle warps of the producer transpose a b
+// that is contiguous along its rows in shared memory.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/setmaxnreg.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"
@@ -32,8 +34,8 @@
 
 namespace minidnn {
 
-// Stores the sums of a tile to y. `warpgroup` is the index of the consumer warpgroup. If kSplit > 1, the ring is no
-// longer in use, and the sums of the cluster's blocks pass through its memory.
+// Stores the sums of a tile to y. `warpgroup` is the index of the consumer warpgroup. If kSplit > 1, the ring of stages
+// is no longer in use, and the blocks of the cluster exchange their sums through its memory.
 template <class Traits, class Y, GemmStore kStore, class Epilogue>
 __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const GemmArgs& args, const Sm90WorkTile& t,
                                                 const Sm90Pipeline<Traits>& ring, int warpgroup,
@@ -44,7 +46,7 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   const uint32_t lines =
       ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
   const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
-  // number of sums that this thread stores for each block of 64 rows
+  // kSums is the number of sums that this thread stores for each block of 64 rows.
   constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;
   const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
   uint32_t n = uint32_t(t.n * Traits::kTileN);
@@ -100,7 +102,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   constexpr int kBlocksOfTile = kCluster * kSplit;
   const Sm90TileScheduler scheduler(int(blockIdx.x) / kBlocksOfTile, int(gridDim.x) / kBlocksOfTile);
   if (group == 0) {
-    // At launch, each thread has 168 registers (blocks of 384 threads) or 128 (blocks of 512 threads).
+    // At launch, each thread has 168 registers in blocks of 384 threads, and 128 registers in blocks of 512 threads.
     setmaxnreg_dec<kTransposeB ? 64 : 40>();
     if (threadIdx.x == 0) {
       sm90_load_tiles(p, ring, scheduler);
@@ -111,7 +113,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   } else {
     setmaxnreg_inc<kWarpgroups == 3 ? kTransposeB ? 144 : 152 : kTransposeB ? 216 : 232>();
     const int warpgroup = group - 1;
-    int owner = 0;  // if kPingPong: index of the consumer warpgroup that computes the tile
+    int owner = 0;  // if kPingPong, the index of the consumer warpgroup that computes the tile
     if (kPingPong && warpgroup == 1) sm90_order_arrive(0);
     Sm90Accumulators<Traits> acc;
     Sm90MainLoop<Traits> main_loop(ring, warpgroup);
@@ -133,13 +135,13 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       sm90_store_tile<Traits, Y, kStore, Epilogue>(p, args, t, ring, warpgroup, acc.sums);
     }
   }
-  // If kSplit > 1, a cluster computes only one tile. Warpgroups that have no sums of it only take part in the two
-  // cluster barriers of sm90_reduce_over_cluster().
+  // If kSplit > 1, a cluster computes only one tile. Warpgroups that have no sums of this tile take part only in the
+  // two cluster barriers of sm90_reduce_over_cluster().
   if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) {
     cluster_sync();
     cluster_sync();
   }
-  // a block must not exit while other blocks of the cluster arrive at barriers in its shared memory
+  // A block must not exit while other blocks of the cluster can still arrive at barriers in its shared memory.
   if constexpr (kCluster > 1) cluster_sync();
 }
 

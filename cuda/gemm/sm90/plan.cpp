@@ -37,12 +37,13 @@ struct Sm90Instance {
   }
 };
 
-// The L2 eviction policy of an operand. With evict_first, lines of the operand leave the L2 before lines that are
-// needed again. A line that several blocks read may then be loaded from memory twice. evict_first is therefore used
-// only if all data fits in the L2, or if each line is read once and as a whole. `tiles` is the number of tiles of the
-// other operand along m or n; each of them reads this whole operand (docs/notes/memory.md).
+// Returns the L2 eviction policy of an operand. With evict_first, the L2 evicts lines of this operand before lines of
+// other data, which may be needed again. But if several blocks read a line of the operand, it may then be loaded from
+// memory twice. evict_first is therefore used only if all data fits in the L2, or if each line is read once and as a
+// whole. `tiles` is the number of tiles along n for operand a, and along m for operand b. For each of these tiles, the
+// whole operand is read (docs/notes/memory.md).
 CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
-  int64_t again = 0;  // number of times that one tile of the other operand reads each element
+  int64_t again = 0;  // how often each element of the operand is read for one of the `tiles` tiles
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
   else
@@ -52,7 +53,7 @@ CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand
   return once || fits ? CachePolicy::evict_first : CachePolicy::normal;
 }
 
-// The kernel parameters of each launch, except for the tensor maps.
+// Returns the kernel parameters of each launch, except for the tensor maps.
 std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, const Sm90Tiling& tiling,
                                      const Device& d) {
   const auto& [tile, split, us] = tiling;
@@ -106,9 +107,11 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // kernel parameters of each launch; run() adds the tensor maps
+  std::vector<Sm90Problem> problems;  // the kernel parameters of each launch; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  std::optional<SplitKReduce> split_k_reduce;  // used if k is split and its sums pass through the workspace
+  // The second launch, which adds up the sums of the splits of k in the workspace. It is empty if k is not split, or if
+  // the blocks of a cluster add up the sums.
+  std::optional<SplitKReduce> split_k_reduce;
   cuda::LaunchConfig config;
 
   TensorMap map_of(const TmaOperand& o, const void* base, int rows) const {
@@ -205,7 +208,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
                                  : output_of(task, low);
     plan->split_k_reduce.emplace(task, y, SplitKWorkspace(low.view, columns).columns, passes, d);
   }
-  // the way to store the sums of a split to the workspace
+  // If the sums of the splits of k pass through the workspace, the epilogue only stores the sums there.
   EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};
   if (passes == 1) epilogue = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(Sm90Instance{task.type, passes > 1 ? DType::float32 : task.y, tile, split,
@@ -217,7 +220,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   plan->blocks_of_tile = tile.cluster * split.cluster();
   plan->config.cluster = {unsigned(plan->blocks_of_tile)};
   plan->config.smem_bytes = tile.smem_bytes();
-  // If a cluster splits k, its blocks compute one tile and exit. Otherwise blocks are persistent.
+  // If a cluster splits k, its blocks compute one tile and exit. In all other cases, blocks are persistent.
   plan->config.grid = {split.in_cluster ? unsigned(plan->problems.back().tiles * plan->blocks_of_tile)
                                         : unsigned(d.sm_count / tile.cluster * tile.cluster)};
   return plan;

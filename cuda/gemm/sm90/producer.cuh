@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The producer warpgroup of sm90/kernel.cu: one thread loads operands by TMA, and three other warps transpose b if
-// kTransposeB.
+// The producer warpgroup of sm90/kernel.cu. One thread loads the operands by TMA. If kTransposeB, three other warps
+// transpose operand b.
 #pragma once
 #include "cuda/gemm/sm90/pipeline.cuh"
 #include "cuda/gemm/sm90/tf32_transpose.cuh"
@@ -8,7 +8,7 @@
 
 namespace minidnn {
 
-// Loads all stages of all tiles that this block computes. One thread calls this.
+// Loads all stages of all tiles that this block computes. Only one thread of a block calls this function.
 template <class Traits>
 __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                 Sm90TileScheduler scheduler) {
@@ -19,7 +19,7 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
     const typename Traits::LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * Traits::kTileM, t.batch);
     const typename Traits::LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * Traits::kTileN, t.batch);
     Sm90StageK k;
-    // k is split only if there is a single phase; it uses all taps of the window.
+    // k is split only if there is a single phase. A single phase uses all taps of the window.
     const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
     k.block = t.k_begin - int(tap * p.k_blocks.divisor);
     int none;
@@ -42,8 +42,9 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
   }
 }
 
-// Transposes b in all stages. Warps 1, 2 and 3 call this. Each of them transposes every third chunk (32 lines of 128
-// bytes) of the ring. These are the same chunks in each pass over the ring.
+// Transposes b in all stages. Warps 1, 2 and 3 of the block call this function. Each of these warps transposes every
+// third chunk of the ring; a chunk is 32 lines of 128 bytes. A warp transposes the same chunks of the ring each time
+// the ring is filled.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                      Sm90TileScheduler scheduler) {

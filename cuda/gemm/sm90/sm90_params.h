@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The parameters of the main loop in sm90/kernel.cu, which plan.cpp fills in. Std-free.
+// The parameters of the main loop in sm90/kernel.cu, which plan.cpp fills in. This file does not use the standard
+// library, because kernels include it.
 //
-// TMA loads an operand through a tensor map, 128 bytes of its contiguous dimension at a time:
+// TMA loads an operand through a tensor map, 128 bytes of its contiguous dimension at a time. There are two kinds of
+// tensor maps:
 //   tile    a tiled map with dimensions (contiguous, tap, tap, other, batch). Either k is "contiguous" and rows are
-//           "other", or the reverse.
+//           "other", or rows are "contiguous" and k is "other".
 //   pixels  an im2col map of the windows of a convolution
-// k consists of taps, and each tap of blocks of k: 128 bytes of channels. If the operand is contiguous along its rows,
-// a block has the same number of k.
+// Index k consists of taps, and each tap consists of blocks of k. If the operand is contiguous along k, a block of k
+// has 128 bytes of channels. If the operand is contiguous along its rows, a block has the same number of values of k.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/tensor_map.cuh"
@@ -14,60 +16,67 @@
 
 namespace minidnn {
 
-// The layout of an operand: which dimension is contiguous, and whether a window moves over it.
+// The layout of an operand: whether k or the rows are contiguous, and whether TMA loads it through a tiled map (tile)
+// or through an im2col map (pixels).
 enum class Sm90Source : int64_t { tile_along_k, tile_along_rows, pixels_along_k, pixels_along_rows };
 
-// An operand. Comments that begin with "tile:" or "pixels:" describe fields that only this kind of operand uses.
+// An operand. Comments that begin with "For a tiled map" or "For an im2col map" describe fields that are used only if
+// the operand has such a tensor map.
 struct Sm90Operand {
   CachePolicy policy = CachePolicy::normal;
-  // tile: 1 if the last dimension of the map is the batch, 0 if all products of the batch use the same matrix
+  // For a tiled map: 1 if the last dimension of the map is the batch, 0 if all products of the batch use the same
+  // matrix.
   int32_t batch_step = 0;
-  // pixels: number of channels in a group, which is an element of the batch; 0 if the batch has one element
+  // For an im2col map: the number of channels in a group of the convolution; a group is an element of the batch. It is
+  // 0 if the batch has one element.
   int32_t channels_of_batch = 0;
-  // tile: the step of a coordinate for each digit (dimension) of the tap. Digit 2 is dimension 1 of the map, digits 0
-  // and 1 are its dimension 2.
+  // For a tiled map: by how much a coordinate changes when a digit (dimension) of the tap index increases by one. Digit
+  // 2 is dimension 1 of the map. Digits 0 and 1 together are dimension 2 of the map.
   int32_t tap_step[3]{};
-  // pixels: coordinate of position 0, and its step from one position to the next
+  // For an im2col map: the coordinate of position 0, and the step of the coordinate from one position to the next.
   int32_t corner[3]{}, position_step[3]{};
-  int32_t offset_step[3]{};  // pixels: step of the im2col offset from one tap to the next
+  int32_t offset_step[3]{};  // For an im2col map: the step of the im2col offset from one tap to the next.
 };
 
-// The parameters that differ between the phases of a problem: the taps, the coordinates of the first tap, and the
+// The parameters that differ between the phases of backward_data: the taps, the coordinates of the first tap, and the
 // bounds of the output.
 struct Sm90Phase {
   GemmOutputBounds bounds;
   int32_t taps[3]{1, 1, 1};
-  int32_t blocks = 0;  // number of blocks of k in all taps
-  // Added to the channel coordinate. A phase without taps has one block of k; its k_shift is so large that TMA loads
-  // zeros. Other phases have 0.
+  int32_t blocks = 0;  // the number of blocks of k in all taps together
+  // k_shift is added to the channel coordinate. A phase without taps has one block of k, and a k_shift that is so large
+  // that TMA loads zeros. In all other phases, k_shift is 0.
   int32_t k_shift = 0;
-  int32_t a_tap[2]{}, b_tap[2]{};        // tile: coordinates of the first tap in the map
-  int32_t a_offset[3]{}, b_offset[3]{};  // pixels: im2col offset of the first tap
+  int32_t a_tap[2]{}, b_tap[2]{};        // for a tiled map: the coordinates of the first tap
+  int32_t a_offset[3]{}, b_offset[3]{};  // for an im2col map: the offset of the first tap
 };
 
 // The number of consumer warpgroups that multiply a tile of `rows` rows.
 MINIDNN_HD constexpr int sm90_warpgroups(int rows) { return rows == 192 ? 3 : 2; }
 
-constexpr int kSm90Phases = 8;  // largest number of phases in one launch
+constexpr int kSm90Phases = 8;  // the largest number of phases in one launch
 
 struct Sm90Problem {
   TensorMap map_a, map_b;
   Sm90Operand a, b;
   GemmOutput y;
-  int64_t split_stride = 0;  // distance between the outputs of neighbouring splits, in elements
+  int64_t split_stride = 0;  // the distance between the sums of neighbouring splits of k, in elements
   Sm90Phase phases[kSm90Phases];
-  // The index of a tile counts phases (slowest), batches, splits and the tiles of a matrix. Within a matrix, tiles are
-  // in groups of group_m tiles along m by all tiles along n; the tiles of a group share operands in the L2. m_tiles is
-  // the number of tiles along m; a cluster that shares b counts as one tile.
+  // The index of a tile counts phases (slowest), matrices of the batch, splits of k, and the tiles of a matrix
+  // (fastest). The tiles of a matrix are in groups. A group has group_m tiles along m and all tiles along n. The tiles
+  // of a group share operands in the L2. m_tiles is the number of tiles along m, where a cluster that shares b counts
+  // as one tile.
   int32_t tiles = 0, m_tiles = 0;
   FastDivmod per_matrix, splits, batches;
   FastDivmod per_group, group_m, last_group_m;
-  FastDivmod k_blocks;             // divisor: number of blocks of k in each tap
-  int32_t k_each = 0, k_more = 0;  // each split adds up k_each blocks of k; the first k_more splits add up one more
-  int32_t k_of_tile = 0;           // number of blocks of k that a tile adds up if it is the same for all tiles, else 0
-  FastDivmod positions[3];         // pixels: divisors, the number of positions in each dimension
-  FastDivmod window[3];            // pixels_along_rows: divisors, the number of taps in each dimension
-  FastDivmod channel_blocks;  // pixels_along_rows: divisor, the number of blocks of 128 bytes of channels in each tap
+  FastDivmod k_blocks;  // for divisions by the number of blocks of k in each tap
+  // Each split of k adds up k_each blocks of k. The first k_more splits add up one block more.
+  int32_t k_each = 0, k_more = 0;
+  int32_t k_of_tile = 0;    // The number of blocks of k that a tile adds up. It is 0 if it differs between tiles.
+  FastDivmod positions[3];  // for an im2col map: for divisions by the number of positions in each dimension
+  FastDivmod window[3];     // For an im2col map along rows: for divisions by the number of taps in each dimension.
+  // For an im2col map along rows: for divisions by the number of 128-byte blocks of channels in each tap.
+  FastDivmod channel_blocks;
 };
 
 }  // namespace minidnn

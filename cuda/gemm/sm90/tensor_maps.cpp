@@ -9,15 +9,16 @@
 namespace minidnn {
 namespace {
 
-// The one stride that all digits (dimensions) of an index have in common, or nullopt if there is none.
+// Returns the single stride that an index has over all its digits (dimensions), or nullopt if there is no such stride.
+// If the index has a single element, the stride is 0.
 std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   join(index, {&strides});
   if (index.first < kDigits - 1) return std::nullopt;
   return index.size == 1 ? 0 : strides.of[kDigits - 1];
 }
 
-// Whether the operand can be read without its window: the window has one tap, which is never outside the tensor, and
-// all positions have one stride.
+// Whether an operand can be read without its window. This is possible if the window has one tap, if this tap is never
+// outside the tensor, and if all positions have one stride.
 bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
@@ -39,8 +40,8 @@ template <class Map> Map map_of(DType type) {
   return m;
 }
 
-// An operand that TMA loads through a tiled map with dimensions (contiguous, tap, tap, other, batch). `k` is the number
-// of channels; `channel` is their stride in this operand, in elements.
+// Describes an operand that TMA loads through a tiled map with dimensions (contiguous, tap, tap, other, batch). `k` is
+// the number of channels. `channel` is the stride of channels in this operand, in elements.
 TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& rows, int64_t k, int64_t channel,
                         bool with_taps, DType type, const char* name) {
   TmaOperand out;
@@ -53,7 +54,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   const bool along_k = k == 1 ? *row != 1 : channel == 1;
   if (!along_k && *row != 1) out.why = cat("needs ", name, " to be contiguous along rows or columns");
   out.source = along_k ? Sm90Source::tile_along_k : Sm90Source::tile_along_rows;
-  int64_t tap_count[2] = {1, 1}, tap_stride[2]{};  // sizes and strides of dimensions 1 and 2 of the map
+  int64_t tap_count[2] = {1, 1}, tap_stride[2]{};  // the sizes and strides of dimensions 1 and 2 of the tensor map
   if (with_taps) {
     const GemmTaps& t = v.taps;
     int64_t unit[3];
@@ -70,7 +71,8 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      if (tap_count[i] > 1 && tap_stride[i] < 0) {  // A map has no negative strides; the taps are reversed.
+      // A tensor map has no negative strides, so the order of taps is reversed.
+      if (tap_count[i] > 1 && tap_stride[i] < 0) {
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
         for (int j = i == 0 ? 2 : 0; j < (i == 0 ? 3 : 2); ++j) out.device.tap_step[j] *= -1;
@@ -95,22 +97,24 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   return out;
 }
 
-// Sets `at` to the coordinates of the first tap of a phase in a tiled map.
+// Sets `at` to the coordinates that the first tap of a phase has in a tiled map.
 void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
   at[0] = int32_t(o.device.tap_step[2] < 0 ? t.window[2] - 1 - t.first[2] : t.first[2]);
   const int64_t outer = t.first[0] * t.window[1] + t.first[1];
   at[1] = int32_t(o.device.tap_step[1] < 0 ? t.window[0] * t.window[1] - 1 - outer : outer);
 }
 
-// The step of the coordinate in dimension j from one tap to the next.
+// Returns the step of the coordinate in spatial dimension j from one tap to the next.
 int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
 
-// An operand that TMA loads through an im2col map with dimensions (channels of all groups, W, H[, D], N). `lower` is
-// the smallest coordinate of the first position, over all taps.
+// Describes an operand that TMA loads through an im2col map with dimensions (channels of all groups, W, H[, D], N).
+// `lower` is the smallest coordinate that the first position has at any tap.
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
-  const bool along_k = w.row_digit == 1;  // if along_k, rows are positions; otherwise k has positions
+  // If along_k, the row index counts positions and index k counts taps. If not, index k counts positions and the row
+  // index counts taps.
+  const bool along_k = w.row_digit == 1;
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
   const int64_t item = int64_t(itemsize(type));
   TmaOperand out;
@@ -133,7 +137,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
     out.device.corner[j] = int32_t(lower[j]);
     out.device.position_step[j] = int32_t(step);
     out.device.offset_step[j] = int32_t(tap_reach(w, j));
-    const int dim = 3 - j;  // dimension of the map; W is dimension 1
+    const int dim = 3 - j;  // the dimension of the tensor map for spatial dimension j; W is dimension 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);
@@ -147,7 +151,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   m.pixels = 64;
   out.device.channels_of_batch = int32_t(v.batch.size > 1 ? channels : 0);
   if (out.why.empty()) {
-    // any valid address; why_not() checks everything but the address
+    // The address is not known yet. With any valid address, why_not() checks all other fields of the map.
     m.address = reinterpret_cast<const void*>(uintptr_t(16));
     out.why = cuda::why_not(m);
   }
@@ -170,10 +174,10 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
   const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
   const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
-  // true if k has taps; false if k has positions, or if there is no window
+  // True if index k has taps. False if index k has positions, or if there is no window.
   const bool taps_in_k = moving && moving->window.row_digit;
 
-  // The number of channels in k, and the stride of a channel in a and b.
+  // The number of channels in index k, and the stride of channels in operands a and b.
   int64_t k = v.k.digit[3], a_channel = v.a.k.of[3], b_channel = v.b.k.of[3];
   if (!taps_in_k) {
     GemmIndex joined = v.k;
@@ -187,7 +191,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   }
   low.k_blocks = ceil_div(k, k_of_block);
 
-  int64_t lower[3]{};  // the smallest coordinate of the first position, over all taps and phases
+  int64_t lower[3]{};  // the smallest coordinate that the first position has at any tap of any phase
   const GemmIndex& positions = taps_in_k ? v.*position_index : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
@@ -203,14 +207,15 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
         any = true;
       }
       low.positions[j] = int32_t(positions.digit[1 + j]);
-      // at least 1, because the first phase may have no tap
+      // `window` is at least 1, even if the first phase has no tap.
       low.window[j] = int32_t(max_of(v.taps.count[j], int64_t(1)));
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
     low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("needs a multiple of ", k_of_block, " channels in each group; got ", k);
-    // If a group begins between two multiples of 16 bytes, a load of its channels is an illegal instruction.
+    // If the channels of a group begin at an address that is no multiple of 16 bytes, a load of these channels is an
+    // illegal instruction.
     const int64_t of_group = v.n.digit[3];
     if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
       low.why = cat("needs the channels of each group to start at multiples of 16 bytes; got ", of_group,
@@ -258,7 +263,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  // digits (dimensions) of the positions are not joined, because each phase has its own limits for them
+  // The digits (dimensions) of positions are not joined, because each phase has its own limits for these digits.
   if (low.phases.size() > 1) {
     if (low.exchanged) {
       y.n = low.view.n;
@@ -280,7 +285,7 @@ GemmStore store_of(const GemmTask& t, const TmaView& low) {
     if (low.phases.size() == 1 && even) return GemmStore::columns;
     bool fits = low.phases.size() > 1 && low.exchanged;
     for (const Sm90Phase& p : low.phases) fits = fits && p.bounds.y_offset % 4 == 0;
-    int64_t reach = 0;  // the largest offset of a column; gemm_store_phases() needs it to fit in 32 bits
+    int64_t reach = 0;  // The largest offset of a column in y. gemm_store_phases() needs it to fit in 32 bits.
     for (int j = 0; j < kDigits; ++j) {
       fits = fits && y.y_n.of[j] >= 0;
       reach += (y.n.digit[j] - 1) * y.y_n.of[j];

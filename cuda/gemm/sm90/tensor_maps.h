@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts a GemmTask to what the main loop of sm_90a (sm90/kernel.cu) reads: operands become tensor maps, k becomes
-// taps and blocks of k, and views become phases. Host only.
+// Converts a GemmTask to the form that the main loop of sm_90a (sm90/kernel.cu) reads. Operands become tensor maps,
+// index k becomes taps and blocks of k, and GemmViews become phases. Only host code includes this file.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/sm90/sm90_params.h"
@@ -9,10 +9,10 @@
 
 namespace minidnn {
 
-// One operand. It lacks only the address of its data and the box sizes of its tensor map.
+// An operand as TMA loads it. Only the address of its data and the box sizes of its tensor map are not set.
 struct TmaOperand {
   Sm90Source source{};
-  int64_t offset = 0;  // offset of the tensor map's origin in the tensor, in elements
+  int64_t offset = 0;  // the offset in the tensor at which the tensor map begins, in elements
   cuda::TiledMap tile;
   cuda::Im2colMap pixels;
   Sm90Operand device;
@@ -23,18 +23,20 @@ struct TmaOperand {
 };
 
 struct TmaView {
-  std::string why;         // empty, or the reason why the task is not supported
-  bool exchanged = false;  // whether a and b are exchanged
-  // The first view of the task, with digits (dimensions of its indices) large enough for the positions of all views. If
-  // index n has taps, its last digit is rounded up.
+  std::string why;         // empty, or the reason why the GemmTask is not supported
+  bool exchanged = false;  // whether operands a and b are exchanged
+  // The first view of the GemmTask. The digits (dimensions) of its indices are large enough for the positions of all
+  // views. If index n has taps, the last digit of index n is rounded up.
   GemmView view;
-  int64_t n_limit = 0;  // the last digit of index n before it was rounded up; 0 if n has no taps
+  // The size of the last digit (dimension) of index n before this size was rounded up. It is 0 if index n has no taps.
+  int64_t n_limit = 0;
   TmaOperand a, b;
   int spatial = 2;
-  int64_t k_blocks = 0;  // number of blocks of k in each tap
+  int64_t k_blocks = 0;  // the number of blocks of k in each tap
   int32_t positions[3]{1, 1, 1}, window[3]{1, 1, 1};
   int64_t channel_blocks = 0;
-  std::vector<Sm90Phase> phases;  // sorted by decreasing number of taps, so that the last tiles of a launch are short
+  // The phases are sorted by decreasing number of taps, so that the last tiles of a launch are short.
+  std::vector<Sm90Phase> phases;
 
   int64_t all_blocks() const {
     int64_t count = 0;
@@ -43,13 +45,14 @@ struct TmaView {
   }
 };
 
-// Converts a task. wgmma can not read TF32 operands that are contiguous along rows. Operand a is then read into
-// registers, and operand b is transposed in shared memory. If only b is contiguous along rows, and so is y along n, a
-// and b are exchanged. A lane then has the sums of neighbouring rows of a, which are neighbours in y.
+// Converts a GemmTask. wgmma can not read TF32 operands from shared memory if they are contiguous along rows. Such an
+// operand a is read into registers; such an operand b is transposed in shared memory. If b is contiguous along rows, a
+// is not, and y is contiguous along n, then a and b are exchanged. After the exchange, a lane has the sums of
+// neighbouring rows of a, which are neighbours in y.
 TmaView tma_view(const GemmTask&);
 GemmOutput output_of(const GemmTask&, const TmaView&);
-// The way to store sums in y. It can be GemmStore::columns or GemmStore::phases only if a is read into registers,
-// because a lane then has sums of neighbouring rows.
+// Returns the way to store sums in y. It can be GemmStore::columns or GemmStore::phases only if a is read into
+// registers, because each lane then has sums of neighbouring rows.
 GemmStore store_of(const GemmTask&, const TmaView&);
 
 }  // namespace minidnn

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reads TF32 operands that are contiguous along their rows, for sm90/kernel.cu. wgmma reads TF32 from shared memory
-// only if it is contiguous along k. Operand b is therefore transposed in shared memory, and operand a is read into
-// registers.
+// Reads TF32 operands that are contiguous along their rows, for sm90/kernel.cu. wgmma reads TF32 operands from shared
+// memory only if they are contiguous along k. Operand b is therefore transposed in shared memory, and operand a is read
+// into registers.
 #pragma once
 #include "cuda/device/ptx/ld_st.cuh"
 
 namespace minidnn {
 
-// Transposes a chunk of a stage in place: 32 lines (k) of 32 floats (rows) become 32 rows of 32 k. The chunk is in
-// 128-byte swizzle before and after. One warp calls this.
+// Transposes a chunk of a stage in place. At first, each of its 32 lines has one k of 32 rows, as 32 floats.
+// Afterwards, each line has 32 k of one row. The chunk is in 128-byte swizzle before and after. All lanes of one warp
+// call this function.
 __device__ __forceinline__ void sm90_transpose(char* chunk) {
   const uint32_t lane = threadIdx.x % 32;
   float v[32];
@@ -22,23 +23,24 @@ __device__ __forceinline__ void sm90_transpose(char* chunk) {
         make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
 }
 
-// If a is read into registers, a lane reads 2 * kBlocks neighbouring rows of a: two rows for each of kBlocks wgmma
-// blocks of 64 rows. Returns the first of them, relative to the first row of the lane's warpgroup. The lanes that one
-// shared-memory transaction serves read four k, either of two groups of four rows or of four groups of two rows. They
-// have no bank conflicts.
+// Returns the first row of operand a that this lane reads, if a is read into registers. The row is relative to the
+// first row of the lane's warpgroup. A lane reads 2 * kBlocks neighbouring rows of a: two rows for each of kBlocks
+// wgmma blocks of 64 rows. One shared-memory transaction serves lanes that read eight rows for each of four k. The
+// eight rows are two groups of four neighbouring rows (kBlocks = 2), or four groups of two neighbouring rows (kBlocks =
+// 1). Neither order has bank conflicts.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row() {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
   else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-// The byte offset in the operand of row sm90_transposed_row() at the lane's first k. The layout has 32 lines (k) of 128
-// bytes of rows for each 32 rows, in 128-byte swizzle.
+// The byte offset in operand a of row sm90_transposed_row() at the lane's first k. For each 32 rows, the layout has 32
+// lines, one for each k. A line has 128 bytes of rows, in 128-byte swizzle.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offset() {
   const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
   return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
 }
-// Loads eight k of the lane's rows of a as the register operand of wgmma. `address` is an integer, because the compiler
-// computes pointers again for each access.
+// Loads eight k of this lane's rows of a, as the register operand of wgmma. `address` is an integer, because the
+// compiler computes pointers again for each access.
 template <int kBlocks>
 __device__ __forceinline__ void sm90_load_transposed(uint32_t address, int step, uint32_t (&a)[kBlocks][4]) {
 #pragma unroll

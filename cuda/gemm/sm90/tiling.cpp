@@ -9,11 +9,11 @@
 namespace minidnn {
 namespace {
 
-// The tiles, as {m, n, stages, ping-pong, blocks in a cluster}. Each warpgroup computes 64 or 128 rows, and a thread
-// has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit, but at most eight.
+// The tiles, as {m, n, stages, ping-pong, blocks in a cluster}. Each consumer warpgroup computes 64 or 128 rows, and a
+// thread has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit, but at most eight.
 // Tiles of 192 rows or columns are for images of 14 x 14 pixels: 64 images have 12544 pixels, which are 66 tiles of
-// 192. With two tiles in the other dimension, these fill the 132 SMs of an H100. Tiles of 160 columns are for 320
-// channels.
+// 192. With two tiles in the other dimension of y, there are 132 tiles, which fill the 132 SMs of an H100. Tiles of 160
+// columns are for 320 channels.
 constexpr Sm90TileShape kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
@@ -27,11 +27,11 @@ static_assert(std::ranges::all_of(kTiles,
                                   }),
               "with barriers, a block of sm_90 has no more");
 
-struct Extents {  // the sizes from which times are estimated
-  // m: rows of one phase; k_blocks: average number of blocks of k in a phase
+struct Extents {  // the sizes from which the time of a product is estimated
+  // m is the number of rows of one phase. k_blocks is the average number of blocks of k (128 bytes) in a phase.
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;
   bool transposes_a = false, transposes_b = false;
-  bool both_along_rows = false;  // both operands have 16-bit elements and are contiguous along rows
+  bool both_along_rows = false;  // true if both operands have 16-bit elements and are contiguous along rows
   bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
@@ -50,32 +50,33 @@ Extents shape_of(const GemmTask& task, const TmaView& low) {
           low.b.windowed()};
 }
 
-// The estimated time of a product with one tile shape, in microseconds. The model is fitted to 1800 timings of matmul
-// and of ResNet-50's convolutions in bfloat16 and TF32 on an H100 (docs/notes/gemm.md). Its mean error is 8 %. The
-// config that it chooses is 1.3 % slower than the best config.
-// The tensor cores of an SM execute 4096 FLOP a clock for 16-bit operands. 128 bytes of k therefore take at least m n /
-// 32 clocks, also in TF32.
+// Returns the estimated time of a product with one shape of tile, in microseconds. The model is fitted to 1800 timings
+// of matmul and of ResNet-50's convolutions in bfloat16 and TF32 on an H100 (docs/notes/gemm.md). Its mean error is 8
+// %. The config that it chooses is 1.3 % slower than the best config.
+// The tensor cores of an SM execute 4096 FLOP per clock for 16-bit operands. 128 bytes along k of a tile of m x n sums
+// therefore take at least m n / 32 clocks, also in TF32.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm90TileShape& t,
                const Sm90Split& split) {
   const double clocks_per_us = 1700;
-  // for each SM; `pixels`: an im2col map loads the operand
+  // The number of bytes that an SM loads from the L2 per clock. `pixels` tells whether an im2col map loads the operand.
   auto l2_bytes_per_clock = [](bool pixels) { return pixels ? 54.0 : 64.7; };
   const double elements = double(t.m) * t.n;
   const double multiply = elements / 32 * (t.m == 192 ? 1.154 : 1.091) + 52;
   const double load =
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
-  // If the sums of wgmma are added to float32 sums (`promote`), a warpgroup waits for the end of each wgmma sum. With
-  // tiles of 192 columns, the other warpgroup multiplies during this time.
+  // If `promote`, the sums of wgmma are added to float32 sums. A warpgroup then waits for the end of each wgmma sum. In
+  // blocks with tiles of 192 columns, another warpgroup multiplies while one waits.
   if (task.promote && t.n < 192) block += 110;
-  // Clocks for shared memory, which delivers 128 bytes a clock. Both operands are written once. a is read once, and b
-  // is read once for each 64 rows of a. Transposing b reads and writes it once more.
+  // The clocks of shared memory, which delivers 128 bytes per clock. Operands a and b are written once. a is read once,
+  // and b is read once for each 64 rows of a. If b is transposed, it is read and written once more.
   if (s.transposes_a || s.transposes_b)
     block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.transposes_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.chunks))) * block +
-                      (t.cluster > 1 ? 605 : 250);  // clocks to start a tile; blocks of a cluster wait longer
+                      (t.cluster > 1 ? 605 : 250);  // the clocks to start a tile; blocks of a cluster wait longer
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
-  // Clocks to add up sums in a cluster: two barriers, stores of sums to other blocks, and loads from shared memory.
+  // The clocks to add up sums in a cluster are for two barriers, stores of sums to other blocks, and loads from shared
+  // memory.
   if (split.in_cluster) end += 2230 + elements * 0.29;
   const bool overlap = t.ping_pong && !split.in_cluster;
   const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
@@ -86,7 +87,7 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
   // The time on chip and the time for memory overlap. The overlap is worst if the two times are equal.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
-  // A second launch reads the sums of the splits, which are written and read once, mostly in the L2.
+  // A second launch reads the sums of the splits of k. These sums are written once and read once, mostly in the L2.
   if (split.passes() > 1)
     us += 6.3 + double(split.chunks) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
   return us;
@@ -106,7 +107,7 @@ std::string Sm90Tiling::config() const {
 }
 
 bool fits(const Sm90TileShape& t, const Sm90TileUse& use) {
-  // number of rows of a tile that a warpgroup computes
+  // The number of rows of a tile that one consumer warpgroup computes.
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);
   const bool transposes = use.type == DType::float32 && (use.a_along_rows || use.b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !use.b_along_rows) && (!transposes || rows * t.n <= 128 * 128) &&

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sm90Loader: loads one operand by TMA into a stage of the ring of sm90/kernel.cu. One thread calls it.
+// Sm90Loader: loads one operand by TMA into a stage of the ring of sm90/kernel.cu. Only one thread of a block uses it.
 #pragma once
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/tma.cuh"
@@ -7,8 +7,8 @@
 
 namespace minidnn {
 
-// Splits the index of a position or a tap into three digits. `rest` is the quotient that remains: for a position, the
-// index of its image.
+// Splits the index of a position, or of a tap, into three digits, one for each spatial dimension. `rest` is the
+// quotient that remains. For a position, `rest` is the index of its image.
 __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
@@ -19,28 +19,29 @@ __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_
   rest = int(index);
 }
 
-// The part of k that a stage holds: a tap of the window, a block of channels of this tap, and the first channel of the
+// The range of k that a stage holds: a tap of the window, a block of channels of this tap, and the first channel of the
 // block.
 struct Sm90StageK {
   int tap[3], block, channel;
 };
 
-// Loads kTileRows rows of an operand, from first_row on. If kShare > 1, the blocks of a cluster share the rows: each of
-// the kShare blocks loads 1 / kShare of them and multicasts them to all.
+// Loads kTileRows rows of an operand, from first_row on. If kShare > 1, the kShare blocks of a cluster need the same
+// rows. Each block then loads 1 / kShare of the rows and multicasts them to all blocks of the cluster.
 template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> struct Sm90Loader {
   static constexpr int kK = 128 / sizeof(T);
   static constexpr bool kAlongRows = kSource == Sm90Source::tile_along_rows || kSource == Sm90Source::pixels_along_rows;
   static constexpr uint16_t kBlocks = kShare > 1 ? (1 << kShare) - 1 : 0;
-  static constexpr int kRows = kTileRows / kShare;  // number of rows that this block loads
+  static constexpr int kRows = kTileRows / kShare;  // the number of rows that this block loads
 
   const TensorMap* map;
   const Sm90Problem& p;
   const Sm90Operand& o;
   const int32_t (&first_tap)[2], (&first_offset)[3];
-  // row: the first row that this block loads; row_in_tile: the same, relative to first_row
+  // `row` is the first row that this block loads. row_in_tile is this row relative to first_row.
   int row, batch, row_in_tile;
-  int image, position[3];  // pixels_along_k: image and position of the first row
-  // pixels_along_rows: channel and tap of each chunk of kK rows
+  // For pixels_along_k: the image and the position of the first row of the tile that this block loads.
+  int image, position[3];
+  // For pixels_along_rows: the channel and the tap of each chunk of kK rows. A chunk has 128 bytes of channels.
   int chunk_channel[kRows / kK + 1], chunk_tap[kRows / kK + 1][3];
 
   __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,
@@ -61,12 +62,12 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
         chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * kK + batch * o.channels_of_batch;
         int beyond;
         sm90_digits(p.window, t, beyond, chunk_tap[i]);
-        // after the last tap; TMA writes zeros, because the coordinate is out of bounds
+        // This chunk is after the last tap. TMA writes zeros for it, because its channel coordinate is out of bounds.
         if (beyond) chunk_channel[i] = 1 << 30;
       }
   }
 
-  // `stage` is the shared-memory address of this operand in a stage.
+  // `stage` is the shared-memory address at which this operand begins in a stage.
   __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, const Sm90StageK& k) const {
     const int inner_tap = first_tap[0] + k.tap[2] * o.tap_step[2];
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
@@ -92,8 +93,8 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
   }
 
  private:
-  // Loads 128 bytes of channels, from `channel` on, of successive pixels at tap `tap`. The first pixel is that of
-  // position `from` in image first_image.
+  // Loads 128 bytes of channels, from channel `channel` on, of successive pixels at tap `tap`. The first pixel belongs
+  // to position `from` in image first_image.
   __device__ __forceinline__ void load_pixels(uint32_t to, uint32_t barrier, int channel, int first_image,
                                               const int (&from)[3], const int (&tap)[3]) const {
     int at[kSpatial], offset[kSpatial];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interface between operation families, such as conv and matmul, and the main loops of matrix products: a GemmTask
-// describes a product, a GemmPlan runs it. Host only.
+// The interface between operation families, such as conv and matmul, and the main loops of matrix products. A GemmTask
+// describes a product, and a GemmPlan runs it. Only host code includes this file.
 #pragma once
 #include <vector>
 
@@ -10,20 +10,22 @@
 namespace minidnn {
 
 struct GemmTask {
-  std::vector<GemmView> views;  // one view, or one for each phase of backward_data
-  DType type{}, y{};            // type: dtype of the operands; y: dtype of the result
+  std::vector<GemmView> views;  // a single view, or one view for each phase of backward_data
+  DType type{}, y{};            // `type` is the dtype of the operands a and b, `y` is the dtype of the result
   Activation activation{};
   bool has_bias = false, has_c = false;
-  int64_t alignment = 16;  // alignment of every pointer, in bytes
-  double bytes = 0;        // number of bytes read and written, for estimates
-  bool promote = false;    // add the sums of tensor cores to float32 sums every few k (kPromote in sm90/kernel.cu)
-  bool sums = false;       // also compute the sums of the columns of y and of their squares (GemmArgs::sums)
+  int64_t alignment = 16;  // the alignment of all pointers of the product, in bytes
+  double bytes = 0;        // the number of bytes that the product reads and writes, for estimates of its time
+  // Whether the sums of tensor cores are added to float32 sums after every few steps of k (kPromote in sm90/kernel.cu).
+  bool promote = false;
+  // Whether the kernel also computes the sums of the columns of y and of their squares (GemmArgs::sums).
+  bool sums = false;
 };
 
 GemmTask gemm_task(const MatmulProblem&);
 GemmTask gemm_task(const ConvProblem&);
 
-// A product that is ready to run. run() enqueues it and changes nothing in the plan.
+// A matrix product that is ready to run. run() enqueues the product on a stream and changes nothing in the plan.
 struct GemmPlan {
   virtual ~GemmPlan() = default;
   virtual void run(const GemmArgs&, void* workspace, Stream) const = 0;

@@ -17,7 +17,8 @@ GemmStrides strides_of(std::initializer_list<int64_t> strides) {
   return s;
 }
 
-// The index (image, position) of x or y, and its strides.
+// positions() is the index (image, position) of the tensors x and y, and position_strides() are the strides of that
+// index.
 GemmIndex positions(int64_t images, const int64_t (&size)[3]) { return index_of({images, size[0], size[1], size[2]}); }
 GemmStrides position_strides(const ConvTensorView& s) {
   return strides_of({s.image, s.space[0], s.space[1], s.space[2]});
@@ -45,8 +46,9 @@ GemmTaps all_taps(const ConvGeometry& g) {
   return t;
 }
 
-// Operand x of a convolution, read through windows at all positions. Its rows are (image, position), and its k is (tap,
-// channel). backward_filter exchanges the two.
+// Operand x of a convolution, which is read through windows at all positions. The rows of the operand are (image,
+// position), and its k is (tap, channel). In backward_filter, its rows are (tap, channel), and its k is (image,
+// position).
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);
@@ -112,9 +114,9 @@ GemmView backward_filter(const ConvGeometry& g) {
   return v;
 }
 
-// The view of one phase of backward_data: the positions h = phase + i * stride of dx, in each dimension. They use the
-// taps r for which h + pad - r * dilation is divisible by the stride. Tap r reads dy at position (h + pad - r *
-// dilation) / stride.
+// The view of one phase of backward_data. In each dimension, the phase consists of the positions h = phase + i * stride
+// of dx. These positions use the taps r for which h + pad - r * dilation is divisible by the stride. Tap r reads dy at
+// position (h + pad - r * dilation) / stride.
 GemmView backward_data(const ConvGeometry& g, const int64_t (&phase)[3]) {
   GemmView v;
   GemmTaps& taps = v.taps = all_taps(g);
@@ -195,7 +197,8 @@ std::vector<GemmView> gemm_views(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return {backward_filter(g)};
   std::vector<GemmView> views;
   int64_t phases[3];
-  // If x is smaller than the stride, the phases beyond its size have no positions.
+  // In each dimension, the number of phases is the stride. If the size of x is smaller than the stride, only the first
+  // phases have positions: as many as the size of x.
   for (int j = 0; j < 3; ++j) phases[j] = min_of(g.stride[j], g.x.size[j]);
   for (int64_t a = 0; a < phases[0]; ++a)
     for (int64_t b = 0; b < phases[1]; ++b)

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Converts the problems of matmul and conv to GemmViews (view.h). Host only.
+// Converts the descriptions of a matmul and of a convolution (MatmulProblem, ConvProblem) to GemmViews (view.h). Only
+// host code includes this file.
 #pragma once
 #include <vector>
 
@@ -10,7 +11,7 @@
 namespace minidnn {
 
 GemmView gemm_view(const MatmulProblem&);
-// The view of a convolution; for backward_data, one view for each phase. backward_bias has no view.
+// The GemmViews of a convolution. backward_data has one view for each phase, and backward_bias has no view.
 std::vector<GemmView> gemm_views(const ConvProblem&);
 
 GemmArgs gemm_args(const MatmulArgs&);

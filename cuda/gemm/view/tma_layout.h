@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layouts that tensor maps support: one dimension is contiguous, and the strides of the others are multiples of 16
-// bytes. Host only.
+// Layouts that tensor maps support. One dimension is contiguous, and the strides of all other dimensions are multiples
+// of 16 bytes. Only host code includes this file.
 #pragma once
 #include <vector>
 
-#include "cpp/core/desc.h"
 #include "cpp/core/dtype.h"
+#include "cpp/core/host_device/desc.h"
 
 namespace minidnn {
 
-// The dense layout with the shape and dtype of `d` whose innermost dimension is padded to a multiple of 16 bytes.
-// `order` lists the dimensions, from the outermost to the contiguous one.
+// The dense layout with the shape and dtype of `d`, except that the innermost dimension is padded to a multiple of 16
+// bytes. `order` lists the dimensions, from the outermost one to the contiguous one.
 inline TensorDesc tma_layout(TensorDesc d, const std::vector<int>& order) {
   const int64_t line = 16 / int64_t(itemsize(d.dtype));
   int64_t step = 1;

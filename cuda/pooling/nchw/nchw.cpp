@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.nchw: pooling of contiguous planes (NCHW) of one or two dimensions, in shared memory.
+// cuda.pooling.nchw is the engine for pooling of contiguous planes (NCHW) of one or two dimensions, in shared memory.
 #include "cpp/engine/engine_object.h"
 #include "cuda/pooling/nchw/nchw_tiling.h"
 #include "cuda/runtime/plan.h"
@@ -8,7 +8,7 @@ namespace minidnn {
 namespace cuda::pooling {
 namespace {
 
-// Largest number of elements of x or dx in a block: their numbers have 16 bits.
+// The maximum number of elements of x or dx in a block, because the kernels number these elements with 16 bits.
 constexpr int64_t kMostElements = 65534;
 
 }  // namespace
@@ -35,8 +35,8 @@ struct Nchw final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // Where windows are large, the limit is shared memory, not global memory. An SM reads at best 32 elements of shared
-    // memory per clock.
+    // If windows are large, shared memory limits the speed, not global memory. An SM reads at best 32 elements of
+    // shared memory per clock.
     return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
@@ -62,7 +62,7 @@ struct Nchw final : Engine<PoolingProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     each_compiled([&](DType t, bool is_max, StaticStep step) {
-      // If the window size is known at compile time, only maxima with indices use the kernel nchw_forward.
+      // If the window size is a template argument, the kernel nchw_forward is used only for maxima with indices.
       const bool known = step.window > 0;
       if (!known || is_max) all.push_back(spec("nchw", "forward", t, is_max, step));
       if (!known || !is_max) all.push_back(spec("nchw", "backward", t, is_max, step));

@@ -1,20 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of contiguous planes (NCHW), forward and backward. A block has some planes, or some lines of a plane.
+// Pooling of contiguous planes (NCHW), forward and backward. A block has some whole planes, or some rows of one plane.
 // Windows of compile-time size are those whose size is a template argument of the kernel.
-// Grid: x = blocks. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
+// Grid: one-dimensional. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
 // windows of compile-time size.
-// Shared memory (dynamic): x, then dy or y, then the keys (numbers of the maxima) or the scaled dy (dy / divisor) of
-// the windows. In max_backward: x or indices, then dy, then the sums of dx.
-// Memory: a block reads its lines of x and dy once, and writes its lines of y or dx once. Lines that two blocks of a
-// plane need are read by both blocks.
+// Shared memory (dynamic): x, then dy or y, then one value for each window. The value is a key (the index of the
+// maximum among the elements of dx in the block) or the scaled dy (dy / divisor). In max_backward: x or indices, then
+// dy, then the sums of dx.
+// Memory: a block reads its rows of x and dy once, and writes its rows of y or dx once. If two blocks of a plane need
+// the same row, both read it.
 // Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one
 // counts. NaN is larger than every number.
 #include "cuda/pooling/nchw/nchw_backward.cuh"
 
 namespace minidnn::cuda::pooling {
 
-// Computes y and indices. If kWindow > 0, it computes maxima with indices for windows of this size. If kWindow = 0,
-// windows may have any size.
+// The forward kernel that computes y and indices. If kWindow > 0, it computes maxima with indices, for windows of this
+// size. If kWindow = 0, it computes maxima or averages, for windows of any size.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
     nchw_forward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -28,7 +29,8 @@ __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
   else work.pool_any();
 }
 
-// Computes y without indices, for windows of compile-time size. In each iteration, a thread computes a tile of windows.
+// The forward kernel that computes y without indices, for windows of compile-time size. In each iteration, a thread
+// computes a tile of y.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
     nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -43,7 +45,8 @@ __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
   work.store();
 }
 
-// Computes dx of averages, and dx of maxima with windows whose size is unknown to the compiler.
+// The backward kernel for averages. It also computes the gradients of maxima if the window size is not a template
+// argument.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, kWindow == 0             ? kNchwBlocks
                                                                                : gathers_tiles(kStride) ? kTileBlocks
@@ -54,7 +57,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   NchwBackward<T, kIsMax, Step> work{s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   const bool given = kIsMax && s.index_bytes;
-  if (given) work.find();  // runs while dy is still in flight
+  if (given) work.find();  // The given indices are read while the copy of dy is still in flight.
   cp_async_wait_group<0>();
   __syncthreads();
   if (!given) {
@@ -68,8 +71,8 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   work.store(work.dx());
 }
 
-// Computes dx of maxima, for windows of compile-time size. kIndexBytes: bytes of a given index; if it is 0, the kernel
-// finds the maxima.
+// The backward kernel for maxima with windows of compile-time size. kIndexBytes is the number of bytes of a given
+// index. If it is 0, the kernel finds the maxima itself.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
     nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling of planes (NCHW) in shared memory. If the window size is known at compile time, gradients of
-// maxima are computed by strips (some columns, line by line), and gradients of averages at stride 1 by tiles. Otherwise
-// there are two steps. First, each window finds its maximum, or divides its dy by the number of its elements. Then each
-// dx sums the contributions of the windows that contain it.
+// Gradients of pooling of planes (NCHW) in shared memory.
+// - Maxima with windows of compile-time size are computed by strips: each lane has some columns of windows and
+//   processes them row by row.
+// - Averages at stride 1 with windows of compile-time size are computed by tiles.
+// - All other gradients take two steps. First, each window finds its maximum, or divides its dy by the number of its
+//   elements. Then each dx sums the contributions of the windows that contain it.
 #pragma once
 #include "cuda/pooling/nchw/nchw_forward.cuh"
 #include "cuda/pooling/register_strip.cuh"
@@ -20,10 +22,11 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
   unsigned char* smem;
   Thread t;
 
-  static constexpr int kLoads = 4;  // number of indices that a thread loads at the same time
+  static constexpr int kLoads = 4;  // the number of indices that a thread loads at the same time
 
-  // keys(): in max pooling, the key of each window. A key is the number of the dx that receives the window's dy, among
-  // the block's dx. scaled_dy(): in average pooling, the value that each dx in the window receives.
+  // Two views of one array in shared memory, with a value per window. In max pooling, the value is a key: the index,
+  // among the elements of dx in the block, of the element that receives the window's dy. In average pooling, the value
+  // is the window's dy divided by its divisor, which each dx in the window receives.
   MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(smem + s.keys_at); }
   MINIDNN_HD float* scaled_dy() const { return reinterpret_cast<float*>(smem + s.keys_at); }
   MINIDNN_HD const T* x_source() const {
@@ -33,7 +36,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
   MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
   MINIDNN_HD T* dy() const { return at_same_alignment<T>(dy_source(), smem + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
-  // Whether all windows have the same factor. If so, each dx sums dy itself, and then scales the sum.
+  // Whether all windows of an average have the same divisor. If so, each dx sums dy itself, and then scales the sum.
   MINIDNN_HD bool one_mean_factor() const { return !kIsMax && S::window > 0 && s.mean_factor != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
@@ -42,21 +45,22 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, at_same_alignment<T>(x_source(), smem));
     copy_in(t, dy_source(), windows(), dy());
   }
-  // Copies given indices to shared memory, to the place of x.
+  // Copies the given indices of the maxima to shared memory, where x would be if the kernel had to find the maxima.
   template <class I> MINIDNN_HD void load_indices() {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
     copy_in(t, from, windows(), at_same_alignment<I>(from, smem));
   }
-  // Whether an index is inside window (p, q). gather_down() checks only the key of a window, so an index outside its
-  // window must get no key.
+  // Returns whether an index is inside window (p, q). A key is the index of the maximum among the elements of dx in the
+  // block. gather_down() does not check that the key of a window is inside the window. Therefore, if a given index is
+  // outside its window, the window must get no key.
   MINIDNN_HD bool has(int p, int q, int index) const {
     if (index < 0) return false;
     uint32_t rest = uint32_t(index);
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // Max pooling: for each window, finds the dx that receives its dy. Average pooling: computes the scaled dy (dy /
-  // divisor) of each window.
+  // Computes a value for each window. In max pooling, it is the key: the index, in the block, of the dx that receives
+  // the window's dy. In average pooling, it is the scaled dy (dy / divisor).
   MINIDNN_HD void find() {
     if constexpr (!kIsMax) scale_dy();
     else if (s.index_bytes) keys_of_indices();
@@ -70,8 +74,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       scaled_dy()[i] = float(dy()[i]) * mean_factor_of<S>(s, p, q);
     }
   }
-  // The key of element `index` in plane number `plane` of the block. It is kNowhere if the block has no dx of this
-  // element.
+  // Returns the key of an element: its index among the elements of dx in the block. `plane` is the index of a plane in
+  // the block, and `index` is the index of the element in this plane. The key is kNowhere if the element's dx is not in
+  // the block.
   MINIDNN_HD uint16_t key_of(int index, int plane) const {
     const int begin = b.begin * s.w.size, end = b.end * s.w.size;
     const bool here = begin <= index && index < end;
@@ -134,8 +139,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.index, plane);
     }
   }
-  // The sums of dx in shared memory. They are aligned so that a 16-byte word of dx is made from sums that begin at a
-  // multiple of 16 bytes.
+  // The address of the sums of dx in shared memory. It is chosen so that each 16-byte word of dx is converted from sums
+  // that begin at a multiple of 16 bytes.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   MINIDNN_HD float* sums() const {
     const int head = elements_before_words<T>(target(), results());
@@ -147,11 +152,12 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Each window of compile-time size finds its maximum, or reads its given index, and adds its dy to the dx of this
-  // element. The lanes of a warp advance from window to window together, each in its own strip. The windows of two
-  // lanes never overlap at the same time. Warps synchronise before the lines that overlap the strips below, and at the
-  // end of a strip. If there are more columns than 32 lanes process, an iteration processes every other chunk of
-  // columns. This keeps two warps apart.
+  // Each window of compile-time size finds its maximum, or reads its given index. It adds its dy to the dx of this
+  // element. A strip is some columns of windows. Each lane of a warp has its own strip, and all lanes advance from
+  // window to window together. The windows that two lanes process at the same time never overlap. Warps synchronise
+  // before the rows that overlap the strips below, and at the end of a strip. If there are more columns than the 32
+  // lanes of a warp process, the columns are divided into groups of 32 strips. An iteration processes every other
+  // group, so neighbouring groups are not processed by two warps at the same time.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
@@ -202,7 +208,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
           for (int i = 0; i < kStripWindows; ++i) {
             const Index index = of_given.of(from, i);
             const Given<S> at(index, s.by_x_columns, s.h.first(p), s.w.first(q + i));
-            const bool here = at.seen & (b.begin <= at.line) & (at.line < b.end);  // the line belongs to this block
+            // whether dx of this row belongs to the block
+            const bool here = at.seen & (b.begin <= at.line) & (at.line < b.end);
             number[i] = here ? first + int(index) : -1;
           }
           add(p, number);
@@ -210,7 +217,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       } else {
         const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
                                             b.x_end);
-        // Elements are numbered from line x_begin on, because maxima may be above the block's first dx.
+        // Elements are numbered from row x_begin on, because a maximum may be in a row of x above the first row of
+        // dx in the block.
         const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
         Strip(s.h, s.w, q)
             .each_line(
@@ -225,12 +233,13 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       sync_threads();
     }
   }
-  // What window number `window` of the block contributes to dx number `number`.
+  // Returns what a window contributes to a dx. `window` is the index of the window among the windows of the block, and
+  // `number` is the index of the dx among the elements of dx in the block.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (kIsMax) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return scaled_dy()[window];
   }
-  // dx is stored where x was in shared memory, as x is no longer needed.
+  // The address of dx in shared memory. It replaces x, which is no longer needed.
   MINIDNN_HD T* dx() const { return at_same_alignment<T>(target(), smem); }
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
@@ -240,7 +249,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       if (one_mean_factor()) return gather_from(dy(), s.mean_factor);
     gather_from(scaled_dy(), 1.f);
   }
-  // Computes each dx: `scale` times the sum of from[window] over the windows that contain it.
+  // Computes each dx as `scale` times a sum. The sum is over from[window] for all windows that contain the dx.
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
@@ -265,8 +274,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
           if (down + d < lines && column + k < s.w.size) to[d * s.w.size + k] = T(sum[d][k] * scale);
       }
     } else if constexpr (S::window > 0) {
-      // A thread computes tiles of dx of stride x stride elements, kSteps of them below each other. All elements of a
-      // tile are in the same windows. Neighbouring tiles share most of their windows.
+      // A thread computes kSteps tiles of dx, one below the other. A tile has stride x stride elements, which are all
+      // in the same windows. Tiles that are one below the other have most of their windows in common.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = steps_down(S::window, S::stride),
                     kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
@@ -323,8 +332,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       }
     }
   }
-  // A thread computes kDown dx below each other. In max pooling, the key of a window tells which of these dx receives
-  // its dy. In average pooling, the line of a window tells which of these dx it contains.
+  // Computes kDown elements of dx per thread, one below the other. In max pooling, the key of a window tells which of
+  // these elements receives the window's dy. In average pooling, the row of a window tells which of these elements the
+  // window contains.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
@@ -363,7 +373,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
         if (d < results) dx[number + d * s.w.size] = T(sum[d]);
     }
   }
-  // Stores dx if each plane is one window. dx then needs no buffer, and is written in 16-byte words.
+  // Stores dx for planes that consist of one window. dx is then written to global memory in 16-byte words, and is not
+  // collected in shared memory first.
   MINIDNN_HD void store_one_window() {
     const int elements = s.h.size * s.w.size;
     auto words_at = [&](int first) {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes whose elements are contiguous (NCHW). A block has several whole planes, or several lines of one
-// plane. The x and the dy that it needs are contiguous. It copies them to shared memory by 16-byte cp.async, all in
-// flight together, and pools there. Several blocks run on an SM, so that some load while others compute. This file has
-// the division of a problem among blocks, the code for windows that both directions share, and the forward direction.
+// Pooling of planes whose elements are contiguous (NCHW). A block has several whole planes, or several rows of one
+// plane. The elements of x and dy that a block needs are contiguous. The block copies them to shared memory by 16-byte
+// cp.async, with all copies in flight at the same time. It then computes in shared memory. Several blocks run on an SM,
+// so that some load while others compute. This file has the planes and rows of a block, the code for windows that
+// forward and backward share, and forward.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nchw/nchw_params.h"
@@ -14,13 +15,13 @@
 
 namespace minidnn::cuda::pooling {
 
-// The planes and lines that a block processes.
+// The planes that a block processes, and their rows.
 struct NchwBlock {
   int64_t plane;
   int planes;
-  int begin, end;      // lines of y (forward) or dx (backward): begin <= line < end
-  int p_begin, p_end;  // lines of windows: p_begin <= p < p_end
-  int x_begin, x_end;  // lines of x: x_begin <= line < x_end
+  int begin, end;      // the block's rows of y (forward) or dx (backward): begin <= row < end
+  int p_begin, p_end;  // the block's rows of windows: p_begin <= p < p_end
+  int x_begin, x_end;  // the rows of x that the block needs: x_begin <= row < x_end
 
   MINIDNN_HD NchwBlock(const NchwParams& s, int64_t block, bool backward) {
     const int64_t group = s.chunks == 1 ? block : int64_t(s.by_chunks.quotient(uint32_t(block)));
@@ -39,7 +40,7 @@ struct NchwBlock {
     if (s.block_planes > 1) {
       x_begin = 0;
       x_end = s.h.size;
-    }  // one contiguous span of all planes
+    }  // A block of several planes needs all rows of x, so the planes are copied as one contiguous span.
     p_end = max_of(p_end, p_begin);
     if (backward && s.block_planes > 1) {
       p_begin = 0;
@@ -48,8 +49,9 @@ struct NchwBlock {
   }
 };
 
-// Calls visit(offset from the plane's first element, value) for elements of x in window (p, q), in order. It begins
-// with element number `lane` of the window and takes every `lanes`-th element from there.
+// Calls visit(offset from the plane's first element, value) for elements of x in window (p, q), in the order of their
+// offsets. `lanes` threads share the window. The calling thread visits every `lanes`-th element, beginning with element
+// number `lane`.
 template <class T, class Visit>
 MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
   const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
@@ -71,8 +73,9 @@ MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, 
   }
 }
 
-// Calls put(d, result of window p + d) for each d below kDown with p + d < p_end. V computes the results. Each line of
-// x is traversed once, and its result is joined to the results of all windows that contain the line.
+// Computes kDown windows, one below the other. Calls put(d, result of window p + d) for each d below kDown with p + d <
+// p_end. V is the type that accumulates a result. Each row of x is read once. Its result is joined to the results of
+// all windows that contain the row.
 template <class V, class T, class Put>
 MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
@@ -95,7 +98,7 @@ MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end,
     if (d < windows) put(d, found[d]);
 }
 
-// best_of() and sum_of() compute the partial result of one lane, for a plane that is one window.
+// best_of() and sum_of() compute the partial result of one lane, if a whole plane is one window.
 constexpr int kAtOnce = 8;
 template <class T> MINIDNN_HD Best best_of(const T* plane, int n, int lane, int lanes) {
   Best best;
@@ -149,8 +152,8 @@ template <class T, bool kIsMax, class S> struct NchwForward {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
     copy_in(t, source(), n, at_same_alignment<T>(source(), smem));
   }
-  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows below each other that the thread
-  // computes. (p, q) is the topmost window of the group.
+  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows that the thread computes. The windows of
+  // a group are one below the other, and (p, q) is the topmost one.
   template <class Take> MINIDNN_HD void each_windows(Take&& take) {
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
@@ -162,7 +165,7 @@ template <class T, bool kIsMax, class S> struct NchwForward {
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
   }
-  // Pools windows of compile-time size by tiles, and stores y to a separate buffer in shared memory.
+  // Computes y for windows of compile-time size, by tiles, and stores it in shared memory, separately from x.
   MINIDNN_HD void pool_tiles() {
     constexpr int kAcross = steps_across(S::stride);
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;

@@ -5,72 +5,80 @@
 
 namespace minidnn::cuda::pooling {
 
-// Splits a number into indices of a grid [planes][lines][columns]. With one plane, no division by the number of lines
-// is needed.
+// Splits a linear index into three indices of a grid [planes][rows][columns]. If there is only one plane, the division
+// by the number of rows is not needed, and the divisor is 1 << 30.
 struct Grid {
   FastDivmod by_columns, by_lines;
   Grid() = default;
   MINIDNN_HD Grid(int planes, int lines, int columns) : by_columns(columns), by_lines(planes > 1 ? lines : 1 << 30) {}
 };
 
-// The members are not grouped into nested structs: with these, the compiler orders the instructions of the kernels
-// differently.
+// The parameters of the kernels. The members are not grouped into nested structs, because the compiler would then order
+// the instructions of the kernels differently.
 struct NchwParams {
   Windows h, w;
   int64_t planes;
-  int32_t block_planes;  // planes per block; 1 if a plane is split among blocks
-  // chunks: blocks per plane; lines: lines of y (forward) or dx (backward) per block.
+  int32_t block_planes;  // the number of planes in a block, or 1 if several blocks share a plane
+  // `chunks` is the number of blocks that share a plane. `lines` is the number of rows of y (forward) or dx (backward)
+  // in a block.
   int32_t chunks, lines;
-  int32_t lane_bits;    // log2 of the threads per window, if the window size is unknown to the compiler
-  int32_t index_bytes;  // bytes of an index; 0 if there are no indices
+  // log2 of the number of threads that share a window, if the window size is not a template argument
+  int32_t lane_bits;
+  int32_t index_bytes;  // the number of bytes of an index, or 0 if there are no indices
   int32_t exclude_padding;
-  float mean_factor;  // 1 / divisor if all windows have the same divisor, else 0
-  // 1 if the window size is unknown to the compiler and a thread computes kDown windows below each other, else 0.
+  float mean_factor;  // for averages: 1 / divisor if all windows have the same divisor, else 0
+  // 1 if a thread computes kDown windows, one below the other, and the window size is not a template argument. Else 0.
   int32_t several_windows;
-  int32_t one_window;  // 1 if a plane is one window, so that its elements need no coordinates; else 0
-  // Offsets in shared memory; x (or dx) is at offset 0. dy_at: the offset of dy or y; keys_at: the offset of the keys
-  // (numbers of the maxima) or of the scaled dy (dy / divisor).
+  int32_t one_window;  // 1 if a whole plane is one window, so that its elements need no coordinates, else 0
+  // Byte offsets in shared memory. x (or dx) is at offset 0. dy (or y) is at offset dy_at. At offset keys_at, there is
+  // one value per window: its key (the index of its maximum among the elements of dx in the block) or its scaled dy (dy
+  // / divisor).
   int32_t dy_at, keys_at;
   FastDivmod by_chunks;
-  // The grids of a block. windows: its windows; searches: the groups of windows that a thread searches at a time;
-  // results: the units (elements or tiles) of y or dx that a thread computes at a time.
+  // Grids that split a linear index in a block into plane, row and column. `windows` is the grid of the block's
+  // windows. `searches` is the grid of the groups of windows whose maxima a thread finds together. `results` is the
+  // grid of what a thread computes: elements, tiles or strips of y or dx.
   Grid windows, searches, results;
   FastDivmod by_x_columns;
-  // The following members are for nchw_max_backward, in which windows add to dx. The lanes of a warp have neighbouring
-  // strips of windows. A strip is some columns of windows, processed line by line.
-  int32_t strip_lines;   // lines of windows in a strip
-  int32_t strip_rounds;  // number of iterations of a block's warps
-  int32_t sums_at;       // offset of the sums in shared memory, after dy
-  FastDivmod by_lanes;   // divides by the number of strips side by side in a warp
+  // The following members are for nchw_max_backward, in which windows add to dx. A strip is some columns of windows,
+  // which a lane processes row by row. The lanes of a warp have neighbouring strips.
+  int32_t strip_lines;  // the number of rows of windows in a strip
+  // How many strips a lane processes, one after the other. If 32 strips do not cover a row, it is the number of pairs
+  // of strips, because the columns are then processed in two halves.
+  int32_t strip_rounds;
+  int32_t sums_at;      // the byte offset of the sums of dx in shared memory
+  FastDivmod by_lanes;  // divides by the number of lanes of a warp whose strips are side by side
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(block_planes)) * chunks; }
 };
 
-constexpr int kDown = 4;  // number of windows, or of elements of dx, below each other that a thread computes
+constexpr int kDown = 4;  // the number of windows, or of elements of dx, that a thread computes one below the other
 
-// The width of a thread's tile in windows, for windows of compile-time size. The tiles of neighbouring threads begin
-// (this width times the stride) columns apart. This is an odd number or twice an odd number, so their loads are in
-// different banks of shared memory.
+// The width of a thread's tile, as a number of windows of compile-time size. From the tile of one thread to that of the
+// next, the distance in columns is this width times the stride. The distance is an odd number or twice an odd number,
+// so the loads of neighbouring threads are in different banks of shared memory.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
-// kNchwThreads: threads per block; kNchwBlocks: blocks per SM.
+// kNchwThreads is the number of threads in a block, and kNchwBlocks is the number of blocks on an SM.
 constexpr int kNchwThreads = 256, kNchwBlocks = 5;
-// Upper limits for windows of compile-time size: threads per block, and blocks per SM. Blocks are small, so that many
-// blocks load while others compute.
+// Upper limits for windows of compile-time size: the number of threads in a block, and the number of blocks on an SM.
+// Blocks are small, so that many blocks load while others compute.
 constexpr int kStaticThreads = 128, kStaticBlocks = 10, kTileBlocks = 6;
 
-// For averages with windows of compile-time size: the number of tiles of dx, of stride x stride elements, that a thread
-// computes below each other.
+// The number of tiles of dx that a thread computes one below the other, for averages with windows of compile-time size.
+// A tile has stride x stride elements.
 MINIDNN_HD constexpr int steps_down(int window, int stride) { return window > stride ? 2 : 1; }
-// Whether dx of averages is computed by tiles, where each dx is a sum over a window of dy.
+// Whether the gradients of averages are computed by tiles of windows. At stride 1, each dx is a sum over a window of
+// dy.
 MINIDNN_HD constexpr bool gathers_tiles(int stride) { return stride == 1; }
-// Blocks of nchw_max_backward per SM. given: whether the indices of the maxima are given; if not, the kernel finds the
-// maxima.
+// The number of blocks of nchw_max_backward on an SM. `given` tells whether the indices of the maxima are given. If
+// they are not, the kernel finds the maxima.
 MINIDNN_HD constexpr int max_backward_blocks(bool given) { return given ? 6 : 4; }
-// The number of windows side by side in a strip. It is odd, so the strips of neighbouring lanes are in different banks
-// of shared memory.
+// The number of columns of windows in a strip, which one lane processes. It is odd, so the strips of neighbouring lanes
+// are in different banks of shared memory.
 constexpr int kStripWindows = 7;
-// The minimum of lines of windows in a strip. Then no line overlaps both the strip above and the strip below.
+// The minimum number of rows of windows in a strip. With this many rows, no row overlaps both the strip above and
+// the strip below.
 MINIDNN_HD constexpr int least_strip_lines(int window, int stride) {
   return window > stride ? 2 * ((window - 1) / stride) : 1;
 }

@@ -4,24 +4,28 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-// Bytes of x in a block. With 5 or more such blocks on an SM, 64 KB are in flight, and blocks of a plane share few
-// lines.
+// The number of bytes of x in a block. With 5 or more such blocks on an SM, 64 KB are in flight. With such large
+// blocks, the blocks of a plane read few rows twice.
 constexpr int64_t kBlockBytes = 16 << 10;
-// Where planes are small, there are at least this many blocks, unless there are fewer planes.
+// The minimum number of blocks for small planes, of which a block has several. There are fewer blocks only if there are
+// fewer planes.
 constexpr int64_t kFewestBlocks = 512;
-constexpr int64_t kMostTerms = 64;  // largest number of terms in a sum without compensation
+constexpr int64_t kMostTerms = 64;  // the maximum number of terms of a sum that is not compensated
 
-// The properties of a problem from which tilings are computed.
+// The properties of a pooling problem from which the tiling is computed.
 struct Facts {
   const PoolingProblem& p;
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  const bool searches = is_max && p.indices.rank == 0;  // whether the kernel finds the maxima itself
-  // A plane of one dimension is taken as one column: its elements are lines, which can be divided among blocks.
+  // whether the kernel has to find the maxima, because no indices are given
+  const bool searches = is_max && p.indices.rank == 0;
+  // If x has one spatial dimension, this dimension is taken as the rows of a plane with one column. Rows can be
+  // divided among blocks.
   const Windows h = windows_of(p, 0), w = p.x.rank == 4 ? windows_of(p, 1) : Windows{};
   const int64_t planes = p.x.shape[0] * p.x.shape[1];
   const int64_t item_bytes = itemsize(p.x.dtype), index_bytes = p.indices.rank ? itemsize(p.indices.dtype) : 0;
-  const int64_t reach = (h.window - 1) * h.dilation + 1;  // number of lines of x that a window spans
-  const int64_t lines = backward ? h.size : h.count;      // number of lines in a plane of the result, y or dx
+  // the number of rows of x that a window spans, with its dilation
+  const int64_t reach = (h.window - 1) * h.dilation + 1;
+  const int64_t lines = backward ? h.size : h.count;  // the number of rows in a plane of the result (y or dx)
   const StaticStep step = p.x.rank == 4 ? static_step(p) : StaticStep{};
 
   float mean_factor() const { return common_mean_factor(h, w, p.mode == PoolingMode::avg_exclude_padding); }
@@ -34,17 +38,17 @@ NchwTiling::Method method_of(const Facts& f) {
   return f.index_bytes ? static_forward : forward_tiles;
 }
 
-// Whether one window covers a whole plane along this dimension.
+// Returns whether one window covers the whole plane along a dimension.
 bool covers(const Windows& axis) {
   return axis.count == 1 && axis.before == 0 && axis.window == axis.size && axis.dilation == 1;
 }
 
-// Divides planes among blocks. A block has several whole planes, or some lines of one plane.
+// Divides planes among blocks. A block has several whole planes, or some rows of one plane.
 void divide_planes(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   const int64_t plane = int64_t(h.size) * f.w.size;
-  // In max_backward with given indices, sums and indices need more bytes than 16-bit elements. So a block has half as
-  // many elements.
+  // In max_backward with given indices, the sums and indices of an element need more bytes than a 16-bit element. So a
+  // block has half as many elements.
   const bool wide = t.method == NchwTiling::Method::max_backward && !f.searches;
   const int64_t most = kBlockBytes / (wide ? max_of<int64_t>(f.item_bytes, 4) : f.item_bytes);
   NchwTiling::Block& b = t.block;
@@ -52,23 +56,24 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = f.lines;
   if (plane <= most) {
     b.planes = std::clamp<int64_t>(most / plane, 1, f.planes);
-    // A block gets fewer planes if some SMs would have no block otherwise. The numbers of a block's elements fit 16
-    // bits.
+    // If there are few planes, a block gets fewer planes, so that each SM has a block.
     while (b.planes > 1 && ceil_div(f.planes, b.planes) < kFewestBlocks) b.planes /= 2;
     return;
   }
-  // A block has as many lines of x as fit, and computes the lines of the result that they produce.
+  // A block has as many rows of x as kBlockBytes allows. It computes the rows of the result that need no further
+  // rows of x.
   const int64_t x_lines = max_of<int64_t>(most / f.w.size, 1);
   int64_t lines =
       max_of<int64_t>(f.backward ? x_lines - (f.searches ? f.reach : 0) : (x_lines - f.reach) / h.stride + 1, 1);
   if (f.backward) lines = max_of(lines, min_of<int64_t>(2 * h.stride, f.lines));
-  lines = ceil_div(f.lines, ceil_div(f.lines, lines));  // makes the chunks nearly equal
+  lines = ceil_div(f.lines, ceil_div(f.lines, lines));  // makes the numbers of rows of all blocks nearly equal
   if (f.backward) lines = ceil_div<int64_t>(lines, h.stride) * h.stride;
   b.chunks = ceil_div(f.lines, lines);
   b.lines = lines;
 }
 
-// Computes upper limits for a block. They hold for all planes of a block, or for the longest chunk of a plane.
+// Computes upper limits for three counts in any block: the windows, the rows of x, and the elements that the kernel
+// numbers with 16 bits.
 void limit_block(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   NchwTiling::Block& b = t.block;
@@ -80,8 +85,8 @@ void limit_block(const Facts& f, NchwTiling& t) {
   b.numbered = max_of(b.lines, t.method == NchwTiling::Method::max_backward ? b.x_lines : 0) * f.w.size * b.planes;
 }
 
-// The bytes of shared memory for a copy of `bytes` bytes. The copy begins at the same offset from a multiple of 16
-// bytes as the original in global memory.
+// Returns the bytes of shared memory for a copy of `bytes` bytes of global memory. The copy and its original have
+// addresses that are equal modulo 16 bytes, so the copy takes up to 16 bytes more.
 int64_t smem_bytes_of(int64_t bytes) { return ceil_div<int64_t>(bytes + 16, 16) * 16; }
 
 void lay_out_smem(const Facts& f, NchwTiling& t) {
@@ -90,7 +95,7 @@ void lay_out_smem(const Facts& f, NchwTiling& t) {
   const int64_t line = f.w.size * b.planes, windows = b.windows * f.w.count * b.planes;
   NchwTiling::Smem& smem = t.smem;
   if (t.method == max_backward) {
-    // Given indices are stored where x would be otherwise.
+    // If indices are given, x is not needed, and the indices are stored at offset 0 instead of x.
     smem.dy_at = smem_bytes_of(f.index_bytes ? windows * f.index_bytes : b.x_lines * line * f.item_bytes);
     smem.sums_at = smem.dy_at + smem_bytes_of(windows * f.item_bytes);
     smem.bytes = smem.sums_at + smem_bytes_of(b.lines * line * 4);
@@ -102,15 +107,16 @@ void lay_out_smem(const Facts& f, NchwTiling& t) {
   smem.bytes = smem.keys_at + (f.backward ? smem_bytes_of(windows * (f.is_max ? 2 : scales_dy ? 4 : 0)) : 0);
 }
 
-// Divides the work on windows whose size is unknown to the compiler. A thread computes several windows, or several
-// lanes share a window.
+// Divides the windows of a block among threads, if the window size is not a template argument of the kernel. Either a
+// thread computes several windows, or several lanes share a window.
 void divide_windows(const Facts& f, NchwTiling& t) {
   const int64_t taps = int64_t(f.h.window) * f.w.window, windows = t.block.windows * f.w.count * t.block.planes;
   t.one_window = t.method == NchwTiling::Method::any_windows && covers(f.h) && covers(f.w);
-  // Several lanes share a window if it is long, or if there are few windows. With 512 or more windows, they do not. A
-  // thread that computes four windows below each other needs about 200 instructions, where two lanes per window would
-  // need four rounds of 70 instructions.
-  const int64_t fewest_taps = t.one_window ? 16 : 8;  // smallest number of window elements per lane
+  // Several lanes share a window if the window has many elements and the block has fewer than 512 windows. With more
+  // windows, it is faster if a thread computes four windows, one below the other. The four windows take about 200
+  // instructions. With two lanes per window, they would take four iterations of 70 instructions. `fewest_taps` is the
+  // minimum number of elements of a window that a lane processes.
+  const int64_t fewest_taps = t.one_window ? 16 : 8;
   while (t.lane_bits < 5 && (taps >> t.lane_bits) >= fewest_taps && (windows << t.lane_bits) < 512) ++t.lane_bits;
   const int64_t terms = f.backward
                             ? ceil_div<int64_t>(f.h.window, f.h.stride) * ceil_div<int64_t>(f.w.window, f.w.stride)
@@ -122,9 +128,10 @@ void divide_windows(const Facts& f, NchwTiling& t) {
 
 constexpr int64_t kMostWarps = kStaticThreads / 32;
 
-// The relative cost of strips with `lines` lines of windows. A strip is some columns of windows, which a lane processes
-// line by line. The first lines of a strip also read the lines above it. Lanes whose strips begin in the same bank of
-// shared memory wait for each other. Each further lane in a bank costs about a quarter of the time without conflicts.
+// Returns the relative cost of strips with `lines` rows of windows. A strip is some columns of windows, which a lane
+// processes row by row. For the first rows of a strip, the lane also reads the rows above the strip. If the strips
+// of two lanes begin in the same bank of shared memory, these lanes wait for each other. Each further lane in a bank
+// costs about a quarter of the time without conflicts.
 double strip_cost(const Facts& f, const NchwTiling& t, int64_t lines) {
   int in_bank[32] = {}, most_in_bank = 0;
   for (int64_t lane = 0; lane < 32 / t.strips.lanes * t.strips.lanes; ++lane) {
@@ -154,14 +161,15 @@ void divide_into_strips(const Facts& f, NchwTiling& t) {
   t.threads = ceil_div(warps(lines), t.strips.rounds) * 32;
 }
 
-// The number of threads in a block whose threads compute tiles. It is chosen so that no round of tiles is nearly empty.
+// Returns the number of threads in a block whose threads compute tiles. It is chosen so that nearly all threads have a
+// tile in the last iteration, too.
 int64_t threads_for_tiles(const Facts& f, const NchwTiling& t) {
   const int64_t across = ceil_div(f.backward ? f.w.size : f.w.count, steps_across(f.h.stride));
   const int64_t tiles = ceil_div<int64_t>(t.block.lines, kDown) * across * t.block.planes;
   return ceil_div(ceil_div(tiles, ceil_div<int64_t>(tiles, kStaticThreads)), int64_t(32)) * 32;
 }
 
-// The grid of units (elements or tiles) of y or dx. A thread computes one unit at a time.
+// Returns the grid of what a thread computes at a time: the elements, tiles or strips of y or dx in a block.
 Grid results_of(const Facts& f, const NchwTiling& t) {
   using enum NchwTiling::Method;
   const Windows &h = f.h, &w = f.w;
@@ -171,7 +179,7 @@ Grid results_of(const Facts& f, const NchwTiling& t) {
   switch (t.method) {
     case any_windows: {
       Grid grid(planes, lines_by(t.several_windows ? kDown : 1), columns);
-      // If a plane is one window, all its elements count as columns of one line.
+      // If a plane is one window, all elements of the plane count as columns of one row.
       if (t.one_window) grid.by_columns = FastDivmod(int64_t(h.size) * w.size);
       return grid;
     }

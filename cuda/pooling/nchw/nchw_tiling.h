@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of a problem by cuda.pooling.nchw: what a thread, a block and the grid compute. Windows of compile-time
-// size are those whose size is a template argument of the kernel.
+// How cuda.pooling.nchw divides a problem: what a thread, a block and the grid compute. Windows of compile-time size
+// are those whose size is a template argument of the kernel.
 #pragma once
 #include "cuda/pooling/nchw/nchw_params.h"
 #include "cuda/pooling/problem_windows.h"
@@ -9,40 +9,43 @@ namespace minidnn::cuda::pooling {
 
 struct NchwTiling {
   enum class Method {
-    any_windows,       // windows of any size, forward and backward
-    static_forward,    // windows of compile-time size: maxima with indices, forward
-    forward_tiles,     // windows of compile-time size: tiles of y, one per thread at a time
-    average_backward,  // windows of compile-time size: dx of averages
-    max_backward,      // windows of compile-time size: dx of maxima, by strips of windows
+    any_windows,       // The kernel has windows of any size, forward or backward.
+    static_forward,    // The kernel has windows of compile-time size, and computes maxima with indices.
+    forward_tiles,     // The kernel has windows of compile-time size. A thread computes a tile of y at a time.
+    average_backward,  // The kernel has windows of compile-time size, and computes dx of averages.
+    max_backward,      // The kernel has windows of compile-time size, and computes dx of maxima, by strips.
   } method;
-  StaticStep step;  // window and stride known at compile time; {} if they are unknown
-  int64_t threads;  // threads per block
+  StaticStep step;  // the window size and stride if they are template arguments of the kernel, else {}
+  int64_t threads;  // the number of threads in a block
   struct Block {
-    int64_t planes;  // number of whole planes in a block; 1 if a plane is split
-    // chunks: blocks per plane; lines: lines of y (forward) or dx (backward) per block.
+    int64_t planes;  // the number of whole planes in a block, or 1 if several blocks share a plane
+    // `chunks` is the number of blocks that share a plane. `lines` is the number of rows of y (forward) or dx
+    // (backward) in a block.
     int64_t chunks, lines;
-    int64_t windows;   // largest number of lines of windows in a plane of the block
-    int64_t x_lines;   // largest number of lines of x in a plane that are in shared memory
-    int64_t numbered;  // number of elements that have a 16-bit number
+    int64_t windows;   // the maximum number of rows of windows in a plane of a block
+    int64_t x_lines;   // the maximum number of rows of x in shared memory, per plane
+    int64_t numbered;  // the number of elements in a block that are numbered with 16 bits
   } block;
   struct Smem {
-    // Byte offsets in shared memory, for the arrays that the method has. bytes: the size of all arrays, which may
+    // Byte offsets in shared memory, for the arrays that the method needs. `bytes` is the size of all arrays, which may
     // exceed the shared memory of the device.
     int64_t dy_at, keys_at, sums_at, bytes;
   } smem;
-  bool one_window;       // whether a plane is one window
-  bool several_windows;  // whether a thread computes several windows, or elements of dx, below each other
-  int64_t lane_bits;     // log2 of the number of threads per window
+  bool one_window;       // whether a whole plane is one window
+  bool several_windows;  // whether a thread computes several windows (or elements of dx), one below the other
+  int64_t lane_bits;     // log2 of the number of threads that share a window
   struct Strips {
-    // lines: lines of windows in a strip; rounds: iterations of a block's warps.
+    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips a lane processes, one after the
+    // other. If 32 strips do not cover a row, it is the number of pairs of strips.
     int64_t lines, rounds;
-    // lanes: strips side by side in a warp; column_pairs: pairs of chunks of columns. A warp processes one chunk of a
-    // pair in an iteration, and the other chunk in the next one.
+    // `lanes` is the number of lanes of a warp whose strips are side by side. Their columns form a group, and
+    // neighbouring groups form a pair. `column_pairs` is the number of these pairs. In an iteration, warps process only
+    // the first group of each pair, or only the second.
     int64_t lanes, column_pairs;
   } strips;
 };
 
-// The problem must be one that why_not_windows() accepts.
+// Returns the tiling of a problem, which must be one that why_not_windows() accepts.
 NchwTiling nchw_tiling(const PoolingProblem&);
 NchwParams nchw_params(const PoolingProblem&, const NchwTiling&);
 

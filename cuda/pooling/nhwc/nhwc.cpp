@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.pooling.nhwc: pooling of NHWC tensors by vectors of contiguous channels.
+// cuda.pooling.nhwc is the engine for pooling of NHWC tensors, by vectors of contiguous channels.
 #include "cpp/engine/engine_object.h"
 #include "cuda/pooling/nhwc/nhwc_tiling.h"
 #include "cuda/runtime/plan.h"
@@ -39,7 +39,7 @@ struct Nhwc final : Engine<PoolingProblem> {
     return roofline_us(pooling_flop(p) / less_work(p), pooling_bytes(p), d, 0.75);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {
-    constexpr int64_t kMostImages = 65535;  // largest y size of a grid
+    constexpr int64_t kMostImages = 65535;  // the maximum y size of a CUDA grid
     const NhwcTiling t = nhwc_tiling(p, d.sm_count);
     auto kernel = cuda::load_kernel(spec_of(p, t), d.place.index, int(t.smem_bytes));
     cuda::LaunchConfig config;

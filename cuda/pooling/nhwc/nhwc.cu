@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of tensors with contiguous channels (NHWC), forward and backward. A thread has 16 bytes of channels, or one
-// 32-bit word.
-// Windows of compile-time size are those whose size is a template argument of the kernel.
+// 32-bit word of channels. Windows of compile-time size are those whose size is a template argument of the kernel.
 // Grid: x = blocks of an image, y = images (a block processes every gridDim.y-th image). Block: 256 threads; 128
 // threads in max_backward.
-// Shared memory (dynamic). Forward: the partial results of teams, if the window size is unknown to the compiler.
-// Backward: the layout of NhwcBackward. max_backward: the sums and the stages of NhwcMaxBackward.
-// Memory: y or dx is written once. Windows that overlap read x or dy again, mostly from the L1 or L2 cache.
+// Shared memory (dynamic). Forward: the partial results of teams of threads, if the window size is not a template
+// argument. Backward: the layout of NhwcBackward. max_backward: the sums and the stages of NhwcMaxBackward.
+// Memory: y or dx is written once. If windows overlap, their elements of x or dy are read again, mostly from the L1 or
+// L2 cache.
 // Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one
 // counts. NaN is larger than every number.
 #include "cuda/pooling/nhwc/nhwc_backward.cuh"
@@ -14,9 +14,9 @@
 
 namespace minidnn::cuda::pooling {
 
-// Computes y and indices. For windows of compile-time size, and with s.several_windows, each thread computes one item,
-// which is some windows of some channels. Otherwise a block has s.teams teams of threads. The teams divide the lines of
-// each window, and the first team combines the results of all teams from shared memory.
+// The forward kernel, which computes y and indices. If the window size is a template argument, or if s.several_windows
+// is set, each thread computes some windows of some channels. In all other calls, a block has s.teams teams of threads.
+// The teams divide the rows of each window. The first team combines the results of all teams from shared memory.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -44,10 +44,11 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
   }
 }
 
-// Computes dx, in one of three ways. Averages at a compile-time stride of 1: a thread computes a tile of dx, without
-// shared memory. Other problems: a block computes a tile of dx. If s.scatter is set, windows add to sums in shared
-// memory. If not, each dx reads the keys (numbers of the maxima) or the scaled dy (dy / divisor) of the windows that
-// contain it.
+// The backward kernel, which computes dx in one of three ways.
+// - Averages at a compile-time stride of 1: a thread computes a tile of dx, without shared memory.
+// - If s.scatter is set: a block computes a tile of dx, and windows add their dy to sums in shared memory.
+// - All other problems: a block computes a tile of dx. Each dx reads the keys (indices of the maxima in the tile) or
+//   the scaled dy (dy / divisor) of the windows that contain it.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -78,13 +79,14 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// Computes dx of maxima by strips (some columns, line by line), for windows of compile-time size. kIndexBytes: bytes of
-// a given index; if it is 0, the kernel finds the maxima.
+// The backward kernel for maxima with windows of compile-time size. It computes dx by strips: some columns, row by
+// row. kIndexBytes is the number of bytes of a given index. If it is 0, the kernel finds the maxima itself.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);  // each warp computes one item, which is a strip
+  // the index of the strip of dx that this warp computes
+  const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;
   for (int64_t image = blockIdx.y; image < s.images; image += gridDim.y)

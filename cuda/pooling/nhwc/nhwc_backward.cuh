@@ -1,21 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of pooling of tensors with contiguous channels (NHWC). If the window size is known at compile time,
-// gradients of maxima are computed by strips (some columns, line by line), and gradients of averages at stride 1 by
-// tiles. Otherwise a block computes a tile of dx in two steps. First, it computes the maximum or the scaled dy (dy /
-// divisor) of each window over the tile, into shared memory. Then, for maxima, each window adds its dy to a dx in
-// shared memory, in phases of windows that do not overlap. For averages, each dx sums the scaled dy of the windows that
-// contain it.
+// Gradients of pooling of tensors with contiguous channels (NHWC).
+// - Maxima with windows of compile-time size are computed by strips (some columns, row by row) in
+//   nhwc_max_backward.cuh.
+// - Averages at stride 1 with windows of compile-time size: each thread computes a tile of dx.
+// - All other gradients: a block computes a tile of dx in two steps. First, it finds the maximum or computes the scaled
+//   dy (dy / divisor) of each window over the tile, into shared memory. Then, for maxima, each window adds its dy to a
+//   dx in shared memory. Windows that overlap do so in different phases. For averages, each dx sums the scaled dy of
+//   the windows that contain it.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
 
 namespace minidnn::cuda::pooling {
 
 #ifdef __CUDACC__
-// Adds the dy of all windows of a block to dx, in phases. In each phase, a thread processes up to two windows.
+// Adds the dy of all windows of a block to dx, in phases of windows that do not overlap. In each phase, a thread
+// processes up to two windows.
 template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {
-    const bool two = base + count < n;  // whether some threads have a second window
+    const bool two = base + count < n;  // whether some threads process a second window in each phase
     for (int down = 0; down < phases_down; ++down)
       for (int across = 0; across < phases_across; ++across) {
         work.scatter(base + work.t.index, down, across);
@@ -33,12 +36,12 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   int64_t image;
   unsigned char* smem;
   Thread t;
-  // The block's tile.
+  // The tile of dx that the block computes, and the windows over this tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // The layout of shared memory. If windows add to dx: the sums of dx [lines][columns][channels], then dy and the keys
-  // (numbers of the maxima) [window lines][window columns][channels]. Otherwise: only the keys (maxima) or the scaled
-  // dy (averages).
+  // The layout of shared memory. If windows add to dx, it has the sums of dx [rows][columns][channels], then dy and the
+  // keys [window rows][window columns][channels]. A key is the index of a window's maximum among the elements of the
+  // tile. If dx reads from windows, it has only the keys (for maxima) or the scaled dy (for averages).
   struct Keys {
     uint16_t of[kWidth];
   };
@@ -76,7 +79,8 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   MINIDNN_HD void find() {
     if constexpr (kIsMax && S::window == 0)
       if (s.several_windows && s.index_bytes == 0) return find_down();
-    // Windows are numbered as those of a whole tile, even if the tile is partial. So the divisors are known in advance.
+    // Windows are numbered as in a complete tile, even if the tile extends beyond the image. So the host can compute
+    // the FastDivmod divisors.
     const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
@@ -102,7 +106,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     Words two{};
     MINIDNN_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      uint32_t index, beyond = 0;  // index: the lower 32 bits; beyond: the upper 32 bits
+      uint32_t index, beyond = 0;  // `index` is the lower 32 bits of a given index, and `beyond` is the upper 32 bits.
       if (s.index_bytes == 8) {
         if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
         index = two.word[k % 2 * 2];
@@ -111,10 +115,11 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // The line of an index is computed by a multiplication (FastDivmod), not by a division.
+      // FastDivmod computes the row of an index by a multiplication instead of a division.
       uint32_t rest = in ? index : 0;
       const int column = s.by_x_columns.divmod(rest);
-      // scatter() does not check whether an index is inside its window, so this is checked here.
+      // If windows add to dx, the given index must be inside its window. scatter() does not check this, so it is
+      // checked here.
       if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
              uint32_t(column - s.w.first(q)) < uint32_t(s.w.window);
@@ -167,15 +172,15 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
           [&](int d, const FirstLargestLanes<T>& found) {
             Keys key;
             MINIDNN_UNROLL
-            // -1 (no maximum) becomes kNowhere.
+            // The conversion of -1 (no maximum) to 16 bits gives kNowhere.
             for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].index);
             keys()[((p + d - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector] = key;
           });
     }
   }
 
-  // Starts the copy of dy to shared memory, and sets the sums to zero. The copy is visible after cp_async_wait_group
-  // and a barrier.
+  // Starts the copy of dy to shared memory, and sets the sums of dx to zero. The copy is visible after
+  // cp_async_wait_group and a barrier.
   MINIDNN_HD void load() {
     const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
@@ -185,9 +190,10 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     }
     clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
-  // Windows that overlap must not add to dx at the same time, so a block processes windows in phases. In each channel,
-  // the phase (down, across) has the windows at rows down + i * phases_down and columns across + j * phases_across.
-  // Windows of a phase do not overlap. A corner is the index (i, j, channel) of such a window.
+  // Windows that overlap must not add to dx at the same time, so a block processes its windows in phases. In each
+  // channel, the phase (down, across) has the windows at rows down + i * phases_down and columns across + j *
+  // phases_across. The windows of one phase do not overlap. corners() returns the number of index triples (i, j,
+  // channel) of a phase.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }
@@ -220,7 +226,8 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   MINIDNN_HD void put(int line, int column, int vector, const float (&sum)[kWidth]) const {
     store_words(dx_at(line, column, vector), words_of<T>(sum));
   }
-  // Averages at stride 1: each dx is a sum over a window of dy. A thread computes one 32-bit word of channels.
+  // Gradients of averages at stride 1, in which each dx is a sum over a window of dy. A thread computes one 32-bit word
+  // of channels.
   MINIDNN_HD void pool_scaled_dy(int item) const {
     if (s.mean_factor != 0) pool_scaled_dy(item, s.mean_factor, [](int, int) { return 1.f; });
     else pool_scaled_dy(item, 1.f, [&](int p, int q) { return mean_factor_of<S>(s, p, q); });
@@ -257,7 +264,8 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         }
     }
   }
-  // A thread computes several dx below each other. It sums each line of windows once for all of them.
+  // Computes several elements of dx per thread, one below the other. A thread sums each row of windows once for all of
+  // these elements.
   MINIDNN_HD void gather_down() {
     const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.tile_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {

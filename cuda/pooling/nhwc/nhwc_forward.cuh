@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of tensors with contiguous channels (NHWC): the division of a problem among threads, and the forward
-// direction. A thread computes 16 bytes of channels in several lines of y below each other, or a tile of windows for
-// one 32-bit word of channels. If there are few windows, several teams of threads share each window. Elements in
-// several windows are read again, from the L1 or L2 cache.
+// Pooling of tensors with contiguous channels (NHWC): the division of a problem among threads, and forward. A thread
+// computes 16 bytes of channels in several rows of y, one below the other, or a tile of windows for one 32-bit word of
+// channels. If there are few windows, several teams of threads share each window. Elements that are in several windows
+// are read several times, from the L1 or L2 cache.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -13,10 +13,11 @@ namespace minidnn::cuda::pooling {
 template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 template <class S> constexpr int kAcross = across_of(S::stride);
 
-// Calls put(d, result of window p + d) for each d below kDownOf with p + d < p_end. L computes the results. There must
-// be no dilation. Each line of x is traversed once, and its result is joined to the results of all windows that contain
-// the line. index_of(line, column) is the index that L records for an element. kAtOnce: loads in flight at the same
-// time; backward kernels have registers for two.
+// Computes kDownOf windows, one below the other. Calls put(d, result of window p + d) for each d below kDownOf with p +
+// d < p_end. L is the type that accumulates a result. There must be no dilation. Each row of x is read once. Its
+// result is joined to the results of all windows that contain the row. index_of(line, column) returns the index that L
+// records for an element. kAtOnce is the number of loads in flight at the same time. Backward kernels have registers
+// for two.
 template <class L, int kAtOnce, class T, class ElementIndex, class Put>
 MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int q, ElementIndex&& index_of,
                           Put&& put) {
@@ -50,8 +51,8 @@ MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int
     if (d < windows) put(d, found[d]);
 }
 
-// An image as 32-bit words of channels. It has fewer than 2^31 elements, so offsets have 32 bits. This saves half of
-// the address arithmetic.
+// An image as an array of 32-bit words of channels. The image has fewer than 2^31 elements, so offsets have 32 bits.
+// Compared to 64 bits, this saves half of the address arithmetic.
 template <class T> struct WordsOf {
   const uint32_t* image;
   uint32_t line, column;
@@ -70,7 +71,9 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
   const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  int item;  // number of the item that this thread computes, or shares with threads of other teams
+  // the index of the work item (some windows and channels) that this thread computes, alone or together with threads of
+  // other teams
+  int item;
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
   MINIDNN_HD T* y(int p, int q, int vector) const {
@@ -102,14 +105,15 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       store_words(y(p + d, q, vector), total.result(mean_factor(p + d, q)));
     }
   }
-  // Pools a tile of windows of one 32-bit word of channels, with 32-bit offsets in an image. item_of(word, index)
-  // converts a word of x to an Item of R. put(found, p, q, word) stores the result of window (p, q).
+  // Computes a tile of windows for one 32-bit word of channels, with 32-bit offsets in an image. R is the type that
+  // joins elements. item_of(word, index) converts a word of x to R::Item. put(found, p, q, word) stores the result of
+  // window (p, q).
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
     uint32_t rest = uint32_t(item);
 #ifdef __CUDA_ARCH__
     // Without this asm barrier, the compiler computes the addresses of all branches before it selects a branch. The
-    // kernel then runs out of registers.
+    // kernel then needs more registers than it has.
     asm volatile("" : "+r"(rest));
 #endif
     const int word = s.by_words.divmod(rest), q = s.by_columns.divmod(rest) * kWide, p = int(rest) * kDown;
@@ -206,8 +210,9 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
     else pool_down_with<MaxLanes<T>>();
   }
 
-  // The partial result of a team for a window: maxima and their indices, or sums. Each team writes its own slot in
-  // `smem`. The slots of successive teams are `stride` slots apart.
+  // The partial result of one thread of a team, for a window and a vector of channels: maxima and their indices, or
+  // sums. Each thread stores its partial result to shared memory. In finish(), the results of successive teams are at a
+  // distance of `stride`.
   struct Partial {
     float value[kWidth];
     int32_t index[kWidth];
@@ -224,8 +229,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       const int line = s.h.first(p) + r * s.h.dilation;
       const T* from = x(vector) + line * s.x_line;
       for (int c = c_begin; c < c_end; c += kAtOnce) {
-        // Beyond the last column, the last one is loaded again. A condition would keep the loads from being in flight
-        // at the same time.
+        // If fewer than kAtOnce columns remain, the last column is loaded several times. A condition would keep the
+        // loads from being in flight at the same time.
         Words v[kAtOnce];
         MINIDNN_UNROLL
         for (int k = 0; k < kAtOnce; ++k)
@@ -254,7 +259,7 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       } else partial.value[i] = sum[i].value();
     }
   }
-  // The first team combines the results of all teams and writes y.
+  // Combines the partial results of all teams, and writes y. Only the first team calls this function.
   MINIDNN_HD void finish(const Partial* partials, int stride) const {
     uint32_t rest = uint32_t(item);
     const int vector = s.by_vectors.divmod(rest), q = s.by_columns.divmod(rest), p = int(rest);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of maxima for tensors with contiguous channels (NHWC) and windows whose size is known at compile time. A
-// warp computes a strip of dx.
+// Gradients of maxima for tensors with contiguous channels (NHWC) and windows of compile-time size. A warp computes a
+// strip of dx.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -8,18 +8,19 @@
 
 namespace minidnn::cuda::pooling {
 
-// The lanes of a warp copy n adjacent columns of a line, with 32 channels each, in copies of 16 bytes. A column outside
-// the image is replaced by the nearest column inside.
+// Copies of rows by a warp. The lanes of the warp copy kN adjacent columns of a row, with 32 channels each, in copies
+// of 16 bytes. If a column is outside the image, the nearest column inside is copied.
 template <class U, int kN> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
 #else
-  // A test on the CPU runs threads one after another, so each thread copies what it needs.
+  // A test on the CPU runs the threads one after another. In the test, each thread copies all data that it reads.
   static constexpr int kCopiers = kVectors;
 #endif
   static constexpr int kCopies = (kN * kVectors + kCopiers - 1) / kCopiers;
-  int copier, channel;  // channel: the first channel that the thread copies, relative to its group of channels
+  // `channel` is the first of the channels that the thread copies, counted from the first channel of the warp.
+  int copier, channel;
   uint32_t offset[kCopies];
 
   MINIDNN_HD WarpLineCopy(int lane, int first, int size, int64_t column_stride)
@@ -30,7 +31,8 @@ template <class U, int kN> struct WarpLineCopy {
       offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
     }
   }
-  // Copies the thread's part of a line. `line` points to the thread's first channel in the line.
+  // Copies those columns and channels of a row that the thread has to copy. `line` is the address of the thread's
+  // first channel in the row.
   MINIDNN_HD void copy(const U* line, U* to) const {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m)
@@ -39,9 +41,10 @@ template <class U, int kN> struct WarpLineCopy {
   }
 };
 
-// A strip of dx for windows of compile-time size. Each lane of a warp has one channel. Each window adds its dy to the
-// dx of its maximum, if this dx is in the strip. Lines of dy, and of x or of indices, are copied to shared memory some
-// steps ahead. Shared memory holds the sums of a few lines at a time. Each thread updates only its own sums.
+// A strip of dx for windows of compile-time size: some columns, which a warp processes row by row. Each lane has one
+// channel. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Rows of dy, and of x or of
+// indices, are copied to shared memory some iterations before they are used. Shared memory has the sums of only a few
+// rows at a time. Each thread updates only the sums of its own channel.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
@@ -60,10 +63,10 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   unsigned char* smem;
   int thread;
 
-  // A slot is the place of a sum. The number of a slot has three fields. The upper bits are the line, counted from the
-  // first line that the strip reads. The next 2 bits are 1 for the columns of dx, 0 for columns before and 2 for
-  // columns behind these. The lowest 3 bits are the column. In an address, sum() uses the place of the 2 bits for the
-  // number of the warp, as a block has four warps.
+  // Returns the sum of dx with slot number `slot`. A slot number has three bit fields. The upper bits are the row,
+  // counted from the first row of x that the strip reads. The next 2 bits are 0 for columns before the strip, 1 for
+  // columns of the strip, and 2 for columns after it. The lowest 3 bits are the column. Only columns of the strip have
+  // sums, so in an address, the number of the warp (0 to 3) replaces the 2 bits.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
   MINIDNN_HD float& sum(int slot) const {
@@ -71,12 +74,12 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
     const uint32_t own = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(smem + ((uint32_t(slot) << 7 & kUsed) | own));
   }
-  // The data of a stage (the buffer of one step) at the channel of this thread.
+  // Returns the address of this thread's channel in a stage. A stage is the buffer for one iteration.
   template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
-  // Computes one item: a strip of some lines and columns of dx, for a group of 32 channels. All lanes of a warp call it
-  // with the same item.
+  // Computes a strip of some rows and columns of dx, for 32 channels. `item` is the index of the strip. All lanes of a
+  // warp must call this function with the same index.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
     const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
@@ -125,7 +128,8 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
       here = stages + next * kStageBytes;
     };
 
-    // For each window, the mask of the 2 bits that tell whether a slot is in dx. It is 0 if the window does not exist.
+    // A mask for each window. It selects the 2 bits of a maximum's slot number (see sum()) that tell whether the
+    // maximum is in the strip of dx. The mask is 0 if the window does not exist.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;

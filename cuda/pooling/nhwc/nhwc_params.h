@@ -5,61 +5,65 @@
 
 namespace minidnn::cuda::pooling {
 
-// The members are not grouped into nested structs: with these, the compiler orders the instructions of the kernels
-// differently.
+// The parameters of the kernels. The members are not grouped into nested structs, because the compiler would then order
+// the instructions of the kernels differently.
 struct NhwcParams {
   Windows h, w;
   int64_t images;
-  // Strides in elements. dy has the strides of y.
+  // Strides of the tensors, in elements. In backward, the members y_image, y_line and y_column are the strides of dy.
   int64_t x_image, x_line, x_column, y_image, y_line, y_column, dx_image, dx_line, dx_column;
   int64_t indices_image, indices_line, indices_column;
-  int32_t vectors;  // number of vectors of channels, 16 bytes each
+  int32_t vectors;  // the number of 16-byte vectors that the channels of a position take
   int32_t index_bytes, exclude_padding;
-  // 1 if the window size is unknown to the compiler and a thread computes kDownOf windows below each other, else 0.
+  // 1 if a thread computes kDownOf windows, one below the other, and the window size is not a template argument. Else
+  // 0.
   int32_t several_windows;
-  // items: items of an image. An item is what a thread (in strips: a warp) computes. teams: teams of threads in a
-  // block, which share each window.
+  // `items` is the number of work items of an image. A work item is what a thread computes. In nhwc_max_backward, it is
+  // a strip of dx, which a warp computes. `teams` is the number of teams of threads in a block. The teams share each
+  // window.
   int32_t items, teams;
-  FastDivmod by_vectors, by_words, by_channels, by_columns;  // these split the number of an item into coordinates
-  // Backward: the tile of dx that a block computes, and the windows over this tile. In strips, tile_lines is the number
-  // of lines of a strip.
+  // These divisors split the index of a work item into the coordinates of its windows.
+  FastDivmod by_vectors, by_words, by_channels, by_columns;
+  // For backward: the size of the tile of dx that a block computes, and the maximum number of rows and columns of
+  // windows over this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
-  // 1 if windows add to dx; 0 if each dx reads the windows that contain it.
+  // 1 if windows add their dy to dx. 0 if each dx reads the windows that contain it.
   int32_t scatter;
-  // Windows that are this many windows apart, down or across, do not overlap.
+  // The smallest distances, in windows, at which two windows do not overlap: down and across.
   int32_t phases_down, phases_across;
-  int32_t dy_at, keys_at;  // offsets in shared memory, after the sums of dx
-  // These split the number of a block into its tile's coordinates.
+  int32_t dy_at, keys_at;  // the byte offsets in shared memory of dy and of the keys (indices of maxima in the tile)
+  // These divisors split the index of a block into the coordinates of its tile.
   FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
-  FastDivmod by_x_columns;  // splits a given index into line and column
+  FastDivmod by_x_columns;  // splits the given index of a maximum into row and column
   FastDivmod by_tile_columns;
-  float mean_factor;  // 1 / divisor if all windows have the same divisor, else 0
+  float mean_factor;  // for averages: 1 / divisor if all windows have the same divisor, else 0
 };
 
-constexpr int kNhwcThreads = 256;  // threads per block
+constexpr int kNhwcThreads = 256;  // the number of threads in a block
 
-// The number of windows, or of elements of dx, below each other that a thread computes. The registers hold this many
-// maxima and their indices.
+// The number of windows, or of elements of dx, that a thread computes one below the other. The registers suffice for
+// this number of maxima and their indices. `lanes` is the number of elements in 16 bytes.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
-// Number of windows below each other that a thread computes, for windows of compile-time size.
+// The number of windows of compile-time size that a thread computes one below the other.
 constexpr int kStaticDown = 4;
-// The width in columns of a thread's tile of words, for windows of compile-time size. It is 1 from stride 2 on, where
-// neighbouring windows share few elements.
+// The width of a thread's tile in columns, for windows of compile-time size. From stride 2 on, it is 1, because
+// neighbouring windows then have few elements in common.
 MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
-// Whether forward computes tiles of 32-bit words rather than 16-byte vectors. Words are better for sums, because sums
-// of vectors need too many registers. Words are also better for large windows, because windows in a tile share many
-// elements.
+// Whether a thread of the forward kernel computes a tile for one 32-bit word of channels, rather than a 16-byte vector.
+// Words are better for sums, because sums of vectors need too many registers. Words are also better for large windows,
+// because the windows of a tile have many elements in common.
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
-constexpr int kStripThreads = 128;  // threads per block
-// The width of a strip of dx, in units of the stride.
+constexpr int kStripThreads = 128;  // the number of threads in a block of nhwc_max_backward
+// Returns the width of a strip of dx, divided by the stride. The width is in columns.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
-constexpr int kMostStripLines = 1024;  // largest number of lines in a strip: element numbers have 16 bits
-// The number of lines of dx whose sums are in shared memory at a time. It is a power of two.
+// The maximum number of rows in a strip, because elements of a strip are numbered with 16 bits.
+constexpr int kMostStripLines = 1024;
+// The number of rows of dx whose sums are in shared memory at the same time. It is a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
-// strip_blocks(): blocks per SM, as the registers allow. strip_stages(): lines of windows whose data is in flight or
-// has arrived. given: whether the indices of the maxima are given.
+// strip_blocks() is the number of blocks on an SM, as far as registers allow. strip_stages() is the number of rows of
+// windows whose data is in shared memory or in flight. `given` tells whether the indices of the maxima are given.
 MINIDNN_HD constexpr int strip_blocks(int window, int stride, int item_bytes, bool given) {
   return given || stride > 1 ? 4 : (window > 4 ? 3 : 4) - (item_bytes > 2 ? 1 : 0);
 }
@@ -68,10 +72,10 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
 }
 
 // The layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage
-// is a buffer for one step of the loop over lines of windows. It has 32 channels of each of these: lines of x (only if
-// the kernel finds the maxima), dy, and given indices.
+// is the buffer for one row of windows. It has 32 channels of rows of x (only if the kernel finds the maxima), of dy,
+// and of given indices.
 struct StripLayout {
-  int dy_at = 0, indices_at = 0;  // byte offsets in a stage
+  int dy_at = 0, indices_at = 0;  // the byte offsets of dy and of the given indices in a stage
   int stage_bytes = 0, sums_bytes = 0, smem_bytes = 0;
   MINIDNN_HD constexpr StripLayout(int window, int stride, int item_bytes, int index_bytes) {
     const int windows = strip_steps(stride) + (window - 1) / stride, columns = (windows - 1) * stride + window;

@@ -4,40 +4,43 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-constexpr int64_t kStripsOfSm = 1280;  // number of strips of one channel that keep an SM busy for some time
-// Smallest number of lines in a strip, which also loads some lines above its first line.
+// The number of strips that keep an SM busy for some time. A strip counts once for each of its 32 channels.
+constexpr int64_t kStripsOfSm = 1280;
+// The minimum number of rows in a strip of dx. A strip also loads some rows above its first row, so it should have
+// many rows.
 constexpr int64_t kFewestLines = 8;
-// Shared memory of a backward block. With this limit, 5 blocks fit an SM, and no opt-in for more shared memory is
-// needed.
+// The maximum bytes of shared memory in a block in which each dx reads its windows. With this limit, 5 blocks fit an
+// SM, and the kernel needs no opt-in for more shared memory.
 constexpr int64_t kMostSmem = 40 << 10;
-// Bytes of shared memory of a block where windows add to dx; 3 blocks fit an SM.
+// The maximum bytes of shared memory in a block in which windows add to dx. With this limit, 3 blocks fit an SM.
 constexpr int64_t kMostSmemOfSums = 72 << 10;
-// Lines and columns of a tile of dx. Windows across an edge of a tile are processed by both tiles, so large windows
-// need larger tiles.
+// The number of rows and columns in a tile of dx: for small windows and for large ones. A window that extends over two
+// tiles is processed by both tiles, so large windows need larger tiles.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
-constexpr int64_t kSumVectors = 4;  // vectors per block where windows add to dx: 64 bytes of channels per position
+// the usual number of 16-byte vectors of channels in a block in which windows add to dx
+constexpr int64_t kSumVectors = 4;
 
-// The properties of a problem from which tilings are computed.
+// The properties of a pooling problem from which the tiling is computed.
 struct Facts {
   const PoolingProblem& p;
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  // A plane of one dimension is taken as one column, as in nchw_tiling.cpp.
+  // If x has one spatial dimension, this dimension is taken as the rows of a plane with one column.
   const Windows h = windows_of(p, 0), w = p.x.rank == 4 ? windows_of(p, 1) : Windows{};
   const int64_t images = p.x.shape[0], channels = p.x.shape[1], item_bytes = itemsize(p.x.dtype);
   const int64_t width = 16 / item_bytes, vectors = ceil_div(channels, width);
   const int64_t index_bytes = p.indices.rank ? itemsize(p.indices.dtype) : 0;
 
-  // The number of terms of a sum, if it is computed without compensation.
+  // Returns the number of terms of a sum, which tells whether the sum has to be compensated.
   int64_t terms() const {
     if (backward) return ceil_div<int64_t>(h.window, h.stride) * ceil_div<int64_t>(w.window, w.stride);
     return is_max ? 0 : int64_t(h.window) * w.window;
   }
   bool dilated() const { return h.dilation > 1 || w.dilation > 1; }
 };
-constexpr int64_t kMostTerms = 64;  // largest number of terms in a sum without compensation
+constexpr int64_t kMostTerms = 64;  // the maximum number of terms of a sum that is not compensated
 
-// Whether a tensor is small enough for kernels with compile-time windows. These use 32-bit indices for the elements of
-// an image, and for the bytes of a line (at most 8 bytes per element).
+// Returns whether a tensor is small enough for the kernels with windows of compile-time size. These kernels use 32-bit
+// indices for the elements of an image and for the bytes of a row (at most 8 bytes per element).
 bool fits_32_bits(const TensorDesc& t) {
   int64_t last = 0;
   for (int i = 1; i < t.rank; ++i) last += t.stride[i] < 0 ? int64_t(1) << 31 : (t.shape[i] - 1) * t.stride[i];
@@ -61,7 +64,7 @@ void tile_words(const Facts& f, NhwcTiling& t) {
 }
 
 void tile_strips(const Facts& f, int64_t sms, NhwcTiling& t) {
-  constexpr int64_t kLanes = 32;  // lanes of a warp; each has one channel
+  constexpr int64_t kLanes = 32;  // the number of lanes of a warp, each of which has one channel
   const Windows &h = f.h, &w = f.w;
   const int64_t groups = ceil_div(f.channels, kLanes), all = h.size + h.before % h.stride;
   t.items_across = ceil_div<int64_t>(w.size + w.before % w.stride, strip_steps(t.step.stride) * w.stride);
@@ -81,25 +84,27 @@ void tile_windows(const Facts& f, int64_t sms, NhwcTiling& t) {
   const bool is_static = t.step.window > 0;
   const int64_t down = down_of(int(f.width));
   auto items_by = [&](int64_t windows) { return ceil_div<int64_t>(f.h.count, windows) * f.w.count * f.vectors; };
-  // If there are few windows, teams of threads keep more threads busy than several windows per thread.
+  // If there are few windows, more threads are busy if teams of threads share a window than if a thread computes
+  // several windows.
   if (items_by(down) * f.images < sms * 256) t.several_windows = false;
   const int64_t items = items_by(is_static ? kStaticDown : t.several_windows ? down : 1);
   t.items = at_most_int32(items);
   t.items_across = f.w.count;
   t.teams = 1;
-  // If there are few windows, several teams divide the lines of each window.
+  // If there are few windows, several teams of threads divide the rows of each window.
   if (!is_static && !t.several_windows)
     while (t.teams < 16 && t.teams * 2 <= f.h.window + 1 && items * f.images * t.teams < sms * 1024) t.teams *= 2;
   t.blocks = ceil_div(items, t.threads / t.teams);
   t.smem_bytes = is_static || t.several_windows ? 0 : t.threads * f.width * 8;
 }
 
-// Chooses the largest tile whose data fits shared memory.
+// Chooses the largest tile of dx whose data fits shared memory.
 void tile_block(const Facts& f, NhwcTiling& t) {
   const Windows &h = f.h, &w = f.w;
   NhwcTiling::BlockTile& tile = t.tile;
   tile.scatter = f.is_max && !f.dilated() && f.terms() <= kMostTerms;
-  // Returns a tile size for tiles of nearly equal size. It is a multiple of the stride.
+  // Returns the size of a tile along a dimension: at most `most`, then rounded up to a multiple of the stride. It is
+  // chosen so that all tiles have nearly equal sizes.
   auto even = [](int64_t size, int64_t most, int64_t stride) {
     if (stride > most) stride = 1;
     return ceil_div(ceil_div(size, ceil_div(size, most)), stride) * stride;
@@ -109,7 +114,7 @@ void tile_block(const Facts& f, NhwcTiling& t) {
   };
   int64_t lines = tile.scatter || h.window > 3 || w.window > 3 ? kTileOfLarge : kTile, columns = lines;
   int64_t vectors = tile.scatter ? kSumVectors : 8;
-  // Small planes get more vectors, so that they keep a block busy.
+  // If planes are small, a tile gets more vectors of channels, so that it keeps a block busy.
   while (vectors < 64 && vectors * h.size * w.size < 1024) vectors *= 2;
   for (;;) {
     tile.lines = even(h.size, lines, h.stride);
@@ -127,8 +132,9 @@ void tile_block(const Facts& f, NhwcTiling& t) {
     }
     if (t.smem_bytes <= (tile.scatter ? kMostSmemOfSums : kMostSmem)) break;
     if (lines == 1 && columns == 1 && vectors == 1) break;
-    // Where windows add to dx, the channels of a position should fill whole memory sectors. Elsewhere a large tile
-    // matters more.
+    // If the tile does not fit, its vectors of channels, rows or columns are halved. If windows add to dx, the
+    // channels of a position should fill whole memory sectors, so rows and columns are halved first. If each dx reads
+    // its windows, a large tile matters more, so channels are halved first.
     if (vectors > 2 && !(tile.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;
     else if (columns > 1) columns /= 2;
@@ -216,7 +222,8 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // The divisor is the number of groups of `stride` columns in a tile, including a partial group.
+  // Divides by the maximum number of groups of `stride` columns that a tile overlaps. If a tile begins inside a group,
+  // it overlaps one group more than tile.columns / stride.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

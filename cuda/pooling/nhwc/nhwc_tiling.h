@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The division of a problem by cuda.pooling.nhwc: what a thread, a block and the grid compute. Windows of compile-time
-// size are those whose size is a template argument of the kernel.
+// How cuda.pooling.nhwc divides a problem: what a thread, a block and the grid compute. Windows of compile-time size
+// are those whose size is a template argument of the kernel.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_params.h"
 #include "cuda/pooling/problem_windows.h"
@@ -9,34 +9,36 @@ namespace minidnn::cuda::pooling {
 
 struct NhwcTiling {
   enum class Method {
-    windows,  // forward: a thread computes 16-byte vectors of y, or teams of threads divide the lines of each window
+    windows,  // Forward: a thread computes 16-byte vectors of y, or teams of threads share windows.
     // Windows of compile-time size: a thread computes a tile of y, or of dx, for one 32-bit word of channels.
     word_tiles,
-    strips,       // windows of compile-time size: a warp computes a strip of dx of maxima
-    block_tiles,  // other gradients: a block computes a tile of dx, with shared memory
+    strips,       // Windows of compile-time size: a warp computes a strip of dx of maxima.
+    block_tiles,  // Backward for all other problems: a block computes a tile of dx in shared memory.
   } method;
-  StaticStep step;  // window and stride known at compile time; {} if they are unknown
-  // Whether the window size is unknown to the compiler, and a thread computes several windows or elements of dx below
-  // each other.
+  StaticStep step;  // the window size and stride if they are template arguments of the kernel, else {}
+  // Whether a thread computes several windows (or elements of dx), one below the other. It is false if the window size
+  // is a template argument of the kernel.
   bool several_windows;
-  int64_t threads;     // threads per block
-  int64_t blocks;      // blocks per image
-  int64_t smem_bytes;  // bytes of shared memory per block, perhaps more than the device has
-  // Items per image. In the methods windows and word_tiles, an item is what a thread computes. In strips, it is what a
-  // warp computes.
+  int64_t threads;     // the number of threads in a block
+  int64_t blocks;      // the number of blocks for an image
+  int64_t smem_bytes;  // the bytes of shared memory in a block, which may exceed the device's limit
+  // The number of work items of an image. With the methods `windows` and `word_tiles`, a work item is what a thread
+  // computes. With the method `strips`, it is a strip, which a warp computes.
   int64_t items;
-  int64_t items_across;  // number of items side by side in an image
-  int64_t teams;         // method windows: teams of threads per block
+  int64_t items_across;  // the number of work items that are side by side in an image
+  int64_t teams;         // the number of teams of threads in a block that share each window
   int64_t lines_of_strip;
   struct BlockTile {
-    bool scatter;                          // whether windows add to dx, in phases of windows that do not overlap
-    int64_t vectors, lines, columns;       // size of the tile of dx; a vector is 16 bytes of channels
-    int64_t window_lines, window_columns;  // largest number of lines and columns of windows over the tile
-    int64_t dy_at, keys_at;                // offsets in shared memory, used if windows add to dx
+    bool scatter;                     // whether windows add their dy to dx, in phases of windows that do not overlap
+    int64_t vectors, lines, columns;  // the size of the tile of dx, where a vector is 16 bytes of channels
+    int64_t window_lines, window_columns;  // the maximum number of rows and columns of windows over the tile
+    // The byte offsets in shared memory of dy and of the keys (indices of maxima in the tile), if windows add to dx.
+    int64_t dy_at, keys_at;
   } tile;
 };
 
-// The problem must be one that why_not_windows() accepts. sms: the number of multiprocessors of the device.
+// Returns the tiling of a problem, which must be one that why_not_windows() accepts. `sms` is the number of SMs of the
+// device.
 NhwcTiling nhwc_tiling(const PoolingProblem&, int64_t sms);
 NhwcParams nhwc_params(const PoolingProblem&, const NhwcTiling&);
 

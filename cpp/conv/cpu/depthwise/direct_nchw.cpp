@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.direct_nchw: convolutions with few input channels per group, forward and both gradients. A SIMD vector holds
-// neighbouring pixels of a line (a row of the image).
-// The engine copies a band (neighbouring input lines) to scratch that fits a cache. The copy has zeros around the
-// lines, and stores pixels that are `stride` apart next to each other. Each window element then reads a vector at a
-// fixed offset, at the borders too. Results are stored directly to the output. They go through scratch if they need a
-// conversion or an epilogue.
+// neighbouring pixels of an image row. The engine copies a band of neighbouring input rows to scratch memory that fits
+// a cache. The copy has zeros around the rows. If the stride is not 1, the copy stores every stride-th pixel next to
+// each other. Each window element then reads a vector at a fixed offset, at the borders of the image too. Results that
+// need no conversion and no epilogue are stored directly to the output. All other results are first stored in scratch
+// memory.
 #include <algorithm>
 #include <bit>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/direct_nchw_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -20,26 +20,26 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-constexpr int64_t kMostChannels = 16;  // largest number of input channels per group
+constexpr int64_t kMostChannels = 16;  // the largest number of input channels per group that the engine supports
 
 template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, float16) ? 1 : 2;
 
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // The range [first, end) of the input lines of a band that are inside the image. The band computes result lines from
-  // `row` on.
+  // Returns the range [first, end) of those input lines (image rows) of band b that are inside the image. A band is a
+  // number of neighbouring lines. This band computes the result lines that begin with line `row`.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Copies to `to` the input lines that result lines from `row` on read, starting at result pixel `pixel`, for all
-  // input channels of the group.
+  // Copies to `to` the input lines (image rows) that a band of result lines reads, for all input channels of the group.
+  // The result lines begin with line `row`, and each of them begins with pixel `pixel`.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
     const auto [above, end] = existing(b, row);
     for (int64_t column : b.columns) {
-      // the input pixel that becomes the first element of the copied line
+      // The input pixel that becomes the first element of the copied line (image row). It may be outside the image.
       const int64_t first = column + pixel * stride;
       const int64_t before = std::min(minidnn::detail::steps_to(-first, stride), b.length);
       const int64_t stop = std::min(minidnn::detail::steps_to(in.size[2] - first, stride), b.length);
@@ -63,7 +63,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       }
     }
   }
-  // Copies lines (rows of an image) of `channels` channels to `to`, with zeros around them.
+  // Copies lines (image rows) of `channels` channels to `to`, and writes zeros around them.
   template <class T> void copy(const PaddedLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
@@ -114,8 +114,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // A thread copies the next band (input lines) before it computes with the current one. Otherwise loads would
-        // wait for stores that have just been issued.
+        // A thread copies the input lines (image rows) of its next band before it computes the current band. Loads that
+        // directly follow the stores of the copy would have to wait for them.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
@@ -132,7 +132,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // `at` is the index {image, group, depth, band (some neighbouring lines), chunk of a line}.
+  // Copies the input lines (image rows) of one band (some neighbouring lines). `at` is the index {image, group, depth,
+  // band, chunk of a line}.
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.line_chunk,
@@ -179,8 +180,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // A work item computes dw for some filters of a group, from one chunk of the bands (a band is some neighbouring
-  // lines).
+  // Computes dw. The bands (groups of neighbouring image rows of dy) are divided into chunks. A work item sums the
+  // products of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -218,8 +219,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
                           }
                       });
   }
-  // Adds the products of one band (neighbouring lines of dy) to `sums`. The scratch of a thread holds dy's lines, then
-  // x's lines, then `sums`.
+  // Adds the products dy * x of one band (neighbouring image rows of dy) to the partial sums of dw in `sums`. The
+  // scratch memory of a thread holds the rows of dy, then the rows of x, then `sums`.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
     const NdIterator<4> at({g.images, b.count[0], b.bands, b.line_chunks}, unit);
@@ -265,13 +266,14 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // Each vector of x is loaded once for up to kFilters filters. With fewer filters, loads take a larger fraction of
-    // the time.
+    // The kernel loads a vector of x once and uses it for up to kFilters (8) filters. With fewer filters, loads take a
+    // larger fraction of the time.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
-    // If the pixels of a line are not contiguous in memory, they are copied one at a time. This counts such pixels.
+    // Counts the elements of tensors whose pixels are not contiguous along an image row. Such elements are copied one
+    // at a time.
     double moved = 0;
     for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));

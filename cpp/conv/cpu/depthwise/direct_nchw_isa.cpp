@@ -5,18 +5,18 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Vector registers that hold sums. The other half of the registers holds the factors.
+// Half of the vector registers hold sums. The other half holds the factors of the products.
 constexpr int kSums = kVectorRegisters / 2;
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kDirectNchwRows ? kSums / kFilters : kDirectNchwRows;
-// Number of result lines (image rows) that are computed together if taps form columns (vertically adjacent window
-// elements). In that case one filter is computed at a time.
+// The number of result lines (image rows) that are computed together if the kernel processes a window column by column.
+// The kernel then computes one filter at a time.
 constexpr int kColumnRows = kSums == 16 ? 2 * kDirectNchwRows : kDirectNchwRows;
-// For windows of this height or more, it is faster to keep weights in registers and to skip input lines outside the
-// image (measured on Zen 5).
+// For windows of this height or more, the kernel keeps the weights in registers and skips input lines outside the
+// image. For lower windows, this is slower (measured on Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
-// Computes kRows lines (image rows) of results, one vector wide. Each vector of x is loaded once for all window
-// elements of the same window column.
+// Computes a block of results: kRows image rows high and one vector wide. Each vector of x is loaded once for all
+// window elements of one window column.
 template <int kFilters, int kHeight, int kRows>
 void block(const DirectNchwSums& o, int64_t row_of_block, int64_t c) {
   const int64_t *at = o.at, taps = o.taps, x_row = o.x_row, first = o.first - row_of_block, end = o.end - row_of_block;
@@ -55,8 +55,8 @@ void block(const DirectNchwSums& o, int64_t row_of_block, int64_t c) {
     }
 }
 
-// Computes all lines (image rows) of results, in blocks of kRows lines by one vector. The last block of a line and the
-// last lines may overlap the block before. The overlap is computed twice.
+// Computes all lines (image rows) of results in blocks: kRows lines high and one vector wide. The last block of a line
+// may overlap the block before it, and so may the last blocks of an image. The overlap is computed twice.
 template <int kFilters, int kHeight, int kRows>
 void lines(DirectNchwSums o) {
   auto block_row = [&](int64_t row) {
@@ -112,7 +112,8 @@ void some_filters(const DirectNchwFilterSums& o, int64_t first) {
   for (; rows > 0; --rows, x += x_row, dy += dy_row) {
     int64_t c = 0;
     for (; c + kFloats <= columns; c += kFloats) add(c, [](const float* from) { return load(from); });
-    // Elements of x after the last pixel must not be added, even times zero, because they may be infinite.
+    // Elements of x after the last pixel must not enter the sum, even if they are multiplied by zero. They may be
+    // infinite, and infinity times zero is NaN.
     if (c < columns) add(c, [=](const float* from) { return load_first(from, columns - c); });
   }
 #pragma GCC unroll 16
@@ -133,7 +134,8 @@ void filters(int64_t filters, const DirectNchwFilterSums& o) {
   by(o);
 }
 
-// Loads the elements 0, 2, 4, ... of `from` into a vector. Reads no memory after the last of these elements.
+// Loads the elements 0, 2, 4, ... of `from` into a vector. The function reads no memory after the last element that it
+// loads.
 MINIDNN_HD Floats load_even(const float* from) {
   Vector<int32_t> even;
   for (int i = 0; i < kFloats; ++i) even[i] = i < kFloats / 2 ? 2 * i : 2 * i + 1;
@@ -156,7 +158,8 @@ template <class T> void copy(const PaddedLines& lines, const void* from, int64_t
   };
   zeros(to, lines.above * length);
   to += lines.above * length;
-  // If a line and its zeros fit two vectors, two stores write it: the elements, then zeros.
+  // A line (image row) and the zeros around it may fit two vectors. Two vector stores then write the line: the first
+  // store writes the elements, and the second the zeros after them.
   if (sizeof(T) == 4 && step == 1 && n <= kFloats && lines.before + lines.after <= kFloats) {
     const T* x = static_cast<const T*>(from);
     store(to, Floats{});

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.conv.direct_nchw divides its work: bands of input lines (image rows), chunks of the images for dw, and the
+// How cpu.conv.direct_nchw divides its work: bands of neighbouring image rows, chunks of the bands for dw, and the
 // layout of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
@@ -10,53 +10,69 @@ namespace minidnn {
 namespace cpu::conv {
 
 struct DirectNchwTiling {
-  static constexpr int64_t kFilters = 8;  // largest number of filters (output channels) that are computed together
+  // The largest number of filters (output channels) that are computed together.
+  static constexpr int64_t kFilters = 8;
 
-  // A band is some neighbouring result lines (image rows) of one phase. Its input lines fit a cache. Long lines are
-  // divided into chunks. One struct describes all bands of a phase, because they have the same sizes.
+  // A band is a number of neighbouring result lines (image rows). The input lines of a band fit a cache. Long lines are
+  // divided into chunks. A phase is a set of result pixels that use the same window elements. All bands of a phase have
+  // the same sizes, so one struct describes them.
   struct Band : ConvPhase {
-    std::vector<int64_t> depths;  // distinct offsets of window elements in the first spatial dimension
-    // For each value, a copy of the input lines is made. It holds every stride-th pixel, beginning with this pixel.
+    // The distinct offsets of the window elements in the first spatial dimension.
+    std::vector<int64_t> depths;
+    // Several copies may be made of each input line (image row). A copy holds every stride-th pixel. `columns` has one
+    // element per copy: the input pixel with which the copy begins.
     std::vector<int64_t> columns;
-    // offset of the packed weights of this phase (result pixels that use the same window elements), in floats
+    // The offset of the packed weights of this phase, in floats. A phase is a set of result pixels that use the same
+    // window elements.
     int64_t weights_at = 0;
-    // Number of taps (window elements) in each column of taps. `taps` is sorted by column.
+    // The number of taps (window elements) in each window column. `taps` is sorted by column.
     int64_t height = 1;
-    // For each input channel, the offset in the band of each column of taps (window elements).
+    // For each input channel, the offset of each window column in the copied input lines.
     std::vector<int64_t> at;
-    std::vector<int64_t> w;  // For each input channel, the offset in w of each tap (window element).
-    // top: smallest offset of a window element in the second spatial dimension. lines: input lines of a band.
+    // For each input channel, the offset in w of each tap (window element).
+    std::vector<int64_t> w;
+    // `top` is the smallest offset of a window element in the second spatial dimension. `lines` is the number of input
+    // lines (image rows) that a band of result lines reads.
     int64_t top = 0, lines = 0;
-    int64_t rows = 0, bands = 0;  // rows: result lines per band (neighbouring lines); bands: number of bands
-    // line_chunk: pixels per chunk of a result line. line_chunks: number of chunks.
+    // `rows` is the number of result lines (image rows) in a band. `bands` is the number of bands.
+    int64_t rows = 0, bands = 0;
+    // `line_chunk` is the number of pixels in a chunk of a result line (image row). `line_chunks` is the number of
+    // chunks of a line.
     int64_t line_chunk = 0, line_chunks = 0;
-    int64_t pitch = 0, length = 0;  // pitch: floats of a result line. length: floats of a copied input line.
-    // Floats from the copied lines of one channel to those of the next channel. The step is one vector more than the
-    // lines take.
+    // `pitch` is the number of floats of a result line (image row), including padding. `length` is the number of floats
+    // of a copied input line.
+    int64_t pitch = 0, length = 0;
+    // The distance in floats between the copied lines of two consecutive channels. It is one vector more than the lines
+    // of a channel take.
     int64_t channel = 0;
   };
 
   ConvProblem p;
   ConvGeometry g;
   const DirectNchwKernels& kernels = direct_nchw_kernels();
-  ConvTensorView in, out;  // the tensors that are read and written; when dw is computed, `in` is x and `out` is dy
+  // `in` describes the tensor that is read, and `out` the tensor that is written. When dw is computed, `in` describes
+  // x, and `out` describes dy.
+  ConvTensorView in, out;
   bool backward, filter;
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Band> phases;
-  // For dw. units: number of bands (neighbouring lines) of all images. chunks: number of parts that the bands are
-  // divided into. bands_of_chunk: bands per chunk.
+  // For dw. A unit is one band (neighbouring image rows of dy), or one chunk of the rows of a band if the rows are
+  // long. `units` is the number of units of all images. `chunks` is the number of groups that the units are divided
+  // into. `bands_of_chunk` is the number of units in such a group.
   int64_t units = 0, bands_of_chunk = 0, chunks = 1;
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
-  // band_floats: floats of a band's copied input lines. line_floats: floats of a band's lines of the result, or of dy
-  // when dw is computed.
+  // `band_floats` is the number of floats of the input lines (image rows) that are copied for a band of result lines.
+  // `line_floats` is the number of floats of the result lines of a band. When dw is computed, `line_floats` counts the
+  // lines of dy.
   int64_t band_floats = 0, line_floats = 0;
 
   DirectNchwTiling(const ConvProblem&, const Device&);
   int64_t w_numel() const { return g.groups * in.channels * out.channels * volume(g.window); }
 
-  // Floats from the lines of one filter (of the result or of dy) to those of the next filter: one vector more than the
-  // lines take. With a power of two, the same elements of different filters would share few cache sets.
+  // Returns the distance in floats between the lines (image rows) of two consecutive filters, of the result or of dy.
+  // It is one vector more than the lines of a filter take. If the distance were a power of two, the same elements of
+  // different filters would share few cache sets.
   int64_t filter_floats(const Band& b) const { return b.rows * b.pitch + kernels.lanes; }
 
  private:

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.grouped_nhwc: depthwise convolutions and convolutions with groups of 2, 4 or 8 channels, forward and both
 // gradients. Each group has as many input channels as output channels. A SIMD vector holds neighbouring channels of one
-// pixel, usually those of several groups.
-// The engine splits a line of pixels (an image row) into zones. All pixels of a zone use the same window elements;
-// elements that fall on padding are left out. A tensor that is not float32 channels-last is copied to this form first.
-// A result in another layout is transposed line by line.
+// pixel, usually those of several groups. The engine divides an image row into zones. All pixels of a zone use the same
+// window elements, and window elements that fall on padding are left out. A tensor that is not float32 channels-last is
+// first copied to float32 channels-last. A result that is not channels-last is transposed row by row.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -22,8 +21,8 @@ namespace {
 struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
   using TypedPlan::TypedPlan;
 
-  // The taps (window elements) that one line of pixels uses, zone by zone. The same object is reused for many lines,
-  // which avoids allocations.
+  // Lists the taps (window elements) that one line of pixels (an image row) uses, zone by zone. A zone is a range of
+  // pixels that use the same taps. One LineTaps object is reused for many lines, which avoids allocations.
   struct LineTaps {
     std::vector<int64_t> taps, at;
     struct Span {
@@ -32,9 +31,10 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     };
     std::vector<Span> spans;
   };
-  // Fills `used` with the taps (window elements) of one result line. For each tap, it also stores the offset of the
-  // element of x that the first pixel of the zone reads. If `tops`, several lines are computed together, and `used` has
-  // only the first tap of each window column. The line of x that such a tap reads may be outside the image.
+  // Fills `used` with the taps (window elements) of one result line (image row). For each tap, the function also stores
+  // the offset of the element of x that the first pixel of the zone reads. If `tops` is true, the kernel computes
+  // several lines together, and `used` gets only the first tap of each window column. The line of x that such a tap
+  // reads may be outside the image.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();
@@ -53,7 +53,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
       used.spans.push_back({&zone, begin, used.taps.size()});
     }
   }
-  // Prefetches the line of x that is needed for the next result line but not for the current one. The hardware
+  // Prefetches the line of x (image row) that the next result line reads and the current one does not. The hardware
   // prefetcher follows fewer lines than a convolution reads.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
@@ -86,7 +86,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     for (const Phase& phase : phases) {
       const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      // A thread computes neighbouring result lines, because they read the same lines of x.
+      // A thread computes neighbouring result lines (image rows), because these read the same lines of x.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
@@ -103,17 +103,21 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     }
   }
 
-  // Neighbouring result lines (image rows) of one phase: `rows` lines of an image, starting at [depth, row].
+  // Neighbouring result lines (image rows) of one phase. There are `rows` lines of one image, and the first has the
+  // index [depth, row]. A phase is a set of result pixels that use the same window elements.
   struct Lines {
     const Phase& phase;
     int64_t image, depth, row, rows;
   };
-  // Where the kernel stores its sums: in scratch, or directly in the result.
+  // Describes where the kernel stores its sums: in scratch memory, or directly in the result.
   struct Sums {
     float* to;
-    int64_t pixel, row;  // pixel: floats from one pixel to the next. row: floats from one line to the next.
+    // `pixel` is the number of floats from one pixel to the next. `row` is the number of floats from one image row to
+    // the next.
+    int64_t pixel, row;
   };
-  // Returns the offset of the first pixel of lines `l` in `side`, which is the result or the residual.
+  // Returns the offset in `side` of the first pixel of the lines (image rows) that `l` describes. `side` is the result
+  // or the residual.
   int64_t offset_of(const ConvTensorView& side, const Lines& l) const {
     return l.image * side.image + (l.phase.first[0] + l.depth * step[0]) * side.space[0] +
            (l.phase.first[1] + l.row * step[1]) * side.space[1] + l.phase.first[2] * side.space[2];
@@ -139,8 +143,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     find_taps(phase, l.image, l.depth, l.row, l.rows > 1, used);
     for (int64_t& t : used.taps) t *= size * channels;
     if (l.rows == 1) prefetch_next(phase, l.image, l.depth, l.row, x);
-    // The loop over chunks of channels is the outer one: a whole line is computed for some channels, whose weights stay
-    // in the first-level cache meanwhile.
+    // The outer loop is over chunks of channels. The kernel computes a whole line (image row) for one chunk of
+    // channels. During this time, the weights of the chunk stay in the first-level cache.
     constexpr int64_t kWeights = 4096, kFewest = 64;
     const int64_t some =
         std::max<int64_t>(cpu::work_size(kWeights) / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
@@ -169,7 +173,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
       }
   }
 
-  // Applies the epilogue (bias, residual, activation) to the sums of line r, and stores the results in y.
+  // Applies the epilogue (bias, residual, activation) to the sums of result line (image row) r, and stores the results
+  // in y.
   template <class T, class Y> void write_line(const Lines& l, int64_t r, const ConvArgs& args, Epilogue finish,
                                               float* scratch) const {
     const int64_t pixels = l.phase.count[2], y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
@@ -204,14 +209,15 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     gemm_finish<T, Y>()(finish, {transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias});
   }
 
-  // A work item computes dw for some vectors of channels, from one chunk of the lines (image rows) of dy.
+  // Computes dw. The lines (image rows) of dy are divided into chunks. A work item sums the products of one chunk, for
+  // some vectors of channels. The sums of all chunks are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();
     const int64_t lanes = kernels.lanes, vectors = channels / lanes, taps = int64_t(phase.taps.size());
     const int64_t of_vector = taps * size * lanes, blocks = ceil_div(vectors, vectors_of_item);
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]}, all = lines[0] * lines[1] * lines[2];
-    // [chunk of lines, vector of channels, tap (window element), input channel of the group, lane]
+    // The sums of dw as [chunk of lines, vector of channels, tap (window element), input channel of the group, lane].
     float* sums = reinterpret_cast<float*>(workspace + weights_at);
     cpu::parallel_items(chunks * blocks, [&](int64_t item, int64_t) {
       const int64_t chunk = item / blocks, first_vector = item % blocks * vectors_of_item;
@@ -268,7 +274,7 @@ struct GroupedNhwc final : PlanEngine<GroupedNhwcTiling, GroupedNhwcPlan> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // If a tensor is not channels-last, copying it first costs additional memory traffic.
+    // If x or y is not channels-last, the engine first copies it. The copy costs additional memory traffic.
     const ConvGeometry g = conv_geometry(p);
     const bool copied = g.x.channel != 1 || g.y.channel != 1;
     const double loads = p.direction == ConvDirection::backward_filter ? 1 + 2 / double(g.x.channels) : 1;

@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kN = kLanes<float>;
 
-// A vector holds groups of `size` channels. Copies channel i of each group to all lanes of that group.
+// A vector holds groups of `size` channels. In each group, spread() copies channel i to all lanes of the group.
 template <int size> Vector<float> spread(Vector<float> x, int i) {
   if constexpr (size == 1) return x;
   typedef int Lanes __attribute__((vector_size(kVectorBytes)));
@@ -39,8 +39,8 @@ void block(const GroupedNhwcSums& o, int64_t c) {
   for (int p = 0; p < kPixels; ++p) store(y + p * y_step, sums[p]);
 }
 
-// Computes kVectors vectors of channels of one pixel together. An addition to one of the vectors need not wait for the
-// additions to the others.
+// Computes kVectors vectors of channels of one pixel together. Each vector has its own sum, so an addition to one sum
+// need not wait for the additions to the remaining sums.
 template <int size, int kVectors>
 void across(const GroupedNhwcSums& o, int64_t c) {
   const int64_t *at = o.at, *w_at = o.w_at, taps = o.taps, w_step = o.w_step;
@@ -60,7 +60,7 @@ void across(const GroupedNhwcSums& o, int64_t c) {
   for (int v = 0; v < kVectors; ++v) store(y + v * kN, sums[v]);
 }
 
-// Computes kPixels pixels together: enough that additions to different sums hide each other's latency.
+// Computes kPixels pixels together. Their additions go to different sums and hide each other's latency.
 template <int size, int kPixels = size < 8 || kVectorRegisters == 32 ? 8 : 4>
 void pixels_of(GroupedNhwcSums o) {
   constexpr int kAcross = 4;
@@ -107,7 +107,8 @@ void lines(const GroupedNhwcSums& o) {
   by(o);
 }
 
-// Adds to dw for kTaps taps (window elements). Their sums stay in registers during the loop over the pixels.
+// Adds products to the sums of dw for kTaps taps (window elements). The sums stay in registers during the loop over the
+// pixels.
 template <int size, int kTaps>
 void some_filters(const GroupedNhwcFilterSums& o, int64_t first) {
   const int64_t *at = o.at + first, *slot = o.slot + first, pixels = o.pixels;

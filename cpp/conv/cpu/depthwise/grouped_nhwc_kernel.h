@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of channels-last convolutions with few channels per group, compiled once per instruction set. A SIMD
-// vector holds neighbouring channels of one pixel. `size` is the number of channels of a group: 1, 2, 4 or 8, and at
-// most the lanes of a vector. The input and the output have the same number.
+// vector holds neighbouring channels of one pixel. `size` is the number of input channels of a group, and also its
+// number of output channels. It is 1, 2, 4 or 8, and at most the number of lanes of a vector.
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 namespace minidnn {
 
@@ -13,10 +13,11 @@ namespace minidnn {
 // lines.
 constexpr int64_t kGroupedNhwcRows = 7;
 
-// The arguments of the kernels `pixels` and `lines`. `pixels` computes this many pixels of one result line. `lines`
-// computes this many pixels of each of kGroupedNhwcRows lines. Offsets and steps are in elements.
+// The arguments of the kernels pixels() and lines(). pixels() computes the pixels of one result line (image row).
+// lines() computes the pixels of kGroupedNhwcRows result lines. Offsets and strides are in elements.
 struct GroupedNhwcSums {
-  // For each tap (window element): the offset of its first element of x, and of its first weight in w.
+  // For each tap (window element): the offset in x of the first element that it reads, and the offset in w of its first
+  // weight.
   const int64_t *at, *w_at;
   int64_t taps;
   const float* x;
@@ -25,13 +26,15 @@ struct GroupedNhwcSums {
   int64_t w_step;
   float* y;
   int64_t y_step, y_row;
-  int64_t pixels, channels;                // `channels` is a multiple of the lanes of a vector
-  int64_t height = 1, first = 0, end = 0;  // these three members are used by lines() only
+  // `channels` is a multiple of the number of lanes of a vector.
+  int64_t pixels, channels;
+  // Only lines() uses `height`, `first` and `end`.
+  int64_t height = 1, first = 0, end = 0;
 };
 
-// The arguments of `filters`, which adds up dw over `rows` x `pixels` positions of dy.
+// The arguments of the kernel filters(), which adds up dw over `rows` x `pixels` positions of dy.
 struct GroupedNhwcFilterSums {
-  // For each tap (window element): the offset of its first element of x, and the index of its sums.
+  // For each tap (window element): the offset in x of the first element that it reads, and the index of its sums.
   const int64_t *at, *slot;
   int64_t taps;
   const float* x;
@@ -44,16 +47,18 @@ struct GroupedNhwcFilterSums {
 
 struct GroupedNhwcKernels {
   int64_t lanes;
-  // Computes, for all pixels p < pixels and channels c < channels, where i runs over the channels of the group of c:
+  // Computes the pixels of one result line (image row). For all pixels p < pixels and channels c < channels:
   //   y[p, c] = sum over taps t and i of x[at[t] + p * x_step + i] * w[w_at[t] + i * w_step + c]
+  // Here i iterates over the channels of the group that contains c.
   void (*pixels)(int64_t size, const GroupedNhwcSums&);
   // Computes kGroupedNhwcRows lines (image rows) of y together, which share loads of x. Groups must have one channel.
   //   y[r, p, c] = sum over t and i < height of
   //     x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
-  // Here t is a column of the window, which has `height` (3, 5 or 7) elements. Terms whose line r + i is less than
-  // `first`, or not less than `end`, are left out, because this line is outside the image.
+  // Here t is a column of the window, and `height` (3, 5 or 7) is the number of its elements. Lines r + i outside the
+  // range [first, end) are outside the image. Their terms are left out.
   void (*lines)(const GroupedNhwcSums&);
-  // Adds to the sums of dw, for all c < lanes, taps t (window elements) and i < size:
+  // Adds products to the sums of dw. slot[t] is the index of the sums of tap t (window element). For all c < lanes,
+  // taps t and i < size:
   //   sums[(slot[t] * size + i) * lanes + c] += sum over r < rows and p < pixels of
   //     dy[r * dy_row + p * dy_step + c] * x[at[t] + r * x_row + p * x_step + i]
   void (*filters)(int64_t size, const GroupedNhwcFilterSums&);

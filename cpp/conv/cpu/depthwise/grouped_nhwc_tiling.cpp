@@ -4,16 +4,16 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// Bytes of the sums of dw that a work item computes. They fit a first-level cache.
+// The limit in bytes for the sums of dw that a work item computes. They fit a first-level cache.
 constexpr int64_t kSumBytes = 16 << 10;
-// For dw. The lines (image rows) of dy are divided into chunks until there are kItems work items. But a work item has
-// at least kChunkWork products (multiply-adds).
+// For dw. The lines (image rows) of dy are divided into chunks. The number of chunks gives about kItems work items. It
+// is smaller if a chunk would have less than kChunkWork products (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its operands in place. The rows of a
-// tile are pixels of the result. Its columns are output channels. Each segment of the inner dimension k has the input
-// channels at one tap (window element). If the tap falls on padding for some pixel, that row of the tile reads zeros.
-// No im2col matrix is written. Only the weights are packed, once per call. A strided backward_data is split into
-// phases. All pixels of a phase use the same taps, and each phase is a separate convolution. An input in a layout that
-// the kernel cannot read is copied first (to_nhwc.h).
+// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its input in place. No im2col matrix
+// is written. The rows of a tile are pixels of the result, and its columns are output channels. A tap is a window
+// element. A segment of the inner dimension k is the input channels at one tap. If the tap falls on padding for some
+// pixel, the row of this pixel reads zeros. Only the weights are packed, once per call. A strided backward_data is
+// divided into phases. A phase is a set of result pixels that use the same taps, and is computed like a separate
+// convolution. If the kernel cannot read the layout of the input, the input is copied first (to_nhwc.h).
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -12,8 +12,8 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -21,21 +21,24 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows (result pixels) that a block computes in one phase.
+// The rows (result pixels) that a block computes in one phase. A phase is a set of result pixels that use the same
+// window elements.
 struct Rows {
   int64_t count, tiles;
-  GemmSegment* segments;  // For each tile of the product, the offsets at which its rows read the input.
+  // For each tile of the matrix product, the offsets at which its rows read the input.
+  GemmSegment* segments;
   int64_t y[kBlockTiles * kGemmRows],
-      // y: for each row, the offset of its results. c: for each row, the offset of its residual.
+      // For each row, `y` has the offset of its results, and `c` has the offset of its residual.
       c[kBlockTiles * kGemmRows];
 };
 
 struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> {
   using TypedPlan::TypedPlan;
 
-  // Packs the weights of each phase as [panel, tap, input channel, column], where a tap is a window element and a panel
-  // has as many output channels as a tile has columns. The weights are read in memory order. If the weights of an input
-  // channel are stored together, a work item is 16 input channels of all panels, else one panel.
+  // Packs the weights of each phase as [panel, tap, input channel, column]. A tap is a window element. A panel has as
+  // many output channels as a tile has columns. The weights are read in the order of memory. If the weights of each
+  // input channel are stored together, a work item packs 16 input channels of all panels. If the weights of each output
+  // channel are stored together, a work item packs one panel.
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
@@ -54,8 +57,9 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     return weights + phase.weights_at +
            (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
   }
-  // Packs the input channels from k to `end` of one panel (some output channels), for the phases `some`. Writes the
-  // weights of each phase to destination(phase).
+  // Packs the weights of one panel (some output channels) for the input channels from k to `end`. `some` has the phases
+  // (sets of result pixels with the same window elements) whose weights are packed. The weights of each phase are
+  // written to destination(phase).
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
@@ -65,8 +69,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // Copies a row of packed weights. The usual size has its own branch: for a constant size, the compiler emits moves
-  // and no call of memcpy.
+  // Copies a row of packed weights. The usual size, 32 columns, has its own branch: for a constant size, the compiler
+  // emits moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -76,11 +80,11 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     constexpr int64_t kMost = 256 * 32;
     float rows[kMost];
     const int64_t taps = volume(g.window), width = kernel.columns;
-    // If the taps (window elements) of a filter are contiguous in memory, all of them are transposed at once. Each row
-    // is then copied to the place of its tap.
+    // If the taps (window elements) of a filter are contiguous in memory, all of them are transposed at once. Each
+    // transposed row is then copied to the packed weights of its tap.
     const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
-    // How many input channels ahead the loop prefetches weights. The hardware prefetcher does not predict these reads,
-    // because they are far apart in memory.
+    // The number of input channels by which the prefetch of weights is ahead of the loop. The hardware prefetcher does
+    // not predict these reads, because their addresses are far from each other.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
       const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
@@ -114,8 +118,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     });
   }
 
-  // Computes where each row of the tiles (a result pixel) reads and writes. Values that all pixels of a line share are
-  // computed once per line.
+  // Computes the offsets at which each row of the tiles (a result pixel) reads and writes. Offsets that all pixels of
+  // an image row share are computed once per image row.
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t segments = int64_t(phase.segments.size()), size = int64_t(sizeof(float)), length = phase.count[2];
     const int64_t segment_bytes = channels * merged * kernel.columns * size;
@@ -151,7 +155,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
           continue;
         }
         position[2] = (first + i) * in_step[2];
-        // whether all taps (window elements) of this pixel fall on data
+        // True if all taps (window elements) of this pixel fall on data, and none on padding.
         const bool inside = lines_inside && within(2, position[2]);
         const int64_t at = (origin + position[2] * in.space[2]) * size;
         for (int64_t s = 0; s < segments; ++s) {
@@ -162,7 +166,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
         }
       }
     }
-    for (; lane > 0; next())  // the rows that fill up the last tile read zeros, and their results are not used
+    // The rows that fill up the last tile read zeros. Their results are not used.
+    for (; lane > 0; next())
       for (int64_t s = 0; s < segments; ++s) tile[s].a[lane] = nowhere;
   }
 
@@ -227,8 +232,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
     if (nhwc_output) return;
-    // The output is channels-first, so the sums are transposed and pixels become columns. Consecutive pixels are
-    // written together if they have the same step in the result, and in the residual.
+    // The output is channels-first, so the sums are transposed, and pixels become columns. Consecutive pixels are
+    // written together if their distance in memory is constant in the result, and also in the residual.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);
@@ -254,7 +259,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     }
   }
 
-  // Transposes the channels-first pixels that a block reads to [pixel, channel].
+  // Transposes the input pixels that a block reads from channels-first to [pixel, channel].
   const float* transpose_pixels(const Block& block, const float* x, float* to) const {
     const int64_t plane = volume(in.size);
     const int64_t end = std::min(block.row + block.rows, g.images * plane);
@@ -288,11 +293,12 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // A panel (the output channels of a tile) costs the same if it is only partly filled. A segment (the input channels
-    // at one window element) has a fixed cost besides the cost of its channels.
+    // Models the cost of tiles that are not full. A panel (the output channels of a tile) costs as much as a full
+    // panel, even if the convolution does not have all of its channels. A segment (the input channels at one window
+    // element) has a fixed cost in addition to the cost of its channels.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
-    // If pixels and results must be transposed, this adds a quarter to the time of the products.
+    // The transposition of pixels and results adds a quarter to the time of the matrix product.
     const double transposing = ImplicitGemmTiling::transposes(p, g) ? 1.25 : 1;
     const double waste = transposing * wasted(out.channels, width) * (1 + 4 / double(steps));
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.95);

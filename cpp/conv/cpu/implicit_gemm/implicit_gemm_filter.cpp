@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.implicit_gemm_filter: backward_filter as matrix products whose inner dimension k is the pixels. The rows of
-// a tile are filters. Its columns are the input channels at one tap (window element). A segment of k is a line of
-// pixels, which is read from x in place. If the tap falls on padding at some pixels, the segment leaves them out. The
-// pixels are split into slices. A slice stays in the caches while all tiles that read it are computed.
+// a tile are filters, and its columns are the input channels at one tap (window element). A segment of k is the pixels
+// of an image row, which are read from x in place. A segment leaves out pixels for which the tap falls on padding. The
+// pixels are divided into slices. A slice stays in the caches while all tiles that read it are computed.
 #include <algorithm>
 #include <array>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_filter_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -18,12 +18,15 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// A work item: some tiles of filters, and the scratch memory of the thread that computes them.
+// A work item: some tiles of filters of one group, and the scratch memory of the thread that computes them.
 struct Work {
   int64_t group, tile, tiles;
-  const float* filters;  // the data of dy; used only if dy is read in place
+  // The data of dy. It is used only if dy is read in place and not packed.
+  const float* filters;
   float *packed, *columns;
-  GemmSegment *segments, *last;  // `last` has the segments of the last tile if filters do not fill it
+  // `segments` describes the reads of a full tile. `last` describes the reads of the last tile if filters do not fill
+  // it.
+  GemmSegment *segments, *last;
 };
 
 struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, ImplicitGemmFilterTiling> {
@@ -47,7 +50,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
                       segments,
                       segments + kSlicePixels};
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
-      // for each tap (window element), whether its sums have been written
+      // For each tap (window element): true if its sums have been written, false if they have no value yet.
       std::vector<bool> begun(size_t(taps), false);
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!unit_stride_pixels) pack_filters(dy, work, s);
@@ -59,7 +62,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     });
   }
 
-  // Offset of the sums of filter k of a group at one tap (window element).
+  // Returns the offset at which the sums of filter k of a group begin, for one tap (window element).
   int64_t offset_of_sums(int64_t group, int64_t k, int64_t tap) const {
     if (!direct_store) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
@@ -68,7 +71,8 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
   }
   int64_t pitch() const { return direct_store ? g.w_filter : line(); }
 
-  // Packs dy as [tile, pixel of the slice, filter of the tile], with zeros for filters that do not exist.
+  // Packs one slice (some pixels) of dy as [tile, pixel of the slice, filter of the tile]. If the filters do not fill
+  // the last tile, it is padded with zeros.
   template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
     float* to = work.packed;
     for (int64_t t = work.tile; t < work.tile + work.tiles; ++t, to += kSlicePixels * kernel.rows) {
@@ -94,10 +98,12 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     int64_t at[kMaxSpatial], shift[kMaxSpatial], rest = tap;
     for (int j = kMaxSpatial - 1; j >= 0; rest /= g.window[j--]) at[j] = rest % g.window[j];
     for (int j = 0; j < kMaxSpatial; ++j) shift[j] = at[j] * g.dilation[j] - g.pad[j];
-    // The range [low, high) of pixels of a line of dy for which this tap (window element) falls on data.
+    // The range [low, high) of pixels of an image row of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    // pixel: index of a pixel in the slice. count: number of segments. steps: pixels of each segment.
+    // `pixel` is the index in the slice of the first pixel of `span`, which is some pixels of an image row. `count` is
+    // the number of segments that have been collected for one matrix product. `steps` is the number of pixels of each
+    // of these segments.
     int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {
       if (count) {
@@ -127,20 +133,22 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     flush();
   }
 
-  // Multiplies `count` segments (lines of pixels) of one slice, each of `steps` pixels, at one tap (window element). A
-  // panel of input channels stays in the first-level cache while all tiles of filters are computed with it.
+  // Multiplies `count` segments of one slice at one tap (window element). A segment is `steps` pixels of an image row.
+  // A panel (some input channels) stays in the first-level cache while all tiles of filters are computed with it.
   void multiply_segments(const float* from, const Work& work, int64_t tap, int64_t count, int64_t steps, float* to,
                          bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    std::array<int64_t, kSlicePixels> in_x;  // if panels are copied: the byte offset of each segment in x
+    // If panels are copied to contiguous memory: for each segment, the byte offset in x at which it begins.
+    std::array<int64_t, kSlicePixels> in_x;
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       in_x[size_t(s)] = work.segments[s].b;
       work.segments[s].b = s * steps * kernel.columns * int64_t(sizeof(float));
     }
     const int64_t rest = g.y.channels % kernel.rows;
     for (int64_t s = 0; unit_stride_pixels && rest && s < count;
-         ++s) {  // rows of the tile that have no filter read the tile's first filter again
+         // Rows of the last tile that have no filter read the first filter of the tile again.
+         ++s) {
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
     }
@@ -184,12 +192,14 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     return true;
   }
 
-  // Copies the sums, which are in the order [filter, tap, input channel], to dw in its own layout.
+  // Copies the sums of dw, which are in the order [filter, tap (window element), input channel], to dw in its own
+  // layout.
   template <class Y> void write_filters(const float* sums, Y* dw, const Work& work) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
     const int64_t channels = g.x.channels;
     if constexpr (sizeof(Y) == 4) {
-      if (taps == 1 && g.w_filter == 1) {  // x and y are exchanged, so the sums must be transposed
+      // Here x and y have been exchanged, so the sums must be transposed.
+      if (taps == 1 && g.w_filter == 1) {
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
         kernels.transpose(sums + offset_of_sums(work.group, first, 0), line(), end - first, channels, to, g.w_channel);
         return;

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
@@ -17,15 +17,15 @@ ConvGeometry swapped(ConvGeometry g) {
   return g;
 }
 
-// If g is a pointwise convolution of dense images, joins all pixels of an image into one line. Returns other
-// convolutions unchanged.
+// Joins all pixels of an image into one line if g is a pointwise convolution of stride 1 and its images are dense.
+// Returns all other convolutions unchanged.
 ConvGeometry joined(ConvGeometry g) {
   for (int j = 0; j < kMaxSpatial; ++j)
     if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
   for (ConvTensorView* s : {&g.x, &g.y}) {
     for (int j = kMaxSpatial - 2; j >= 0; --j)
       if (s->size[j] > 1 && s->space[j] != s->space[j + 1] * s->size[j + 1]) return g;
-    // If the last dimension has one pixel, its stride says nothing about the distance of other pixels.
+    // If the last dimension has a single pixel, its stride need not be the distance between the pixels of an image.
     if (s->size[2] == 1 && s->size[0] * s->size[1] > 1) return g;
   }
   for (ConvTensorView* s : {&g.x, &g.y}) {
@@ -42,8 +42,9 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
     : p(problem),
       swap(swaps(problem, without_gaps(conv_geometry(problem)))),
       g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
-      // The kernel reads whole panels (as many channels as a tile has columns). If the channels of x do not fill the
-      // last panel, the kernel reads beyond the last pixel. So x is then copied to memory with space for a whole panel.
+      // The kernel reads whole panels, which have as many channels as a tile has columns. If the channels of x do not
+      // fill the last panel, the kernel reads beyond the last pixel. x is then copied to memory that has space for a
+      // whole panel.
       x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
       threads(d.sm_count),
       taps(volume(g.window)) {
@@ -79,8 +80,8 @@ int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {
   if (!is_pointwise(g)) return false;
-  // Exchanging x and y saves copying the difference of their channels. In return, dw is written twice: as sums, then
-  // transposed.
+  // Compares the gain and the cost of an exchange of x and y. The gain: a tensor with fewer channels is copied. The
+  // cost: dw is written twice, first as sums, then transposed.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
   const int64_t saved = (g.y.channels - g.x.channels) * (in_place ? -1 : 1);

@@ -11,45 +11,52 @@ namespace minidnn {
 namespace cpu::conv {
 
 struct ImplicitGemmFilterTiling {
-  // The pixels of dy are split into slices of at most this many pixels. With 16 channels, a slice takes 16 KB.
+  // The largest number of pixels in a slice. The pixels of dy are divided into slices. The data of a slice for 16
+  // channels takes 16 KB.
   static constexpr int64_t kSlicePixels = 256;
 
-  // The pixels from `begin` to `end` of one line (image row) of y.
+  // The pixels from `begin` to `end` of one image row of y.
   struct Span {
     int64_t image, line[2], begin, end;
   };
 
   ConvProblem p;
-  bool swap;  // true if x and y are exchanged (see swaps()), else false
+  // True if x and y are exchanged (see swaps()).
+  bool swap;
   ConvGeometry g;
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
   ChannelsLast x;
   int64_t threads, taps;
-  int64_t panels, tiles;  // Per group: number of panels of input channels, and number of tiles of filters.
-  int64_t item_tiles;     // largest number of tiles (of filters) that a work item computes
-  // Whether the pixels of each channel of dy are contiguous floats. dy is then read in place, else packed.
+  // For each group of channels: the number of panels of input channels, and the number of tiles of filters.
+  int64_t panels, tiles;
+  // The largest number of tiles of filters that a work item computes.
+  int64_t item_tiles;
+  // True if dy is float32 and the pixels of each channel are contiguous. dy is then read in place. If false, dy is
+  // packed.
   bool unit_stride_pixels;
-  bool direct_store;  // whether the kernel writes its sums directly to dw, and not to the workspace
-  // Whether pixels are a multiple of 2 or 4 KB apart in x, so that they would share few cache sets. If so, each panel
-  // (some channels of these pixels) is copied to contiguous memory first.
+  // True if the kernel writes its sums directly to dw, false if it writes them to the workspace.
+  bool direct_store;
+  // True if the distance of neighbouring pixels in x is a multiple of 2 or 4 KB. These pixels would share few cache
+  // sets. Each panel (some channels of the pixels) is then first copied to contiguous memory.
   bool cache_set_conflict;
   std::vector<Span> spans;
-  // For each slice (some pixels of dy), the index of its first entry in `spans`. The last entry is the number of spans.
+  // For each slice (some pixels of dy), the index in `spans` of its first Span. The last element of `slices` is the
+  // number of spans.
   std::vector<size_t> slices;
   size_t x_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   ImplicitGemmFilterTiling(const ConvProblem&, const Device&);
-  // number of sums that are stored per filter, with padding
+  // Returns the number of sums that are stored per filter, including padding.
   int64_t line() const { return taps * panels * kernel.columns; }
-  // Whether x and y of a pointwise convolution are exchanged. One of the two must be copied: y is packed, or x is
-  // copied to channels-last if y is channels-first and read in place. The exchange is made if the copied tensor then
-  // has fewer channels.
+  // Returns true if it is faster to exchange x and y of a pointwise convolution. One of the two tensors must be copied:
+  // usually y is packed, but if y is channels-first and read in place, x is copied to channels-last. The exchange is
+  // faster if the tensor that is then copied has fewer channels.
   static bool swaps(const ConvProblem&, const ConvGeometry&);
 
  private:
-  // Returns how many tiles a work item gets. It is the number with which the slowest thread takes the least time.
-  // Packing takes each item about a third of the time of a tile.
+  // Returns the number of tiles in a work item. With this number, the slowest thread takes the least time. The packing
+  // of dy adds about a third of the time of a tile to each work item.
   int64_t tiles_of_item() const;
   void make_slices();
 };

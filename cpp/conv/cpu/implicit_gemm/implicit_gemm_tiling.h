@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.conv.implicit_gemm divides its work: phases (of a strided backward_data), blocks of pixels and output
-// channels, and the layout of the workspace.
+// How cpu.conv.implicit_gemm divides its work: phases of a strided backward_data, blocks of pixels and output channels,
+// and the layout of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/phases.h"
@@ -10,21 +10,25 @@
 namespace minidnn {
 namespace cpu::conv {
 
-// Largest number of tiles of a block. Their input stays in the first two cache levels while the kernel loops over the
-// weights.
+// The largest number of tiles in a block. The input of these tiles stays in the first two cache levels while the kernel
+// loops over the weights.
 constexpr int64_t kBlockTiles = 16;
 
 struct ImplicitGemmTiling {
   struct Phase : ConvPhase {
-    // offset of the packed weights of this phase (result pixels that use the same window elements), in floats
+    // The offset of the packed weights of this phase, in floats. A phase is a set of result pixels that use the same
+    // window elements.
     int64_t weights_at = 0;
-    // For each segment of k (the input channels at a window element): byte offset of its input from that of the pixel.
+    // For each segment of k (the input channels at one window element): the byte offset of the input that the segment
+    // reads. It is relative to the input pixel t * in_step, where t is the index of the result pixel in the phase.
     std::vector<int64_t> segments;
-    // In each dimension, the smallest and the largest offset of a window element from its pixel, in input pixels.
+    // In each dimension, the smallest and the largest distance from a pixel to an element of its window, in input
+    // pixels.
     int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};
   };
 
-  // A work item: `rows` result pixels of each of `phases` phases, times `panels` panels of output channels.
+  // A work item computes `rows` result pixels of each of `phases` phases, for `panels` panels of output channels. A
+  // phase is a set of result pixels that use the same window elements.
   struct Block {
     int64_t phase, phases, group, row, rows, panel, panels;
   };
@@ -34,39 +38,50 @@ struct ImplicitGemmTiling {
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
   bool backward;
-  int64_t threads, merged = 1;  // merged: number of window elements that form one segment of k
+  // `merged` is the number of window elements whose channels form one segment of the inner dimension k: 1, or the
+  // length of a window row.
+  int64_t threads, merged = 1;
 
-  ChannelsLast input;        // the input, or the float32 channels-last copy of it
-  ConvTensorView in, out;    // in: sizes and strides of the input, or of its copy. out: those of the result.
-  bool nhwc_output = false;  // whether the result is channels-last
-  // whether each block copies its input pixels to [pixel, channel] in the scratch memory of its thread
+  // The input of the convolution, or the float32 channels-last copy of it.
+  ChannelsLast input;
+  // `in` has the sizes and strides of the input or of its copy. `out` has the sizes and strides of the result.
+  ConvTensorView in, out;
+  bool nhwc_output = false;  // true if the result is channels-last
+  // True if each block transposes its input pixels to [pixel, channel] in the scratch memory of its thread.
   bool transposes_pixels = false;
-  // Per group: number of input channels, of output channels, and of panels (some output channels).
+  // For each group of the convolution: the number of input channels (`channels`), of output channels (`columns`), and
+  // of panels. A panel has as many output channels as a tile has columns.
   int64_t channels, columns, panels;
-  // Step from one pixel of a phase to the next, in pixels of the result (step) and of the input (in_step).
+  // The distance between neighbouring pixels of a phase: `step` in pixels of the result, `in_step` in pixels of the
+  // input. A phase is a set of result pixels that use the same window elements.
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
 
-  int64_t w_in, w_out;  // strides of w along the input channels (w_in) and the output channels (w_out)
-  // whether the window elements of a filter are contiguous in memory, beginning at lowest_tap
+  // The strides of w along the input channels (w_in) and along the output channels (w_out).
+  int64_t w_in, w_out;
+  // True if the window elements of a filter are contiguous in memory. They begin at the offset `lowest_tap`.
   bool dense_taps = false;
-  int64_t lowest_tap = 0;  // offset of the window element with the lowest address
-  // whether each block packs the weights that it reads, instead of packing all weights in advance
+  // The offset in w of the window element that has the lowest address.
+  int64_t lowest_tap = 0;
+  // True if each block packs the weights that it reads. If false, all weights are packed in advance.
   bool packs_panels = false;
 
   std::vector<Phase> phases;
-  int64_t block_rows;  // largest number of rows (result pixels) of a block
+  // The largest number of rows (result pixels) in a block.
+  int64_t block_rows;
   std::vector<Block> blocks;
 
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
-  // Byte offsets in the scratch memory of a thread. The GEMM segments (where tiles read) are at offset 0.
+  // Byte offsets in the scratch memory of a thread. The scratch memory begins with the GEMM segments, which hold the
+  // offsets at which tiles read.
   size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);
-  // Whether each block transposes its input pixels to [pixel, channel]. True for a pointwise convolution of stride 1
-  // whose input is dense, float32 and channels-first.
+  // Returns true if each block transposes its input pixels to [pixel, channel]. This is the case for a pointwise
+  // convolution of stride 1 whose input is dense, float32 and channels-first.
   static bool transposes(const ConvProblem&, const ConvGeometry&);
-  // Whether all window elements of a window line form one segment of k. True for a forward convolution with few input
-  // channels, such as the first layer of a network. The input is then copied with its padding.
+  // Returns true if all elements of a window row form one segment of the inner dimension k. This is the case for a
+  // forward convolution with few input channels, such as the first layer of a network. The input is then copied with
+  // its padding.
   static bool merges(const ConvGeometry&);
 
  private:
@@ -75,7 +90,8 @@ struct ImplicitGemmTiling {
   void find_segments(Phase&) const;
   void make_blocks();
   void lay_out_workspace();
-  int64_t floats_of_panel() const;  // number of weights of one panel (some output channels), over all phases
+  // Returns the number of packed weights of one panel (some output channels), over all phases.
+  int64_t floats_of_panel() const;
 };
 
 }  // namespace cpu::conv

@@ -1,23 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.small_channel_filter: backward_filter as matrix products whose inner dimension is the pixels, for few input
-// channels. The rows of a tile are weights of a filter, which are pairs of a window element and an input channel. Their
-// elements of x are broadcast, and may be at any address. The columns of a tile are filters, which are read in place
-// from channels-last dy. Nothing is packed. Only x is copied, together with its padding, so that every window element
-// falls on data.
+// channels. The rows of a tile are weights of a filter. A weight is a pair of a window element and an input channel.
+// The kernel broadcasts an element of x for each weight, so these elements may be at any address. The columns of a tile
+// are filters, which the kernel reads in place from channels-last dy. Nothing is packed. x is copied together with its
+// padding, so that every window element falls on data.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 #include "cpp/conv/cpu/phases.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// One weight of a filter. w: its offset in dw. x: the offset of the element of x that it multiplies at the first pixel.
+// One weight of a filter. `w` is its offset in dw. `x` is the offset of the element of x that the weight multiplies at
+// the first pixel.
 struct Weight {
   int64_t w, x;
 };
@@ -41,16 +42,16 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
 
   using SmallChannelFilterTiling::SmallChannelFilterTiling;
 
-  // A work item: some tiles of weights. `segments` has one entry for each of these tiles and each line of a slice (some
-  // lines of pixels).
+  // A work item: some tiles of weights of one group. A slice is some image rows of dy. `segments` has one element for
+  // each tile of the work item and each image row of a slice.
   struct Item {
     int64_t group, tile, tiles;
     GemmSegment* segments;
     float* sums;
   };
 
-  // A work item computes some tiles of dw of one group, over all pixels. A slice (some lines of dy) stays in the caches
-  // while these tiles are computed.
+  // Computes dw. A work item computes some tiles of dw of one group, and sums over all pixels. A slice (some image rows
+  // of dy) stays in the caches while these tiles are computed.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
     const float* image = x.read(args.x, workspace + x_at);
@@ -75,8 +76,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Fills in segment `index` of the `count` segments of each tile. The segment is the line of dy at [image, depth, row]
-  // = `at`, beginning with pixel `pixel`.
+  // Each tile of the work item has `count` segments. This function writes segment number `index` of each tile: the
+  // image row of dy with the index [image, depth, row] = `at`, beginning with pixel `pixel`.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -88,7 +89,7 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
     GemmSegment* to = item.segments + index;
     for (int64_t t = item.tile; t < item.tile + item.tiles; ++t, to += count) {
-      // rows of the tile that have no weight read the first weight's element again
+      // Rows of the tile that have no weight read the element of the first weight again.
       for (int64_t row = 0; row < kernel.rows; ++row) {
         const int64_t weight = t * kernel.rows + row;
         to->a[row] = (x_offset + filter_weights[size_t(weight < weights ? weight : 0)].x) * bytes_of_float;
@@ -97,8 +98,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
   }
 
-  // Adds the products of `count` lines of `pixels` pixels each to the sums of all tiles of weights and all panels of
-  // filters.
+  // Multiplies `count` image rows of `pixels` pixels each. Adds the products to the sums of all tiles of weights and
+  // all panels of filters.
   void multiply(const Item& item, int64_t count, int64_t pixels, const float* image, const float* gradient,
                 bool add) const {
     for (int64_t panel = 0; panel < panels; ++panel)
@@ -131,7 +132,8 @@ struct SmallChannelFilter final : PlanEngine<SmallChannelFilterTiling, SmallChan
     const SmallChannelFilterTiling t(p, d);
     const double waste = wasted(t.weights, t.kernel.rows) * wasted(t.g.y.channels, t.kernel.columns);
     const double copied = double(p.x.numel()) + (t.g.y.channel == 1 ? 0 : double(p.y.numel()));
-    const double written = double(p.w.numel());  // weights, which are stored to dw one at a time
+    // The number of weights of dw. They are stored one at a time, so each of them costs more than a copied element.
+    const double written = double(p.w.numel());
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92) +
            roofline_us(0, 12 * copied + 48 * written, d, 1);
   }

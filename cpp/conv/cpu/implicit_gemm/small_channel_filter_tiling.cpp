@@ -4,15 +4,17 @@
 #include <algorithm>
 
 #include "cpp/conv/cpu/phases.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// Pixels of a slice (part of dy). For these pixels, a panel (the filters of a tile) takes 32 KB of a first-level cache.
+// The largest number of pixels in a slice of dy. For these pixels, a panel (the filters of a tile) takes 32 KB of a
+// first-level cache.
 constexpr int64_t kSlicePixels = 256;
-constexpr int64_t kItemTiles = 16;  // largest number of tiles (of weights) that a work item computes
+// The largest number of tiles of weights that a work item computes.
+constexpr int64_t kItemTiles = 16;
 
 ChannelsLast with_border(const ConvProblem& p, const ConvGeometry& g) {
   int64_t border[kMaxSpatial];
@@ -26,9 +28,9 @@ SmallChannelFilterTiling::SmallChannelFilterTiling(const ConvProblem& problem, c
     : p(problem),
       g(conv_geometry(problem)),
       x(with_border(p, g)),
-      // The kernel reads whole panels (as many channels as a tile has columns). If the channels of dy do not fill the
-      // last panel, the kernel reads beyond the last pixel. So dy is then copied to memory with space for a whole
-      // panel.
+      // The kernel reads whole panels, which have as many channels as a tile has columns. If the channels of dy do not
+      // fill the last panel, the kernel reads beyond the last pixel. dy is then copied to memory that has space for a
+      // whole panel.
       dy(g.y, operand_dtype(p), g.images, g.groups, g.y.channels % kernel.columns, {}),
       weights(g.x.channels * volume(g.window)),
       tiles(ceil_div(weights, kernel.rows)),

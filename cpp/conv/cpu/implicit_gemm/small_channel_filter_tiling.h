@@ -14,12 +14,15 @@ struct SmallChannelFilterTiling {
   ConvGeometry g;
   const GemmKernel<float>& kernel = gemm_kernels().f32;
   ChannelsLast x, dy;
-  // Per group: number of weights of a filter, number of tiles of these weights, and number of panels of filters. A
-  // panel has as many filters as a tile has columns.
+  // For each group of the convolution: the number of weights of a filter, the number of tiles of these weights, and the
+  // number of panels of filters. A panel has as many filters as a tile has columns.
   int64_t weights, tiles, panels;
-  int64_t pitch;                      // floats from one row of the sums of dw to the next row
-  int64_t item_tiles;                 // largest number of tiles (of weights) that a work item computes
-  int64_t slice_pixels, slice_lines;  // A slice (part of dy) has slice_lines lines of slice_pixels pixels each.
+  // The number of floats from one row of the sums of dw to the next row.
+  int64_t pitch;
+  // The largest number of tiles of weights that a work item computes.
+  int64_t item_tiles;
+  // A slice of dy has at most slice_lines image rows of at most slice_pixels pixels each.
+  int64_t slice_pixels, slice_lines;
   size_t x_at = 0, dy_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   SmallChannelFilterTiling(const ConvProblem&, const Device&);

@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.winograd: float32 convolutions with 3 x 3 windows at stride 1, forward and backward_data, by Winograd's
-// method. It takes a quarter of the products (winograd_kernel.h). A tile is 4 x 4 results, and a patch the 6 x 6 inputs
-// that a tile reads. A block of tiles stays in a second-level cache from its inputs to its results:
-//   1. Lines of the input are copied channels-last, with zeros around them, so patches need no border handling.
+// method. The method needs a quarter of the products of a direct convolution (winograd_kernel.h). A tile is 4 x 4
+// results. A patch is the 6 x 6 inputs that a tile reads. The data of a block of tiles stays in a second-level cache
+// from input to result:
+//   1. Rows of the input are copied to channels-last, with zeros around them, so patches need no border handling.
 //   2. The patches are transformed to 36 matrices [tile, channel].
-//   3. Each panel of filters multiplies all 36 matrices. Its products are transformed back to pixels while they are
-//      in the cache.
-// backward_data is a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees.
-// Sums are float32. A rounding error, a NaN or an infinity in one element of a patch affects all 16 results of the
-// tile.
+//   3. The 36 matrices are multiplied by each panel of filters. While the products are in the cache, they are
+//      transformed to pixels of the result.
+// backward_data is computed as a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees. Sums are
+// float32. A rounding error, a NaN or an infinity in one element of a patch affects all 16 results of the tile.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/conv/cpu/winograd/winograd_tiling.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -22,23 +22,30 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The engine needs at least this many channels, and this many products per result, for the accuracy of float32.
-// cuda.conv.winograd has the same limits. A result gets the rounding error of its whole tile. The error that is
-// accepted grows with the number of products of the result itself.
+// The smallest number of channels, and the smallest number of products in the sum of a result, that the engine
+// supports. cuda.conv.winograd has the same limits, which ensure the accuracy of float32. The error that is accepted
+// grows with the number of products in the sum of a result. But a result gets the rounding error of its whole tile,
+// even if its own sum has few products.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-constexpr int64_t kMostColumns = 32;  // largest number of filters of a panel: two vectors
-constexpr int64_t kChunk = 32;        // number of channels whose windows (weights) are transformed together
+// The largest number of filters of a panel: two vectors of the longest kind.
+constexpr int64_t kMostColumns = 32;
+// The number of channels whose windows (weights) are transformed together.
+constexpr int64_t kChunk = 32;
 
-// For the time estimate: the time to transform one of the 36 points of a window or of a tile, counted in products
-// (multiply-adds). Measured on Zen 5, 2026-11-22.
+// Costs for the time estimate: the time to transform one of the 36 points of a window, and of a tile. Both are counted
+// in products (multiply-adds). Measured on Zen 5, 2026-11-22.
 constexpr double kWindowProducts = 4, kTileProducts = 10;
 
-// How the weights are read. in, out: strides along the input and the output channels. taps: offset of each of the nine
-// taps (window elements).
+// Describes how the weights are read. A tap is an element of the 3 x 3 window. `in` and `out` are the strides of w
+// along the input and the output channels. `taps` has the offset of each of the nine taps.
 struct Weights {
-  int64_t in, out, lowest, taps[9];  // `lowest` is the smallest offset of a tap
-  bool dense;                        // whether the nine taps of a window are contiguous in memory
-  int64_t slots[9];                  // index of each tap in the copy that transform_windows() makes of a window
+  // `lowest` is the smallest offset of a tap (an element of the 3 x 3 window).
+  int64_t in, out, lowest, taps[9];
+  // True if the nine taps (window elements) are contiguous in memory, and the windows of neighbouring input or output
+  // channels follow each other.
+  bool dense;
+  // The index of each tap (window element) in the copy that transform_windows() makes of a window.
+  int64_t slots[9];
 
   explicit Weights(const ConvGeometry& g)
       : in(g.backward_data ? g.w_filter : g.w_channel),
@@ -60,10 +67,11 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   using WinogradTiling::WinogradTiling;
 
-  // Transforms the windows (weights) of one panel of filters, for `number` input channels beginning with `first`.
+  // Transforms the windows (weights) of one panel of filters. There are `number` input channels, and the first of them
+  // has the index `first`.
   void transform_windows(const float* w, int64_t panel, int64_t first, int64_t number, float* to) const {
-    // The windows as [channel, tap, filter]. The extra space is for the last vector store, which may write more than
-    // nine taps.
+    // Holds the windows as [channel, tap, filter], where a tap is a window element. The last vector store may write
+    // more than nine taps, so the array has extra space at its end.
     float lines[(kChunk * 9 + 7) * kMostColumns];
     const int64_t columns = kernels.columns, count = std::min(columns, filters - panel * columns);
     const float* from = w + panel * columns * weights.out + first * weights.in;
@@ -74,9 +82,9 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Transposes whole vectors of taps, more than the nine of a window. The excess taps belong to the next
-          // filter's window, and are overwritten later. The last filter is followed by no other, so its taps are copied
-          // one at a time.
+          // Transposes whole vectors of taps (window elements), which may have more than the nine taps of a window. The
+          // excess taps belong to the window of the next filter, and are overwritten later. No filter follows the last
+          // filter, so its taps are copied one at a time.
           const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -98,8 +106,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     }
   }
 
-  // Copies `count` pixels of line `row` of the input to `to` in channels-last order, beginning with pixel `column`.
-  // Pixels outside the image become zeros.
+  // Copies `count` pixels of the input row `row` to `to` in channels-last order, beginning with pixel `column`. Pixels
+  // outside the image become zeros.
   void read_line(const float* image, int64_t row, int64_t column, int64_t count, float* to) const {
     const int64_t before = std::clamp<int64_t>(-column, 0, count),
                   end = std::clamp<int64_t>(in.size[2] - column, before, count);
@@ -118,9 +126,11 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
   }
 
   struct Line {
-    int64_t image, row, column, height, width;  // row, column, height and width are in pixels of the result
+    // `row`, `column`, `height` and `width` are in pixels of the result.
+    int64_t image, row, column, height, width;
   };
-  // Returns the pixels of one chunk of a line of tiles. `index` counts the lines of tiles of all images.
+  // Returns the pixels of one chunk of a row of tiles. `index` is the index of the row of tiles, counted over all
+  // images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
@@ -129,15 +139,15 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   int64_t tiles_of_line(int64_t chunk) const { return ceil_div<int64_t>(line(0, chunk).width, kWinogradTile); }
 
-  // Transforms the input patches of one chunk of the tile lines from `first` to `end`.
+  // Transforms the input patches of the rows of tiles in the range [first, end), for one chunk of each row of tiles.
   void transform_patches(int64_t first, int64_t end, int64_t chunk, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
     const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, chunk);
-      // The first two input lines of these patches are the last two of the patches above. They are still in the ring
-      // buffer of input lines.
+      // The first two input rows of these patches are the last two input rows of the patches above them. The ring
+      // buffer of input rows still has these two rows.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
       const float* rows[kWinogradPatch];
       for (int64_t j = 0; j < kWinogradPatch; ++j) {
@@ -149,7 +159,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     }
   }
 
-  // Transforms the products of a panel of filters to pixels of the result, and stores them.
+  // Transforms the products of one panel of filters to pixels of the result, and stores the pixels.
   void transform_results(int64_t first, int64_t end, int64_t chunk, int64_t panel, const ConvArgs& args,
                          float* scratch) const {
     const int64_t tiles = tiles_of_line(chunk);
@@ -164,12 +174,13 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
   static int64_t offset_of(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
-  // Whether the pixels of a line of tiles are at equal distances in memory, also from one image row to the next.
+  // Returns true if all pixels of a row of tiles have a constant distance in memory, including the distance from the
+  // end of an image row to the next image row.
   static bool evenly_spaced(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
-  // Writes the pixels of a panel of filters to the result. Applies bias, residual and activation.
+  // Applies bias, residual and activation to the pixels of one panel of filters, and writes them to the result.
   void finish(const Line& at, int64_t first, const ConvArgs& args, float* scratch) const {
     const ConvTensorView& other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
@@ -217,8 +228,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + scratch_at + size_t(thread) * scratch_bytes);
   }
 
-  // For many tiles. All weights are transformed first, and all blocks of tiles share them. Each block transforms its
-  // input patches in the scratch memory of its thread.
+  // Computes a convolution with many tiles. First, all weights are transformed, and all blocks of tiles share them.
+  // Then each block transforms its input patches in the scratch memory of its thread.
   void compute_blocks(const ConvArgs& args, void* workspace) const {
     float* windows = static_cast<float*>(workspace);
     const int64_t chunks = ceil_div(channels, kChunk), panel_size = kWinogradPlanes * window_plane;
@@ -251,8 +262,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     });
   }
 
-  // For few tiles. All input patches are transformed first, and all panels of filters share them. Each panel transforms
-  // its weights in the scratch memory of its thread.
+  // Computes a convolution with few tiles. First, all input patches are transformed, and all panels of filters share
+  // them. Then the weights of each panel are transformed in the scratch memory of a thread.
   void compute_panels(const ConvArgs& args, void* workspace) const {
     float* patches = static_cast<float*>(workspace);
     const int64_t chunks = std::min(threads, tile_lines);

@@ -6,11 +6,12 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
-// Largest number of tiles that are multiplied together. It equals kRows of gemm_microkernel_isa.cpp, which gives the
-// reason.
+// The largest number of tiles that are multiplied together. It equals the number of rows of the GEMM micro-kernel.
+// gemm_microkernel_isa.cpp gives the reason.
 constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
-// y = B^T x, the transform of an input patch. The rows share partial sums, so it takes few operations.
+// Computes y = B^T x, the one-dimensional transform of an input patch. The results share partial sums, so the transform
+// takes few operations.
 MINIDNN_HD void transform_patch(const Floats (&x)[6], Floats (&y)[6]) {
   const Floats a = x[4] - x[2], b = x[3] - x[1], even = a + 1.5f * x[3], odd = b + 1.5f * x[2];
   y[0] = x[0] - x[2] + a + 1.5f * b;
@@ -20,7 +21,7 @@ MINIDNN_HD void transform_patch(const Floats (&x)[6], Floats (&y)[6]) {
   y[4] = a - 0.5f * b;
   y[5] = x[5] - x[3] - b + 1.5f * a;
 }
-// y = G w
+// Computes y = G w, the one-dimensional transform of a window (weights).
 MINIDNN_HD void transform_window(const Floats (&w)[3], Floats (&y)[6]) {
   const Floats outer = w[0] + w[2];
   y[0] = w[0];
@@ -30,7 +31,7 @@ MINIDNN_HD void transform_window(const Floats (&w)[3], Floats (&y)[6]) {
   y[4] = (w[0] - 2.0f * w[1] + 4.0f * w[2]) * (1 / 15.0f);
   y[5] = w[2];
 }
-// y = A^T m
+// Computes y = A^T m, the one-dimensional transform of products to results.
 MINIDNN_HD void transform_result(const Floats (&m)[6], Floats (&y)[4]) {
   const Floats sum = m[1] + m[2], difference = m[1] - m[2];
   y[0] = m[0] + sum + m[3] + m[4];
@@ -39,8 +40,8 @@ MINIDNN_HD void transform_result(const Floats (&m)[6], Floats (&y)[4]) {
   y[3] = difference + 0.125f * m[3] - 8.0f * m[4] + m[5];
 }
 
-// Applies a one-dimensional transform to a square of vectors: first along its columns, then along its rows. Calls
-// out(i, j, v) for each of the kOut x kOut results.
+// Applies a one-dimensional transform to a square matrix of vectors: first along its columns, then along its rows.
+// Calls out(i, j, v) for each element of the kOut x kOut result.
 template <int kIn, int kOut, class In, class Out>
 MINIDNN_HD void transform_both_sides(void (*transform)(const Floats (&)[kIn], Floats (&)[kOut]), In in, Out out) {
   Floats half[kOut][kIn];
@@ -82,8 +83,8 @@ void patches(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t 
     }
 }
 
-// Multiplies kRows transformed patches by the transformed windows of a panel of filters, at one of the 36 points. Sums
-// over `channels` channels. The patches in `a` are `pitch` elements apart.
+// Multiplies kRows transformed patches by the transformed windows of a panel of filters, at one of the 36 points of the
+// Winograd transform. Sums over `channels` channels. The distance of two patches in `a` is `pitch` elements.
 template <int kRows> void block(int64_t channels, const float* a, int64_t pitch, const float* b, float* to, bool add) {
   Floats tile[kRows][kVectors] = {};
   const float* row[kRows];
@@ -108,13 +109,14 @@ template <int kRows> void block(int64_t channels, const float* a, int64_t pitch,
     }
 }
 void multiply(const WinogradProduct& product) {
-  const WinogradProduct p = product;  // a local copy, so that the compiler can keep its members in registers
+  // A local copy of `product`, whose members the compiler can keep in registers.
+  const WinogradProduct p = product;
   for (int64_t point = 0; point < kWinogradPlanes; ++point) {
     const float *a = p.patches + point * p.patch_plane, *b = p.windows + point * p.window_plane;
     float* to = p.products + point * p.product_plane;
     for (int64_t k = 0; k < p.channels; k += kWinogradChannels)
-      // Tiles are multiplied in blocks of nearly equal size. In a block of only few tiles, additions would wait for
-      // each other.
+      // Tiles are multiplied in blocks of nearly equal size. A block of few tiles would be slow, because it has few
+      // sums, and an addition would wait for the addition before it.
       for_balanced_chunks<kMostRows>(p.tiles, [&](int64_t t, auto rows) {
         block<rows.value>(min_of(kWinogradChannels, p.channels - k), a + t * p.patch_pitch + k, p.patch_pitch,
                           b + k * kColumns, to + t * kColumns, p.add || k > 0);
@@ -123,8 +125,8 @@ void multiply(const WinogradProduct& product) {
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
-  // The loop runs from the last tile to the first. The last tile of a line may write pixels beyond the line's end. The
-  // first tile of the next line overwrites them.
+  // The loop goes from the last tile to the first. The last tile of a row may write pixels beyond the end of an image
+  // row. The first tile later overwrites them with the beginning of the next image row.
   for (int64_t t = tiles - 1; t >= 0; --t)
     for (int64_t v = 0; v < kColumns; v += kFloats)
       transform_both_sides<6, 4>(

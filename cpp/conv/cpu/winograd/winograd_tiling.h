@@ -12,38 +12,44 @@ struct WinogradTiling {
   ConvProblem p;
   ConvGeometry g;
   const WinogradKernels& kernels = winograd_kernels();
-  ConvTensorView in, out;  // in: the tensor that patches are read from (x or dy). out: the result.
-  int64_t before[2];       // In each dimension, a patch of inputs begins this many pixels before its tile of results.
+  // `in` describes the tensor that patches are read from (x or dy). `out` describes the result.
+  ConvTensorView in, out;
+  // In each dimension, the number of pixels by which a patch of inputs begins before its tile of results.
+  int64_t before[2];
   int64_t threads, channels, filters;
-  // pitch: floats of a pixel's channels, with padding. panels: number of panels (groups of filters).
+  // `pitch` is the number of floats of the channels of a pixel, including padding. `panels` is the number of panels,
+  // where a panel is a group of filters.
   int64_t pitch, panels;
 
-  // Numbers of tiles of an image: tile_rows high and tile_columns wide. tile_lines is the number of rows of tiles of
-  // all images.
+  // `tile_rows` and `tile_columns` are the numbers of rows and columns of tiles in an image. `tile_lines` is the number
+  // of rows of tiles in all images.
   int64_t tile_rows, tile_columns, tile_lines;
-  // True for few tiles. All input patches are then transformed once and shared by the threads, and each thread
-  // transforms the weights of a panel of filters just before it uses them. For few tiles, storing and loading
-  // transformed weights would take as long as their products.
+  // True if there are few tiles of results and enough panels of filters for all threads. All input patches are then
+  // transformed once, and all threads share them. Each thread transforms the weights of a panel just before it uses
+  // them. With few tiles, storing and loading transformed weights would take as long as multiplying them.
   bool shares_patches;
-  // Lines of tiles are divided into chunks of chunk_tiles tiles. Neighbouring lines of tiles form blocks. Panels of
-  // filters are divided into panel_chunks chunks. A work item is one chunk of the lines of a block, for one chunk of
-  // the panels.
+  // How tiles and filters are divided into work items. A row of tiles is divided into `line_chunks` chunks of
+  // `chunk_tiles` tiles. Neighbouring rows of tiles form a block. The panels of filters are divided into `panel_chunks`
+  // chunks. A work item is a block, one chunk of each of its rows of tiles, and one chunk of the panels.
   int64_t line_chunks, chunk_tiles, blocks, panel_chunks;
 
-  // Distance between the planes (matrices) of two of the 36 points, in floats. window_plane: transformed weights of a
-  // panel. patch_plane, product_plane: transformed patches and products of a block.
+  // The distance in floats between the planes (matrices) of two consecutive points. There are 36 points. `window_plane`
+  // is for the transformed weights of a panel. `patch_plane` and `product_plane` are for the transformed patches and
+  // the products of a block.
   int64_t window_plane, patch_plane, product_plane;
-  // Offsets in the scratch memory of a thread, in floats. Offset 0 has the weights or patches that the thread has
-  // transformed for itself.
+  // Offsets in the scratch memory of a thread, in floats. The scratch memory begins with the weights or patches that
+  // only this thread transforms and uses.
   int64_t products_at = 0, ring_at = 0, pixels_at = 0, transposed_at = 0, rows_at = 0;
   // The workspace begins with the transformed patches or weights that all threads share. The scratch memory of the
-  // threads follows at scratch_at.
+  // threads begins at the offset `scratch_at`.
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   WinogradTiling(const ConvProblem&, const Device&);
-  // floats of one line of input pixels that the patches of a chunk (some tiles of a line) read
+  // Returns the number of floats in the row of input pixels that a chunk reads. A chunk is some neighbouring tiles of a
+  // row of tiles.
   int64_t ring_line() const { return (kWinogradTile * chunk_tiles + 2) * pitch; }
-  // Returns the number of products in the sum of a result, for the result that has the fewest.
+  // Returns the smallest number of products that the sum of any result has. Results at the border have fewer products,
+  // because window elements fall on padding.
   int64_t least_products() const;
 
  private:

@@ -8,7 +8,8 @@ namespace {
 
 std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   if (narrow)
-    // The operands are float16 or bfloat16.
+    // The operands are float16 or bfloat16. For them, only the kernel with filters = 1 has a specialised window: three
+    // columns wide, with neighbouring windows one column apart.
     return filters == 1 ? std::vector<CompiledWindow>{{3, 1}} : std::vector<CompiledWindow>{};
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (filters == 3)
@@ -17,15 +18,17 @@ std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   return {{3, 1}, {3, 2}};
 }
 
-// Chooses a tile and divides it among the threads of a block. A unit is `of_unit` filters of one group.
+// Chooses the shape of a tile and divides it among the threads of a block. A unit is `of_unit` filters of one group.
 struct NchwTiler {
   NchwTiling& l;
-  const int64_t filters;  // template argument of the kernel: kFilters; for dw kChannels
+  const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
-  const int64_t of_unit, lanes;  // filters of a unit; number of neighbouring units that must be in the same block
+  // A unit is of_unit filters of one group. One block computes `lanes` neighbouring units together, because they
+  // interleave their filters.
+  const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
-  const bool whole;  // whether neighbouring elements of a tile's row are neighbours in `in`, too
+  const bool whole;  // whether neighbouring elements in a row of a tile are neighbours in `in`, too
 
   NchwTiler(NchwTiling& tiling, bool is_dw)
       : l(tiling),
@@ -39,8 +42,8 @@ struct NchwTiler {
         weight_pitch(round_up((l.window.columns ? l.window.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // Returns the largest number of units, at most `most`, that a channel tile (the share of a block) may have. Either
-  // all units of the channel tile belong to one group, or each unit is a group.
+  // Returns the largest number of units, at most `most`, that one block may compute. A unit is of_unit filters of one
+  // group. All units of a block must belong to one group, unless each group has only one unit.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_chunk(all_units, std::min(most, all_units));
     int64_t units = std::min(std::max(most, lanes), per_group) / lanes * lanes;
@@ -48,9 +51,9 @@ struct NchwTiler {
     return units;
   }
 
-  // Tries a tile of at most most_rows rows of most_quads quads (four columns). The function starts with as many units
-  // as the limit on threads allows, and reduces their number until the tile fits in `budget` bytes of shared memory. It
-  // returns false if even the fewest units do not fit.
+  // Tries a tile of at most most_rows rows and at most 4 * most_quads columns. A unit is of_unit filters of one group.
+  // The function starts with as many units as the limit on threads allows, and reduces their number until the tile fits
+  // in `budget` bytes of shared memory. It returns false if even the fewest units do not fit.
   bool fits(int64_t most_quads, int64_t most_rows, int64_t budget) {
     GroupConv& p = l.p;
     NchwBlock& b = l.block;
@@ -58,7 +61,7 @@ struct NchwTiler {
     const int64_t quads = equal_chunk(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
     b.quads = FastDivmod(quads);
-    int64_t threads;  // threads that compute one unit
+    int64_t threads;  // the number of threads that compute one unit (of_unit filters of one group)
     if (dw) {
       p.height.tile = int32_t(equal_chunk(rows, most_rows));
       const int64_t positions = quads * p.height.tile;
@@ -79,7 +82,9 @@ struct NchwTiler {
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const int64_t units_of_warp =
-          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;  // a warp then has few units, so it reads few weights
+          // If a thread computes 8 filters, the tile is made smaller, so that one block computes several sets of 8
+          // filters.
+          filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
       const int64_t most_strips =
           std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / units_of_warp / quads), 1);
       const int64_t strips = equal_chunk(ceil_div(rows, rows_of_thread), most_strips);
@@ -94,12 +99,15 @@ struct NchwTiler {
     }
   }
 
-  // Returns the distance of rows of `in` in shared memory, in floats. If possible, each strip (the rows of a thread)
-  // starts in the bank after the last bank of a row of quads of the previous strip. This avoids bank conflicts.
+  // Returns the distance of neighbouring rows of `in` in shared memory, in floats. Threads that are neighbours along
+  // the height read rows that are several rows apart. To avoid bank conflicts, the function looks for a distance at
+  // which the starts of these rows are N banks apart, where N is the number of columns of the tile (modulo 32).
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
-    if (l.p.width.tile % 32 == 0) return least;  // the eight threads that read at the same time read from one row
+    // If the number of columns is a multiple of 32, the eight threads that read at the same time read from one row, so
+    // they read from different banks at any distance.
+    if (l.p.width.tile % 32 == 0) return least;
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
     return least;
@@ -118,14 +126,15 @@ struct NchwTiler {
     const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
     const int64_t plane = b.in_rows * pitch;
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
-    // The padding makes the planes of neighbouring lanes start 8 banks apart. So the two quads (8 floats) that a warp
-    // reads from each of its four planes are in different banks.
+    // Pads the planes of dy, so that neighbouring planes start 8 banks apart. A warp reads two vectors of four floats
+    // from each of four planes at the same time. So these 32 floats are in 32 different banks.
     if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
     const int64_t sums = dw ? l.threads / std::min<int64_t>(b.position_splits.divisor, 32 / lanes) * of_unit * filters *
                                   std::max(l.window.columns, 1)
                             : 0;
-    // chunk: the number of channels in a buffer. The loop starts with all channels and halves them until they fit.
+    // `chunk` is the number of channels that a buffer contains. The loop starts with all channels, and halves their
+    // number until they fit.
     for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {
       const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
@@ -145,9 +154,10 @@ struct NchwTiler {
     }
   }
 
-  // Estimates the instructions that a thread issues for a tile: those that the loops of nchw.cu compile to, but at
-  // least four for each shared-memory access of a warp. (An SM issues four instructions a clock, and one shared-memory
-  // access.) The accesses are not counted for one filter (dw: one channel), where the limit is memory.
+  // Estimates the number of instructions that a thread issues for a tile. They are counted from what the loops of
+  // nchw.cu and nchw_filter.cu compile to. An SM issues four instructions per clock, but only one access to shared
+  // memory. So each access of a warp counts as at least four instructions, except if `filters` is 1: then memory
+  // traffic is the limit.
   double instructions() const {
     const GroupConv& p = l.p;
     const NchwBlock& b = l.block;
@@ -156,7 +166,7 @@ struct NchwTiler {
       return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (whole ? 32 : 200);
     };
     double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
-    // row: the loads from shared memory that read one row of `in`
+    // row: the number of loads from shared memory that read one row of `in`.
     const double row = std::ceil((3 * std::max(l.window.hop, 1) + columns) / 4) + 1;
     if (dw) {
       const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.position_splits.divisor);
@@ -171,7 +181,7 @@ struct NchwTiler {
     } else {
       const double rows = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const double steps = double(p.depth.taps) * p.height.taps * (l.window.columns ? 1 : p.width.taps) * channels;
-      // read: the rows of `in` that a thread reads for each row of the window
+      // read: the number of rows of `in` that a thread reads for each row of the window.
       const double read = filters == 3 ? (rows + 2) / 3 : rows;
       const double weights = l.window.columns ? columns * filters / 4 : filters;
       const double issued = 8 + weights + read * (l.window.columns ? row : 4) + rows * 4 * columns * filters;
@@ -222,8 +232,8 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
                 : filters == 4 ? 88
                                : 120;
 
-  // Selects the tile with the least estimated time. Tiles that let several blocks fit on an SM are preferred: larger
-  // tiles are tried only if no such tile exists.
+  // Selects the tile with the least estimated time. The first budget allows several blocks on an SM. The second budget,
+  // which allows larger tiles, is tried only if no tile fits in the first.
   const auto count = [&] {
     int64_t channel_tiles = ceil_div<int64_t>(tiler.all_units, b.units);
     if (dw) {
@@ -236,7 +246,8 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
   NchwTiling best;
   double least = std::numeric_limits<double>::infinity();
   const int64_t wished =
-      // With several units that share lanes, registers limit an SM to one block. That block may use all shared memory.
+      // If a thread of dw has several filters, its registers limit an SM to one block. That block may use all shared
+      // memory.
       tiler.lanes > 1 ? device.max_smem_bytes : kWishedSmem;
   for (int64_t budget : {std::min<int64_t>(wished, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
     for (int64_t quads : {16, 8, 4, 1})
@@ -266,7 +277,8 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
   }
   const bool backward = problem.direction == ConvDirection::backward_data;
   const int64_t out_item = int64_t(itemsize(out_dtype(problem)));
-  // The kernel stores four filters at a time, beginning with the first filter of each group.
+  // The kernel stores four filters at a time, from the first filter of each group on. So a group needs a multiple of
+  // four filters.
   const bool by_fours = l.p.groups == 1 || l.p.out_channels % 4 == 0;
   const bool along_channels = l.p.out.channel == 1 && by_fours && steps_by(l.p.out, 4, true);
   const bool along_row = l.p.out.column == 1 && l.p.width.spread == 1 && steps_by(l.p.out, 4, false);
@@ -281,8 +293,9 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
 std::vector<KernelSpec> nchw_kernels(int filters, DType t) {
   std::vector<KernelSpec> all;
   for (bool dw : {false, true}) {
-    if (dw && filters == 8) continue;  // for dw, `filters` is the number of channels of a thread, at most four
-    // The kernel with filters = 3 computes y or dx for 3x3 windows only.
+    // For dw, `filters` is the number of channels of x that a thread computes, at most four.
+    if (dw && filters == 8) continue;
+    // The kernel with filters = 3 computes y or dx with 3x3 windows only.
     if (dw || filters != 3) all.push_back(spec(filters, dw, t, {0, 0}));
     for (CompiledWindow w : windows_of(filters, dw, itemsize(t) == 2)) all.push_back(spec(filters, dw, t, w));
   }

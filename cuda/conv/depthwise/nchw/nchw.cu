@@ -1,28 +1,35 @@
 // SPDX-License-Identifier: Apache-2.0
-// y and dx of convolutions with few channels in a group, plane by plane, which suits NCHW.
-// Method: a block keeps tiles of a few planes in shared memory, as float and with zeros for the padding, so the inner
-// loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while one is computed.
-// A thread computes 4 columns x 4 rows of one filter or of three, or 4 columns x 2 rows of 4 or 8 filters.
-// Grid: channel tiles x splits of the tiles (GroupConvTiles). Block: up to 256 threads.
-// Shared memory (dynamic): the weights of the block and two buffers of `buffer` floats. Bytes: reads the elements of
-// `in` that tiles share once per tile, mostly from L2, and writes out once. Numerics: sums in float32.
-//   depthwise, kFilters = 1: bound by memory; 3x3 in float32 issues instructions for half of the memory time
-//   few channels, kFilters = 8: bound by products; 3 -> 64 channels, 3x3: 192 products for 10 loads from shared memory
-//   dx of an image, kFilters = 3, 3x3: each loaded row serves three rows of out; 432 products for 21 loads
+// Computes y and dx of convolutions with few channels in a group. It reads planes (one channel of one image), which
+// suits NCHW.
+// Method: a block copies tiles of a few planes to shared memory, as float. Zeros stand for the padding, so the inner
+// loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while the current one is
+// computed. A thread computes 4 columns x 4 rows of one filter or of three, or 4 columns x 2 rows of 4 or 8 filters.
+// Grid: channel tiles x splits of the tiles (GroupConvTiles). Block: up to 256 threads. Shared memory (dynamic): the
+// weights of the block, and two buffers of `buffer` floats.
+// Bytes: writes out once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
+// Numerics: sums in float32.
+//   Depthwise, kFilters = 1: bound by memory. For 3x3 in float32, issuing the instructions takes half of the time of
+//   memory.
+//   Few channels, kFilters = 8: bound by multiply-adds. 3 -> 64 channels, 3x3: 192 multiply-adds for 10 loads from
+//   shared memory.
+//   dx of an image, kFilters = 3, 3x3: each loaded row is used for three rows of out; 432 multiply-adds for 21 loads.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
 
 namespace minidnn {
 
-// The sums of a thread: filters, rows, columns.
+// The sums of a thread, stored as [filter][row][column].
 template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>][4];
 
-// The outputs of a thread. They have the same offset in each tile.
+// Describes the outputs that a thread computes. Their offset from the first output of the tile is the same in all
+// tiles. A unit is kFilters filters of one group.
 template <int kFilters> struct NchwThread {
-  int32_t column, row;              // the first output: its offset from the first output of the tile
-  int32_t unit;                     // number of the unit in the channel tile
-  uint32_t group;                   // group of the unit
-  int32_t first_out, first_filter;  // the first filter: its number in the group, and in w
-  bool active;                      // false past the last unit
+  // The offset of the thread's first output from the first output of the tile.
+  int32_t column, row;
+  int32_t unit;    // the index of the unit (kFilters filters of one group) within the channel tile
+  uint32_t group;  // the group to which the thread's filters belong
+  // The thread's first filter: first_out is its index within the group, and first_filter is its index within w.
+  int32_t first_out, first_filter;
+  bool active;  // false if the thread has no filters to compute
 
   __device__ __forceinline__ NchwThread(const GroupConv& p, const NchwBlock& b, int32_t first_unit) {
     uint32_t rest = threadIdx.x;
@@ -34,21 +41,23 @@ template <int kFilters> struct NchwThread {
     active = unit < b.units && int32_t(group) < p.groups;
     first_filter = int32_t(group) * p.out_channels + first_out;
   }
-  // Elements from the first output of a tile to the first output of the thread, in a tensor with the strides s.
+  // Returns the distance, in elements, from the first output of a tile to the first output of the thread. `s` are the
+  // strides of the tensor.
   __device__ __forceinline__ int64_t offset(const GroupConv& p, const GroupConvStrides& s) const {
     return first_filter * s.channel + row * p.height.spread * int64_t(s.row) +
            column * p.width.spread * int64_t(s.column);
   }
 };
 
-// Floats from row to row of the window in shared memory, where w is stored as [unit][channel][depth of the window][row]
-// [column][filter]. Each row is padded to a multiple of four floats. kS is the number of columns of the window that a
-// thread keeps in registers; kS = 0 stands for one column at a time, with any hop.
+// Returns the distance of neighbouring rows of a window in shared memory, in floats. The weights are stored as
+// [unit][channel][depth of the window][row][column][filter], where a unit is kFilters filters of one group. Each row is
+// padded to a multiple of four floats. A thread keeps kS columns of the window in registers. kS = 0 means one column at
+// a time.
 template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const GroupConv& p) {
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }
 
-// Stores the weights of a channel tile in shared memory.
+// Copies the weights of a channel tile to shared memory.
 template <class T, int kFilters, int kS>
 __device__ __forceinline__ void load_weights(const GroupConv& p, const NchwBlock& b, int32_t first_unit, const T* w,
                                              float* to) {
@@ -69,7 +78,7 @@ __device__ __forceinline__ void load_weights(const GroupConv& p, const NchwBlock
   }
 }
 
-// Adds the bias to the sums of those filters that exist.
+// Adds the bias of each filter to the filter's sums. Only the first `filters` filters exist.
 template <int kFilters, class T, int n>
 __device__ __forceinline__ void add_bias(const GroupConv& p, const T* bias, int32_t first_filter, int32_t filters,
                                          float (&v)[n]) {
@@ -83,9 +92,9 @@ __device__ __forceinline__ void add_bias(const GroupConv& p, const T* bias, int3
   }
 }
 
-// Adds the products of a window of kS x kS, at a hop of 1, to the sums. `line` points to the first row of `in` that the
-// thread reads, and `window` to the weights. Each row of `in` is read once, and multiplied by all rows of the window
-// that use it.
+// Multiplies a window of kS x kS by the elements of `in`, and adds the products to the sums. The windows of
+// neighbouring outputs start one element apart. `line` points to the first row of `in` that the thread reads, and
+// `window` to the weights. Each row of `in` is read once, and multiplied by all rows of the window that use it.
 template <int kFilters, int kS>
 __device__ __forceinline__ void add_window(NchwSums<kFilters>& sums, const float* line, int32_t pitch,
                                            const float* window, int32_t window_pitch) {
@@ -110,8 +119,8 @@ __device__ __forceinline__ void add_window(NchwSums<kFilters>& sums, const float
   }
 }
 
-// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs and clears the sums.
-// `vectors` says which four neighbours of out can be stored as one vector.
+// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs, and sets the sums to zero.
+// `vectors` says whether four neighbouring columns, or four neighbouring filters, can be stored as one vector.
 template <class T, int kFilters>
 __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvTile& tile,
                                             const NchwThread<kFilters>& thread, const GroupConvOperands<T>& a,
@@ -170,8 +179,9 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
   }
 }
 
-// y or dx. `vectors` says which four neighbours of out can be stored as one vector. With 8 filters, the kernel would
-// spill more registers if the products were in a function or if `a` were a __grid_constant__.
+// Computes y or dx. `vectors` says whether four neighbouring columns, or four neighbouring filters, can be stored as
+// one vector. If a function computed the products, or if the parameter `a` were a __grid_constant__, the kernel with 8
+// filters would spill more registers.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_nchw(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -215,14 +225,19 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
     const float* x = buffers + buffer * b.buffer + (int32_t(thread.group) - first_group) * b.chunk * b.plane +
                      thread.row * down +
-                     thread.column * (kHop ? 1 : p.width.hop);  // kHop = 2: the even columns are neighbours
+                     // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2,
+                     // shared memory stores the even columns of a row next to each other, so neighbouring windows start
+                     // one float apart.
+                     thread.column * (kHop ? 1 : p.width.hop);
     const float* taps =
         weights + ((thread.unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;
 #pragma unroll 1
     for (int32_t c = 0; c < channels; ++c) {
       const float* line = x + c * b.plane;
       const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
-      if constexpr (kFilters == 3) {  // here height.taps is kS and height.hop is 1
+      // The kernel for three filters requires that windows have kS rows, and that neighbouring windows start one
+      // element apart.
+      if constexpr (kFilters == 3) {
         add_window<kFilters, kS>(sums, line, b.pitch, window, pitch);
         continue;
       }

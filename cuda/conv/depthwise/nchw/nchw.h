@@ -11,18 +11,19 @@ namespace minidnn::cuda::conv {
 struct NchwTiling : GroupConvTiling {
   NchwBlock block;
   CompiledWindow window;
-  int64_t filters = 1;           // template argument of the kernel: kFilters; for dw kChannels
-  int32_t vectors = kNoVectors;  // for dw: how dy is copied to shared memory
+  int64_t filters = 1;           // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
+  int32_t vectors = kNoVectors;  // how nchw_filter.cu copies dy to shared memory
 };
-// `filters`: for y and dx, the number of filters that a thread computes; for dw, the number of channels of x that a
+// `filters`: for y and dx, the number of filters that a thread computes. For dw, the number of channels of x that a
 // thread computes.
 NchwTiling nchw_tiling(const ConvProblem&, int filters, const Device&);
 std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem&, NchwTiling, const Device&);
 std::vector<KernelSpec> nchw_kernels(int filters, DType);
 
-// The tiling of nchw_3x3.cu: depthwise, 3 x 3 windows at stride 1. The result is empty for any other problem. It is
-// also empty if the device cannot hold all threads at the same time, because the kernel does not load the next tile
-// while it computes one.
+// The tiling of nchw_3x3.cu, which computes depthwise convolutions with 3 x 3 windows at stride 1. nchw_3x3_tiling()
+// returns nothing for any other convolution. It also returns nothing if the convolution needs more threads than the
+// device runs at the same time. The kernel does not load the next tile while it computes one, so further threads would
+// wait for memory once more.
 struct Nchw3x3Tiling : GroupConvTiling {
   Nchw3x3 block;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// dw of convolutions with few channels in a group, from planes (NCHW).
-// Method: as in nchw.cu, a block keeps tiles of x and of dy in two buffers of shared memory. The elements are float,
+// Computes partial sums of dw, for convolutions with few channels in a group. It reads planes (NCHW).
+// Method: as in nchw.cu, a block copies tiles of x and of dy to two buffers in shared memory. The elements are float,
 // and zeros stand for the padding.
-// Grid: channel tiles (filters, channels and rows of the window) x splits of the tiles (GroupConvTiles). Block: up to
-// threads_of_dw threads. Shared memory (dynamic): two buffers of `buffer` floats.
+// Grid: channel tiles (filters, channels and rows of the window) x splits of the tiles (GroupConvTiles). Block: at most
+// threads_of_dw() threads. Shared memory (dynamic): two buffers of `buffer` floats.
 // Bytes: reads x and dy about once, and writes a partial sum of dw for each split of the tiles. Numerics: sums in
 // float32, in a fixed order.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
@@ -11,9 +11,10 @@
 
 namespace minidnn {
 
-// Loads the tile of `planes` planes of dy that starts at `from`. From there, each plane has `rows` rows and `columns`
-// columns left; the rest of the tile becomes zeros. kVectorsOfColumns: a thread copies four columns of a row at a time.
-// kVectorsOfFilters: a warp copies 8 filters x 4 columns, one element per thread.
+// Copies a tile of `planes` planes of dy from the address `from` to shared memory. From that address on, each plane of
+// dy has `rows` rows and `columns` columns. Elements of the tile beyond them become zeros. kVectorsOfColumns: a thread
+// copies four columns of a row at a time. kVectorsOfFilters: a warp copies 8 filters x 4 columns, one element per
+// thread.
 __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
@@ -35,8 +36,8 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
       }
     }
   } else {
-    // If filters are neighbours in memory (NHWC), the 8 filters of a column are 32 contiguous bytes. The stores have
-    // 2-way bank conflicts.
+    // If neighbouring filters of dy are neighbours in memory (NHWC), a warp loads 32 contiguous bytes (8 filters) of
+    // each column. Its stores to shared memory have 2-way bank conflicts.
     const int32_t plane = threadIdx.x % 8, further = threadIdx.x / 8 % 4;
     for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
       uint32_t row = i;
@@ -74,8 +75,8 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
 #pragma unroll
       for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
   };
-  // The operand of x or dy that has fewer elements stays in registers; the loop reads the larger operand piece by
-  // piece.
+  // If a thread multiplies fewer elements of dy than of x, it keeps all elements of dy in registers, and a loop reads x
+  // channel by channel. If not, it keeps all elements of x in registers, and a loop reads dy filter by filter.
   if constexpr (kChannels * kReach > kFilters * 4) {
     float g[kFilters][4];
 #pragma unroll
@@ -101,19 +102,20 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// A thread sums the elements of dw of these filters: `filter`, filter + kLanes, filter + 2 kLanes ...; of `channels`
-// channels from first_channel on; of the window depth z, the row r and the columns from s on.
+// Describes the elements of dw that a thread sums: the filters `filter`, filter + kLanes, filter + 2 kLanes ...;
+// `channels` channels from first_channel on; depth z and row r of the window, and the columns from s on.
 struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
-  int32_t lane, filters;   // index of the thread modulo kLanes; filters of w
-  uint32_t tile_split;     // the block sums over tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // index of the thread's share of the positions of a tile
-  bool active;             // false if no element of dw is left for the thread
+  // lane: the index of the thread modulo kLanes. filters: the number of filters of w.
+  int32_t lane, filters;
+  uint32_t tile_split;     // the block sums over the tiles tile_split, tile_split + splits ...
+  int32_t position_split;  // the thread sums over the positions position_split, position_split + position_splits ...
+  bool active;             // false if the thread has no element of dw
 };
 
-// Adds the sums of all position splits (threads that sum the same elements of dw over different positions), and stores
-// a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number is a power of two.
-// Shuffles add the sums within a warp. Then one thread adds the sums of all warps from shared memory.
+// Adds the sums of all position splits, and stores a partial sum of dw. Position splits are threads that sum the same
+// elements of dw over different positions. Neighbouring position splits are kLanes threads apart, and their number is a
+// power of two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -145,10 +147,10 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nch
       }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]; filter_reduce.cu adds them. A
-// thread sums kS columns of one row of the window, for kFilters filters x kChannels channels. kS = 0: one column, with
-// any hop. `in` is x; `gradient` is dy. A thread may have filters or channels past the last one. It then multiplies
-// whatever shared memory contains, and does not store these sums.
+// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
+// `in` is x; `gradient` is dy. A thread computes kFilters filters x kChannels channels x kS columns in one row of the
+// window. With kS = 0, it computes one column, and windows may have any stride. If a thread has filters or channels
+// past the last one, it multiplies whatever shared memory contains, and does not store these sums.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
@@ -161,7 +163,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
-  // channel_tile is composed of, from fastest to slowest: filters, channels, depth of the window, jobs.
+  // Splits channel_tile into coordinates. From fastest to slowest, they are: filters, channels, depth of the window,
+  // jobs (rows of the window; if kS = 0, taps).
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;
@@ -175,7 +178,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // In the channel tile, the thread's filters are number plane, plane + kLanes, plane + 2 kLanes ...
+  // Within the channel tile, the thread's filters have the indices plane, plane + kLanes, plane + 2 kLanes ...
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -219,7 +222,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    // If kHop = 2, the even columns are neighbours, so the step is 1.
+    // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2, shared memory stores
+    // the even columns of a row next to each other, so neighbouring windows start one float apart.
     const int32_t hop = kHop ? 1 : p.width.hop;
 #pragma unroll 1
     for (uint32_t i = position_split; i < b.positions.divisor; i += b.position_splits.divisor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code shared by nchw.cu and nchw_filter.cu: it loads a tile of planes (NCHW) into shared memory, and reads rows of the
-// tile.
+// Code that nchw.cu and nchw_filter.cu share. It copies a tile of planes (NCHW) to shared memory, and reads rows of
+// that tile.
 #pragma once
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nchw/nchw_params.h"
@@ -10,7 +10,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256;
 
-// Reads n floats. `from` must be aligned to 16 bytes.
+// Reads n floats from shared memory. `from` must be aligned to 16 bytes.
 template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const float* from) {
 #pragma unroll
   for (int i = 0; i + 4 <= n; i += 4) read_quad(reinterpret_cast<float(&)[4]>(v[i]), from + i);
@@ -23,9 +23,10 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
 
-// Reads the elements of a row that 4 outputs multiply by kS columns of the window. The windows of neighbouring outputs
-// start kHop columns apart. With a hop of 2, a row stores its even columns first and its odd columns `half` floats
-// further. Otherwise neighbouring threads would read every second float, which is a 2-way bank conflict.
+// Reads the elements of a row that kS columns of the window multiply for 4 neighbouring outputs. The windows of
+// neighbouring outputs start kHop columns apart. If kHop is 2, shared memory stores the even columns of a row first,
+// and the odd columns `half` floats further. If the columns were stored in order, neighbouring threads would read every
+// second float, which is a 2-way bank conflict.
 template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
                                                                        int32_t half) {
   if constexpr (kHop == 2) {
@@ -46,19 +47,23 @@ struct PlaneRegion {
   int32_t row_stride, column_stride;
 };
 
-// Loads the planes of a tile into shared memory. Each plane has `rows` rows and `columns` columns. Elements for which
-// StridedIndex::index() is negative become zeros. 16 neighbouring threads load a row.
+// Copies the planes of a tile to shared memory. In the tile, each plane has `rows` rows and `columns` columns. Where
+// StridedIndex::index() returns -1, the element becomes zero. 16 neighbouring threads copy a row.
 template <class T, bool kHalves> struct PlaneLoader {
   int32_t rows, columns;
-  int32_t pitch, plane;  // in shared memory: distance of rows, distance of planes, in floats
-  // If kHalves, the offset of the odd columns within a row, in floats (see read_reach()).
+  // In shared memory, `pitch` is the distance of neighbouring rows, and `plane` the distance of neighbouring planes, in
+  // floats.
+  int32_t pitch, plane;
+  // If kHalves, `half` is the offset of the odd columns within a row of shared memory, in floats (see read_reach()).
   int32_t half;
-  // A row is loaded in passes. In each pass a thread loads one element. The thread's element of the next pass is kLanes
+  // A row is copied in kPasses iterations. In each iteration, a thread copies one element. Its next element is kLanes
   // columns further in `in`, and kStep floats further in shared memory.
   static constexpr int kLanes = 16, kStep = kHalves ? kLanes / 2 : kLanes;
-  static constexpr int kPasses = 5;  // 80 columns: enough for 64 outputs and windows up to 17 columns wide
+  // kPasses * kLanes is 80 columns, enough for 64 outputs and windows up to 17 columns wide.
+  static constexpr int kPasses = 5;
 
-  // Loads `planes` planes. from_plane(i) returns the address of the i-th plane, or null if that plane is not loaded.
+  // Copies `planes` planes. from_plane(i) returns the address of the i-th plane, or null if that plane does not exist;
+  // then it is not copied.
   template <class FromPlane>
   __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const PlaneRegion& from) const {
     const StridedIndex &height = from.height, &width = from.width;
@@ -68,8 +73,8 @@ template <class T, bool kHalves> struct PlaneLoader {
     const uint32_t shared = cvta_to_shared(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
-      // Bit j is for the column of pass j. It is set in `inside` if `in` has that column, and in `wanted` if the tile
-      // has it.
+      // Bit j of both masks is for the column that the thread copies in iteration j. The bit is set in `inside` if the
+      // image has that column. It is set in `wanted` if the tile has that column.
       uint32_t inside = 0, wanted = 0;
 #pragma unroll
       for (int j = 0; j < kPasses; ++j) {
@@ -94,7 +99,7 @@ template <class T, bool kHalves> struct PlaneLoader {
         if (whole) {
           const int32_t at = height.first + row * height.step;
           const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
-          // This address is computed but not read if `in` has no row `at`.
+          // If the image has no row `at`, this address is computed, but nothing is read from it.
           const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
           const auto load_row = [&](int32_t next) {
             if constexpr (sizeof(T) == 4) {

@@ -49,7 +49,8 @@ struct NhwcTiler {
     weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
   }
 
-  // Estimates the instructions that a thread issues for a tile, counted from what the loops of nhwc.cu compile to.
+  // Estimates the number of instructions that a thread issues for a tile. They are counted from what the loops of
+  // nhwc.cu compile to.
   double instructions(int64_t rows) const {
     const GroupConv& p = l.p;
     const NhwcBlock& b = l.block;
@@ -57,7 +58,7 @@ struct NhwcTiler {
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
     const double products = kSpan * 4 * inputs * columns;
     const double reads =
-        // Quads (four channels of a pixel) of `in` that a thread reads for a span (its neighbouring outputs).
+        // The number of vectors of four channels that a thread reads from `in` for its kSpan neighbouring outputs.
         l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
     if (dw) {

@@ -1,17 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
-// y, dx and dw of convolutions with few channels in a group and contiguous channels (NHWC).
-// Method: a block keeps tiles of pixels in shared memory, with 64 bytes of channels of each pixel. Zeros stand for the
-// padding, so the inner loops need no checks of alignment or borders. There are two buffers: the next tile is loaded
-// while the current one is computed. A thread computes 4 channels of 7 neighbouring outputs of a row. Depthwise, an
-// output is a sum over the window of one channel. With kGrouped, it is a sum over the window of all channels of its
-// group; a group has equal numbers of input and output channels, a multiple of 4.
-// Grid: channel tiles (slices of 64 bytes of channels) x splits of the tiles (GroupConvTiles). Block: up to 224 threads
-// for y and dx, up to 256 for dw. Shared memory (dynamic): the weights as float, and two buffers of `buffer` bytes.
-// Bytes: reads x (for dw also dy) about once from memory. Writes y or dx once; for dw, writes a partial sum for each
+// Computes y, dx and partial sums of dw, for convolutions with few channels in a group and contiguous channels (NHWC).
+// Method: a block copies tiles of pixels to shared memory. Of each pixel, it copies a slice: 64 bytes of channels.
+// Zeros stand for the padding, so the inner loops need no checks of alignment or borders. There are two buffers: the
+// next tile is loaded while the current one is computed. A thread computes 4 channels of 7 neighbouring outputs of a
+// row.
+// In a depthwise convolution, each output is a sum over the window of one channel. With kGrouped, it is a sum over the
+// windows of all channels of a group. A group has equal numbers of input and output channels, a multiple of 4.
+// Grid: channel tiles (slices) x splits of the tiles (GroupConvTiles). Block: up to 224 threads for y and dx, up to 256
+// for dw. Shared memory (dynamic): the weights as float, and two buffers of `buffer` bytes.
+// Bytes: reads x (for dw also dy) about once from memory. Writes y or dx once. For dw, writes a partial sum for each
 // split. Numerics: sums in float32.
-// Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs it reads x 1.3 times from L2 and once
-// from memory. 7x7 windows and groups of 4 channels are bound by arithmetic: for each load
-// from shared memory, 7x7 windows execute 10 multiply-adds, and groups of 4 channels 16.
+// Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs, x is read 1.3 times from L2 and once
+// from memory. 7x7 windows and groups of 4 channels are bound by arithmetic. For each load from shared memory, a 7x7
+// window executes 10 multiply-adds, and a group of 4 channels executes 16.
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
 #include "cuda/device/ptx/griddep.cuh"
@@ -20,15 +21,15 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);  // channels of a slice (64 bytes)
+// The number of channels that a block computes: as many as 64 bytes of a pixel contain.
+template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
-// The distance, in floats, of a channel's weights for neighbouring taps. The padding of 4 floats reduces bank conflicts
-// when the weights of several taps are stored.
+// The distance, in floats, between the weights of a channel for one tap and for the next tap. Its padding of 4 floats
+// reduces bank conflicts when the weights of several taps are stored.
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 
-// The part of a plane that a tile contains: its rows (height) and columns (width), `channels` channels of each pixel,
-// and the strides of the tensor. `vectors` is true if the address, the strides and the channels' size are multiples of
-// 16 bytes.
+// Describes what a tile contains of a tensor: rows (height), columns (width), and `channels` channels of each pixel.
+// `vectors` is true if the address, the strides, and the size of all channels of a pixel are multiples of 16 bytes.
 struct PixelRegion {
   int32_t channels;
   const GroupConvStrides& strides;
@@ -36,8 +37,8 @@ struct PixelRegion {
   bool vectors;
 };
 
-// Loads a tile of rows x columns pixels into shared memory, with one slice (64 bytes) of channels of each pixel. A
-// thread loads the same columns in all its rows.
+// Copies a tile of rows x columns pixels to shared memory, with 64 bytes of channels of each pixel. A thread copies the
+// same columns in all its rows.
 template <class T>
 __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const FastDivmod& columns,
                                             const T* from, const PixelRegion& region) {
@@ -89,7 +90,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
   }
 }
 
-// Stores the weights of a slice (64 bytes of channels) in shared memory as floats, in the order [tap][input channel of
+// Copies the weights of a slice (64 bytes of channels) to shared memory as floats, in the order [tap][input channel of
 // the group][channel of the slice].
 template <class T> __device__ __forceinline__ void load_weights(const GroupConv& p, const NhwcBlock& b,
                                                                 int32_t first_channel, int32_t channels, const T* w,
@@ -100,7 +101,8 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    const int32_t o = b.in_channels.divmod(group);  // divides by out_channels, which equals in_channels
+    // Divides the index of an output channel by the number of output channels in a group, which equals in_channels.
+    const int32_t o = b.in_channels.divmod(group);
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
         channel < channels ? float(w[int64_t(p.w_origin) + int32_t(group) * p.w_group + o * p.w_out + c * p.w_in +
@@ -109,9 +111,10 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
   }
 }
 
-// Computes sums[u] += the products of n columns of a row of the window with the pixels from line[u * hop] on. `weights`
-// has n columns x kIn input channels x 4 floats; columns are column_pitch floats apart, and input channels kWeightPitch
-// floats. kHop = 0: any hop; n must be 1.
+// Adds the products of n columns of a row of the window to the sums of one thread. sums[u] gets the products of the n
+// columns and the n neighbouring pixels from pixel u * hop of `line` on. `weights` has n columns x kIn input channels x
+// 4 floats. Columns are column_pitch floats apart, and input channels kWeightPitch floats. kHop is `hop` as a
+// compile-time constant. kHop = 0 means that `hop` may have any value; then n must be 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
@@ -150,30 +153,33 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
   }
 }
 
-// The outputs of a thread: a span (kSpan neighbouring pixels of a row), four channels of each pixel. Their offset from
-// the first output of the tile is the same in all tiles.
+// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. Their offset
+// from the first output of the tile is the same in all tiles.
 struct NhwcThread {
-  int32_t first_channel, channels;  // the slice of the block: its first channel, its number of channels
-  int32_t channel;                  // the thread's first channel, counted from first_channel
-  int32_t column, row;              // the thread's first output: offset from the first output of the tile
+  // The first channel that the block computes, and the number of its channels.
+  int32_t first_channel, channels;
+  int32_t channel;  // the thread's first channel, relative to the first channel of the block
+  // The offset of the thread's first output from the first output of the tile.
+  int32_t column, row;
 
-  // Returns the distance in elements from the first output of a tile to the first output of the thread, in a tensor
-  // with the strides s.
+  // Returns the distance, in elements, from the first output of a tile to the first output of the thread. `s` are the
+  // strides of the tensor.
   __device__ __forceinline__ int64_t offset(const GroupConv& p, const GroupConvStrides& s) const {
     return (first_channel + channel) * s.channel + row * p.height.spread * int64_t(s.row) +
            column * p.width.spread * int64_t(s.column);
   }
 };
 
-// Adds the products of one depth of the window to the sums. `pixels` is the tile of `in` at that depth; `window` points
-// to the weights of that depth.
+// Adds the products of one depth of the window to the sums. `pixels` is the tile of the input at that depth. `window`
+// points to the weights of that depth.
 template <class T, int kS, int kHop, bool kGrouped>
 __device__ __forceinline__ void add_window(const GroupConv& p, const NhwcBlock& b, const NhwcThread& thread,
                                            const T* pixels, const float* window, float (&sums)[kSpan][4]) {
   const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
   const T* line = pixels + (thread.row * p.height.hop * b.pitch + thread.column * hop) * kSlice<T>;
   window += thread.channel;
-  // The thread reads its own four channels (depthwise), or all channels of its group, four at a time (kGrouped).
+  // In a depthwise convolution, the thread reads its own four channels. With kGrouped, it reads all channels of its
+  // group, four at a time.
   const int32_t first = kGrouped ? int32_t(b.in_channels.quotient(thread.channel)) * p.in_channels : thread.channel;
   const int32_t in_channels = kGrouped ? p.in_channels : 4;
 #pragma unroll 1
@@ -195,8 +201,8 @@ __device__ __forceinline__ void add_window(const GroupConv& p, const NhwcBlock& 
   }
 }
 
-// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs and sets the sums to zero.
-// `vectors`: whether the four channels of the thread are stored as one vector.
+// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs, and sets the sums to zero.
+// `vectors` says whether the thread's four channels are stored as one vector.
 template <class T>
 __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvTile& tile, const NhwcThread& thread,
                                             const GroupConvOperands<T>& a, float alpha, bool vectors,
@@ -237,8 +243,8 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
   }
 }
 
-// Computes y or dx. The window has kS columns and moves by kHop pixels from output to output of a span (the
-// neighbouring outputs of a thread). kS = kHop = 0: any window.
+// Computes y or dx. The window has kS columns, and the windows of neighbouring outputs start kHop pixels apart. kS =
+// kHop = 0 means any window.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     conv_nhwc(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -253,7 +259,8 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   load_weights(p, b, first_channel, channels, a.w, weights);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // the thread's first channel, counted from first_channel
+  const int32_t channel =
+      threadIdx.x % kQuads<T> * 4;  // the thread's first channel, relative to the first channel of the block
   const int32_t column = b.spans.divmod(rest) * kSpan, row = rest;
   const bool active = row < p.height.tile;
   const NhwcThread thread{first_channel, channels, channel, column, row};
@@ -284,18 +291,18 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   for_each_step({first_tile, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// A thread sums the elements of dw of four filters, from first_channel + channel on; of the input channels of the group
-// from first_in on (kGrouped only); of the window depth z, the row r and the columns from s on.
+// Describes the elements of dw that a thread sums: four filters from first_channel + channel on; with kGrouped, the
+// input channels of the group from first_in on; depth z and row r of the window, and the columns from s on.
 struct NhwcFilterThread {
   int32_t first_channel, channels, channel, first_in, z, r, s;
-  int32_t filters;         // filters of w
-  uint32_t tile_split;     // the block sums over tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // index of the thread's share of the positions of a tile
-  bool active;             // false if no element of dw is left for the thread
+  int32_t filters;         // the number of filters of w
+  uint32_t tile_split;     // the block sums over the tiles tile_split, tile_split + splits ...
+  int32_t position_split;  // the thread sums over the positions position_split, position_split + position_splits ...
+  bool active;             // false if the thread has no element of dw
 };
 
-// Multiplies a span of dy (kSpan pixels) by the pixels of x that its windows read, and adds the products to the sums.
-// `hop` is used only if kHop = 0.
+// Multiplies kSpan neighbouring pixels of dy by the pixels of x that their windows read, and adds the products to the
+// sums. `hop` is read only if kHop = 0.
 template <class T, int kS, int kHop, bool kGrouped, int kColumns, int kIn>
 __device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int32_t hop,
                                          float (&sums)[kColumns][kIn][4]) {
@@ -332,8 +339,8 @@ __device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int3
   }
 }
 
-// Adds the sums of all position splits (threads that sum the same elements of dw over different positions) in shared
-// memory, and stores a partial sum of dw. Neighbouring position splits are kQuads threads apart.
+// Adds the sums of all position splits in shared memory, and stores a partial sum of dw. Position splits are threads
+// that sum the same elements of dw over different positions. Neighbouring position splits are kQuads threads apart.
 template <class T, int kColumns, int kIn>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NhwcBlock& b,
                                                    const NhwcFilterThread& thread, float* shared,
@@ -357,10 +364,10 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nhw
   }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]; filter_reduce.cu adds them. A
-// thread sums kS columns of one row of the window for four filters. Depthwise, each filter has its own channel; with
-// kGrouped, each filter is combined with four channels of the group. kS = 0: one column, with any hop. `in` is x;
-// `gradient` is dy.
+// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
+// `in` is x; `gradient` is dy. A thread computes four filters x kS columns in one row of the window. In a depthwise
+// convolution, each filter has a channel of its own. With kGrouped, each filter is combined with four channels of its
+// group. With kS = 0, a thread computes one column, and windows may have any stride.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -370,7 +377,8 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t tile_split = blockIdx.x;
-  // channel_tile is composed of, from fastest to slowest: slices, depth of the window, jobs.
+  // Splits channel_tile into coordinates. From fastest to slowest, they are: slices (64 bytes of channels), depth of
+  // the window, and jobs. A job is a row or a tap of the window.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t first_channel = int32_t(channel_tile % b.slices) * kSlice<T>;
   channel_tile /= b.slices;
@@ -379,7 +387,8 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   const int32_t channels = min_of(kSlice<T>, filters - first_channel);
 
   uint32_t rest = threadIdx.x / kQuads<T>;
-  const int32_t channel = threadIdx.x % kQuads<T> * 4;  // the thread's first channel, counted from first_channel
+  const int32_t channel =
+      threadIdx.x % kQuads<T> * 4;  // the thread's first channel, relative to the first channel of the block
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + int32_t(rest);
   const int32_t first_in = kGrouped ? job / rows_of_jobs * 4 : 0, tap = kGrouped ? job % rows_of_jobs : job;
   const int32_t r = kS ? tap : tap / p.width.taps, s = kS ? 0 : tap % p.width.taps;

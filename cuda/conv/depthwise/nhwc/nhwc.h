@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The tilings and launches of nhwc.cu and nhwc_3x3.cu. Host only.
+// The tilings and launches of the kernels in nhwc.cu and nhwc_3x3.cu. Host only.
 #pragma once
 #include <optional>
 
@@ -8,8 +8,8 @@
 
 namespace minidnn::cuda::conv {
 
-// `grouped` is true if groups have several channels: as many input as output channels, a multiple of 4. It is false if
-// each channel is a group (depthwise).
+// The tiling of nhwc.cu. `grouped` is false for depthwise convolutions, where each channel is a group. It is true if
+// each group has several channels: as many input as output channels, a multiple of 4.
 struct NhwcTiling : GroupConvTiling {
   NhwcBlock block;
   CompiledWindow window;
@@ -19,8 +19,8 @@ NhwcTiling nhwc_tiling(const ConvProblem&, bool grouped, const Device&);
 std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem&, NhwcTiling, const Device&);
 std::vector<KernelSpec> nhwc_kernels(bool grouped, DType);
 
-// The tiling of nhwc_3x3.cu: 3 x 3 windows at stride 1, depthwise or in groups of four channels. It is empty for any
-// other problem.
+// The tiling of nhwc_3x3.cu, which computes convolutions with 3 x 3 windows at stride 1, depthwise or in groups of four
+// channels. nhwc_3x3_tiling() returns nothing for any other convolution.
 struct Nhwc3x3Tiling : GroupConvTiling {
   Nhwc3x3 block;
   bool grouped = false;

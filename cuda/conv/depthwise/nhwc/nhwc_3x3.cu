@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution with 3 x 3 windows at stride 1 and contiguous channels (NHWC), depthwise or in groups of four channels
 // (kGrouped).
-// Method: a thread computes 4 columns x 4 channels, and loops down the rows. It reads global memory directly, converts
-// each row of `in` to float once, and adds its products to the three rows of out that need them. (With a tile in shared
-// memory, each row would be read and converted three times.) At any time, two rows of out have unfinished sums, and the
-// loads of two rows of `in` are in flight. Columns that two threads share hit in L1.
+// Method: a thread computes 4 columns x 4 channels, and loops over rows from top to bottom. It reads global memory
+// directly, and converts each row of the input to float once. It multiplies that row for all three rows of out that
+// need it. (If the input were in shared memory, each row would be read and converted three times.) At any time, two
+// rows of out have unfinished sums, and the loads of two rows of the input are in flight. If two threads read the same
+// column, the second read hits in L1.
 // Grid: enough blocks for one thread per quad (4 channels), span (4 columns), strip (several rows) and image. Block:
-// 128 threads. Shared memory (static, only kGrouped): the weights of 8 groups. Numerics: sums in float32.
-// Depthwise is bound by memory. Groups are bound by arithmetic: a row takes 576 multiply-adds and 36 loads of weights
-// from shared memory.
+// 128 threads. Shared memory (static, only for kGrouped): the weights of 8 groups. Numerics: sums in float32.
+// Depthwise convolutions are bound by memory. Groups of four channels are bound by arithmetic: for each row, a thread
+// executes 576 multiply-adds, and 36 loads of weights from shared memory.
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
 
@@ -21,7 +22,7 @@ template <> struct RawQuad<float> {
   using type = float4;
 };
 
-// Returns the weight of output channel o for input channel c of its group, or 0 if w has no output channel o.
+// Returns the weight of output channel o for input channel c of its group. Returns 0 if w has no output channel o.
 template <bool kGrouped, class T>
 __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32_t channels, int32_t tap, int32_t c,
                                            int32_t o) {
@@ -31,10 +32,10 @@ __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32
   return o < channels ? float(w[at]) : 0.0f;
 }
 
-// Computes to = from + the products of row r of the window with x, a row of `in`. The first product reads `from` and
-// writes `to`, so `from` is not copied. kGrouped: of_quad points to the weights of the thread's quad (four channels) in
-// shared memory, stored as [tap][input channel][output channel of the channel tile]. Depthwise: the weights are
-// own[tap][channel].
+// Computes to = from + the products of row r of the window by x, a row of the input. The first product reads `from` and
+// writes `to`, so `from` needs no copy. With kGrouped, of_quad points to the weights of the thread's quad (four
+// channels) in shared memory. They are stored as [tap][input channel][output channel of the channel tile]. In a
+// depthwise convolution, the weights are own[tap][channel].
 template <bool kGrouped, int kTaps>
 __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
                                         const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],
@@ -42,8 +43,8 @@ __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows +
   constexpr int kIn = kGrouped ? 4 : 1;
 #pragma unroll
   for (int s = 0; s < 3; ++s) {
-    // This barrier makes the compiler read the weights from shared memory again for each row. Otherwise it would keep
-    // them in 144 registers.
+    // This asm is a memory barrier for the compiler only. It makes the compiler read the weights from shared memory
+    // again for each row of the input. Without it, the compiler would keep the weights in 144 registers.
     if constexpr (kGrouped) asm volatile("" ::: "memory");
 #pragma unroll
     for (int c = 0; c < kIn; ++c) {
@@ -73,9 +74,9 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   using Raw = typename RawQuad<T>::type;
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
-  const int32_t first_quad = b.channel_tiles.divmod(rest) * kQuadsOfChannelTile;  // 0 for depthwise
-  // kGrouped: the lanes 4i to 4i + 3 take the same quad (four channels), so they read the same weights. One access to
-  // shared memory serves all four lanes.
+  const int32_t first_quad = b.channel_tiles.divmod(rest) * kQuadsOfChannelTile;
+  // With kGrouped, four neighbouring lanes (4i to 4i + 3) take the same quad (four channels), so they read the same
+  // weights. One access to shared memory serves all four lanes.
   const uint32_t lane = threadIdx.x % 32, transposed = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
   rest = rest * kThreadsOfRows + threadIdx.x - lane + transposed;
   const int32_t quad = b.quads.divmod(rest), channel = (first_quad + quad) * 4;
@@ -83,8 +84,8 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 
-  // The weights. kGrouped: stored as [tap][input channel][output channel of the channel tile] in shared memory.
-  // Depthwise: stored in the registers of each thread.
+  // The weights of the window. With kGrouped, they are in shared memory, stored as [tap][input channel][output channel
+  // of the channel tile]. In a depthwise convolution, each thread has them in registers.
   __shared__ alignas(16) float shared[kGrouped ? kTaps * kIn * kQuadsOfChannelTile * 4 : 1];
   float own[kGrouped ? 1 : kTaps][4];
   if constexpr (kGrouped) {
@@ -105,7 +106,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int32_t first_x = column - p.width.pad;
   const T* line =
       in + image * p.in.image + channel + int64_t(row - p.height.pad) * p.in.row + int64_t(first_x) * p.in.column;
-  // y: the row of `in` that is loaded next. left: the number of rows that remain to be loaded.
+  // y: the row of the input that is loaded next. left: the number of rows that remain to be loaded.
   int32_t y = row - p.height.pad, left = rows + 2;
   const auto load = [&](Raw(&to)[kReach]) {
     const bool exists = left-- > 0 && uint32_t(y++) < uint32_t(p.height.in);
@@ -145,7 +146,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   };
 
   const float* const of_quad = shared + (kGrouped ? quad * 4 : 0);
-  // The sums of the two unfinished rows of out. `older` needs one more row of `in`; `newer` needs two more.
+  // The sums of the two unfinished rows of out. `older` needs one more row of the input; `newer` needs two more.
   float older[kSpan][4] = {}, newer[kSpan][4] = {};
   const auto step = [&](int32_t number, Raw(&raw)[kReach]) {
     float x[kReach][4];

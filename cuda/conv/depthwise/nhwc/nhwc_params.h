@@ -1,36 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// How nhwc.cu and nhwc_3x3.cu divide their work among blocks of threads. The structs are kernel parameters, so this
-// header does not use std.
+// The structs that describe how nhwc.cu and nhwc_3x3.cu divide their work among blocks of threads. They are kernel
+// parameters, so this header does not use std.
 #pragma once
 #include "cuda/conv/depthwise/group_conv_params.h"
 
 namespace minidnn {
 
-// A slice is the channels of a pixel that a block computes. Its 64 bytes are two sectors of memory, or half a cache
+// A slice is the channels of a pixel that a block computes. It has 64 bytes: two sectors of memory, or half a cache
 // line.
 constexpr int kSliceBytes = 64;
-// A span is the outputs of a thread: neighbouring pixels of a row.
+// The number of neighbouring pixels of a row that a thread computes. They are called a span.
 constexpr int kSpan = 7;
 
-// y and dx: a block has one thread for each quad (four channels of a slice), span and row of a tile.
+// How nhwc.cu divides its work. A quad is four channels of a slice (64 bytes of channels). A span is kSpan neighbouring
+// pixels.
+// y and dx: a block has one thread for each quad, span and row of a tile.
 // dw: a block has one thread for each quad, job and position split. A job is a row of the window; if kS = 0, it is a
-// tap. In groups, a job also has one quad of the group's channels of x. The tile has spans * rows positions. Thread i
-// of those with the same quad and job takes the positions i, i + position_splits, i + 2 position_splits ...
+// tap. In a grouped convolution, a job is such a row or tap for four channels of x. The tile has spans * rows
+// positions. For each quad and job, thread i sums over the positions i, i + position_splits, i + 2 position_splits ...
 struct NhwcBlock {
   FastDivmod spans, rows, jobs, position_splits;
-  // The tile of `in` in shared memory has in_rows x in_columns pixels; the tile of dy is out_columns pixels wide. The
-  // pitches are the distances of neighbouring rows in pixels: `pitch` for `in`, out_pitch for dy. They are odd, so that
-  // neighbouring rows are in different banks.
+  // The sizes of the tiles in shared memory. The tile of `in` has in_rows x in_columns pixels; the tile of dy is
+  // out_columns pixels wide. Neighbouring rows are `pitch` pixels apart in the tile of `in`, and out_pitch pixels apart
+  // in the tile of dy. Both distances are odd, so that neighbouring rows start in different banks.
   FastDivmod in_columns, out_columns;
   int32_t in_rows = 0, pitch = 0, out_pitch = 0;
-  int32_t weights = 0, buffer = 0;    // sizes in bytes: the weights of a block, one of its two buffers
-  FastDivmod window[3], in_channels;  // sizes that split an index of w into coordinates
+  // The sizes of the weights of a block, and of one of its two buffers, in bytes.
+  int32_t weights = 0, buffer = 0;
+  FastDivmod window[3], in_channels;  // the divisors that split an index of w into coordinates
   int32_t slices = 1, job_groups = 1;
 };
 
-// How nhwc_3x3.cu divides its work. The index of a thread is composed of, from fastest to slowest: quad (four
-// channels), span (kColumnsOfRows columns), strip (`rows` rows), image. A channel tile is the quads of one block:
-// kQuadsOfChannelTile quads in a grouped problem, all quads in a depthwise problem.
+// How nhwc_3x3.cu divides its work. A quad is four channels, a span is kColumnsOfRows columns, and a strip is `rows`
+// rows. A thread's index is composed of, from fastest to slowest: quad, span, strip, image. A channel tile is the quads
+// of one block. It has kQuadsOfChannelTile quads in a grouped convolution, and all quads in a depthwise convolution.
 constexpr int kColumnsOfRows = 4, kThreadsOfRows = 128, kQuadsOfChannelTile = 8;
 struct Nhwc3x3 {
   FastDivmod channel_tiles, quads, spans, strips;

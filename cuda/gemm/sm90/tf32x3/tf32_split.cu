@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Splits each float32 number into two TF32 numbers: the number rounded to TF32, and the rounding error rounded to TF32.
-// Their sum differs from the number by at most 2^-22 of it. Writes three terms as an operand of a product with three
-// times the k (three_tf32.h): one term is the rounding error, the other two are the rounded number.
+// gemm_tf32_split: splits each float32 number into two TF32 numbers. One is the number rounded to TF32; the other is
+// the rounding error, which is rounded to TF32, too. The sum of both TF32 numbers differs from the float32 number by at
+// most 2^-22 of it. The kernel writes three terms as an operand of a product with three times the k (three_tf32.h): one
+// term is the rounding error, and the other two terms are the rounded number.
 // Block: 256 threads; each thread splits one vector, or one element.
-// Bytes: reads each number once, and writes three.
+// Bytes: reads each number once, and writes three numbers for it.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/gemm/sm90/tf32x3/tf32_split_params.h"
@@ -28,8 +29,8 @@ __global__ void __launch_bounds__(256)
     y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
-  // Only term 0 contains Inf and NaN; the other terms contain 0 instead. Otherwise, an Inf would give Inf - Inf or Inf
-  // * 0, which are NaN.
+  // Only term 0 contains Inf and NaN; the other two terms contain 0 instead. Without these zeros, an Inf would give Inf
+  // - Inf or Inf * 0, which are NaN.
   Vector kept, finite, rest;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {

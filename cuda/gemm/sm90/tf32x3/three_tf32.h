@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base of the engines that compute a float32 product as three TF32 products on the main loop of sm_90a. a is the
-// sum a' + a" of two TF32 numbers, and b is b' + b". The three products a'b' + a"b' + a'b" are computed as one product
-// with three times the k. tf32_split.cu writes the operands in this form, in layouts that tensor maps support. Host
-// only.
+// ThreeTf32Engine: the base class of the engines that compute a float32 product as three TF32 products on the main loop
+// of sm_90a. Operand a is the sum a' + a" of two TF32 numbers, and operand b is b' + b". The three products a'b' + a"b'
+// + a'b" are computed as one product with three times the k. tf32_split.cu writes the operands in this form, in layouts
+// that tensor maps support. Only host code includes this file.
 #pragma once
 #include <array>
 
@@ -12,7 +12,7 @@
 namespace minidnn {
 
 template <class P> struct ThreeTf32Engine : RelayoutEngine<P> {
-  // An operand: its layout, its data, and the dimension that the product sums over.
+  // An operand: its layout (`tensor`), its data, and the dimension that the product sums over (`summed`).
   struct Operand {
     TensorDesc P::* tensor;
     const void* ArgsOf<P>::* data;

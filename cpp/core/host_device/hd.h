@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code shared by g++ and NVRTC may use: fixed-width integers, MINIDNN_HD and maths functions, but nothing from
-// std. Headers that include only such std-free headers are compiled into both CPU engines and CUDA kernels.
+// What code that g++ and NVRTC both compile may use: fixed-width integers, MINIDNN_HD and maths functions, but nothing
+// from std. Headers that include only such std-free headers are compiled into both CPU engines and CUDA kernels.
 #pragma once
 
 #ifdef __CUDACC_RTC__

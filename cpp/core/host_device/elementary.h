@@ -6,13 +6,13 @@
 // all floats, in ulp of the exact result (against long double, 2026-11), with and without fused multiply-adds;
 // tests/cpp/test_elementary.cpp checks samples of them.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/normal_polynomial.h"
+#include "cpp/core/host_device/hd.h"
+#include "cpp/core/host_device/normal_polynomial.h"
 
 namespace minidnn::elementary {
 
-// The types of the integers that match V: int32_t and uint32_t, or vectors of equally many. Comparing two vectors of
-// floats yields such a vector of int32_t.
+// The integer types that match V. For float they are int32_t and uint32_t. For a vector of floats they are vectors of
+// equally many int32_t or uint32_t. The comparison of two vectors of floats yields such a vector of int32_t.
 template <class V> struct IntsOf {
   using type = decltype(V() < V());
   typedef uint32_t unsigned_type __attribute__((vector_size(sizeof(V))));
@@ -33,29 +33,29 @@ template <class V> MINIDNN_HD V magnitude(V x) { return float_of<V>(bits_of(x) &
 template <class V> MINIDNN_HD V with_sign_of(V x, V magnitude) {
   return float_of<V>((bits_of(x) & int32_t(0x80000000)) | bits_of(magnitude));
 }
-// Returns x, but at least `low`; NaN if x is NaN.
+// Returns the larger of x and `low`, or NaN if x is NaN.
 template <class V> MINIDNN_HD V at_least(V x, float low) { return x < low ? all<V>(low) : x; }
 template <class V> MINIDNN_HD V at_most(V x, float high) { return x > high ? all<V>(high) : x; }
 
-// Returns p * 2^n for n in [-252, 254]. The power is split into two factors that are normal numbers, so a subnormal
-// result is rounded only once.
+// Returns p * 2^n for n in [-252, 254]. The factor 2^n is split into two factors that are normal numbers, so that a
+// subnormal result is rounded only once.
 template <class V> MINIDNN_HD V scaled(V p, Ints<V> n) {
   Ints<V> half = n >> 1;
   return p * float_of<V>((half + 127) << 23) * float_of<V>((n - half + 127) << 23);
 }
 
 constexpr float kLog2E = 1.44269504f;
-// kLn2High + kLn2Low is ln 2. kLn2High has only 9 significant bits, so that n * kLn2High is exact.
+// The sum kLn2High + kLn2Low is ln 2. kLn2High has only 9 significant bits, so that n * kLn2High is exact.
 constexpr float kLn2High = 0.693359375f, kLn2Low = -2.12194440e-4f;
 
-// Adding kShift, which is 1.5 * 2^23, to x leaves the integer nearest to x in the low bits of the sum.
+// kShift is 1.5 * 2^23. Adding it to x leaves the integer nearest to x in the low bits of the sum.
 constexpr float kShift = 12582912.0f;
 constexpr int32_t kShiftBits = 0x4b400000;
 
-// Requires -2^22 < n < 2^22.
+// Converts an integer n to float, for -2^22 < n < 2^22.
 template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }
 
-// An integer n as a float and as an int32. multiple_of_ln2() computes the integer nearest to x / ln 2.
+// An integer n, both as a float and as an int32. multiple_of_ln2() returns the integer nearest to x / ln 2.
 template <class V> struct Nearest {
   V value;
   Ints<V> integer;
@@ -65,7 +65,7 @@ template <class V> MINIDNN_HD Nearest<V> multiple_of_ln2(V x) {
   return {shifted - kShift, bits_of(shifted) - kShiftBits};
 }
 
-// (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. The error of the resulting e^r is within 2^-27.9.
+// Returns (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. The error of the e^r that follows from it is within 2^-27.9.
 template <class V> MINIDNN_HD V exp_tail(V r) {
   V q = 0x1.6a21acp-10f * r + 0x1.123b6ap-7f;
   q = q * r + 0x1.5558fap-5f;
@@ -74,14 +74,15 @@ template <class V> MINIDNN_HD V exp_tail(V r) {
 }
 
 template <class V> MINIDNN_HD V exp(V x) {
-  // Clipping x does not change the result: exp gives 0 below -104 and Inf above 89, in float.
+  // Clipping x to [-104, 89] does not change the result: in float, exp(x) is 0 below -104 and Inf above 89.
   x = at_most(at_least(x, -104.0f), 89.0f);
   auto n = multiple_of_ln2(x);
   V r = x - n.value * kLn2High - n.value * kLn2Low;
   return scaled(r * r * exp_tail(r) + r + 1.0f, n.integer);
 }
 
-// exp(x) for x <= 0. The result is at most 1, so one scale factor is enough for both normal and subnormal results.
+// Returns exp(x) for x <= 0. The result is at most 1, so a single scale factor is enough for normal and subnormal
+// results.
 template <class V> MINIDNN_HD V exp_of_negative(V x) {
   x = at_least(x, -104.0f);
   auto n = multiple_of_ln2(x);
@@ -94,15 +95,16 @@ template <class V> MINIDNN_HD V expm1(V x) {
   auto n = multiple_of_ln2(clipped);
   V high = clipped - n.value * kLn2High;
   V r = high - n.value * kLn2Low;
-  V lost = (high - r) - n.value * kLn2Low;  // the error that rounding caused in r
+  V lost = (high - r) - n.value * kLn2Low;  // the rounding error of r, which is the reduced argument
   V p = r * r * exp_tail(r) + lost + r;
-  Ints<V> half = n.integer >> 1;  // 2^n is split into two factors, since 2^128 is not a float
+  // 2^n is split into two factors, because n can be 128 and 2^128 is not a float.
+  Ints<V> half = n.integer >> 1;
   V scale = float_of<V>((half + 127) << 23), rest = float_of<V>((n.integer - half + 127) << 23);
   V result = (p * rest + (rest - float_of<V>((127 - half) << 23))) * scale;
-  return x == 0.0f ? x : result;  // expm1(-0) is -0
+  return x == 0.0f ? x : result;  // expm1(-0) must be -0
 }
 
-// log(2^n (1 + m)) for m in [-0.25, 0.5). The error of the polynomial for log(1 + m) is within 2^-27.6.
+// Returns log(2^n (1 + m)) for m in [-0.25, 0.5). The error of the polynomial for log(1 + m) is within 2^-27.6.
 template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   V q = 0x1.349ddcp-5f * m - 0x1.756634p-4f;
   q = q * m + 0x1.df4254p-4f;
@@ -115,7 +117,8 @@ template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   V square = m * m;
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
-// These constants are unsigned, because the subtractions below overflow for some x. The results for these x are
+// kThreeQuarters has the bits of the float 0.75. kExponent masks the sign and the exponent of a float. The constants
+// are unsigned, because subtracting kThreeQuarters from the bits of x overflows for some x. The results for these x are
 // replaced afterwards.
 constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
@@ -130,17 +133,17 @@ template <class V> MINIDNN_HD V log(V x) {
 
 template <class V> MINIDNN_HD V log1p(V x) {
   Unsigned<V> exponent = (unsigned_bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
-  // m = 2^-n (1 + x) - 1, rounded once. The code multiplies by 4 * 2^-n instead of 2^-n, because 4 * 2^-n is a normal
+  // m is 2^-n (1 + x) - 1, rounded once. The code multiplies by 4 * 2^-n instead of 2^-n, because 4 * 2^-n is a normal
   // float even for n = 128.
   V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
         (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
   V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);
   V special = x == -1.0f ? all<V>(-INFINITY) : all<V>(NAN);
   result = x > -1.0f ? (x < INFINITY ? result : x) : special;
-  return x == 0.0f ? x : result;  // log1p(-0) is -0
+  return x == 0.0f ? x : result;  // log1p(-0) must be -0
 }
 
-// log1p(x) for x in [0, 1], where no special case is needed.
+// Returns log1p(x) for x in [0, 1]. In this range there are no special cases.
 template <class V> MINIDNN_HD V log1p_of_fraction(V x) {
   V n = x < 0.5f ? all<V>(0.0f) : all<V>(1.0f);
   return log_of_exponent_and_mantissa(n, x < 0.5f ? x : 0.5f * x - 0.5f);
@@ -159,8 +162,8 @@ template <class V> MINIDNN_HD V tanh(V x) {
 }
 
 // For a = |x| above 0.47, erfc(a) is computed as 2^n (1 + t) Q (1 + w). The factor 2^n (1 + t) is exp(-a^2). Q is
-// kScale / (a + 1), and w is a polynomial in Q with values between -0.11 and 0.33. Q is truncated to 11 bits and w
-// includes the remainder, so that all rounded quantities are small relative to the result.
+// kScale / (a + 1). w is a polynomial in Q with values between -0.11 and 0.33. As a factor, Q is truncated to 11 bits,
+// and w also corrects this truncation. All rounded quantities are then small relative to the result.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
   // For |x| <= 0.47: erf(x) = x + x e(x^2). The error is within 2^-27.
@@ -180,7 +183,8 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V r = high + low, tail = r * r * exp_tail(r) + low, t = high + tail;
   V Q = kScale / (a + 1.0f), u = Q - kCentre;
   V truncated = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
-  // Computes `rest` so that truncated / (1 - rest) = kScale / (a + 1).
+  // `truncated` is Q = kScale / (a + 1), truncated to 11 bits. This statement computes the `rest` for which truncated /
+  // (1 - rest) = Q.
   V rest = ((kScale - truncated * (z + 1.0f)) - truncated * (a - z)) * (1.0f / kScale);
   rest = rest * rest + rest;
   V w = 0x1.f3430ap+5f * u - 0x1.7568fap+6f;
@@ -193,22 +197,22 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // w is now (1 + t) (1 + w) - 1
+  w = high + ((t * w + w) + tail);  // this statement replaces w by (1 + t) (1 + w) - 1
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;
 }
 
-// The standard normal distribution (cdf and density) at x. The cdf is exp(-x^2 / 2) times a polynomial in 1 / (|x| +
-// 3), whose relative error is within 2^-26.2. Unlike erfc, this function rounds x^2. That may cost x^2 / 2 ulp in
-// addition to a few ulp, as much as rounding x itself.
+// The standard normal distribution at x: the cdf and the density. The cdf is exp(-x^2 / 2) times a polynomial in 1 /
+// (|x| + 3), whose relative error is within 2^-26.2. Unlike erfc, this function rounds x^2. That may cost x^2 / 2 ulp
+// in addition to a few ulp. A rounding error of x itself may change the exact result by as much.
 template <class V> struct Normal {
   V cdf, density;
 };
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  // Corrects the rounding errors of v, because they would count twice in the result.
+  // v is 1 / (a + 3). Its rounding errors would count twice in the result, so they are corrected.
   V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));
   V u = v * rest + (v - 0.1875f);
   V below = normal_polynomial(u) * e;

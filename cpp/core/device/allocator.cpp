@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The allocator of allocator.h: cached blocks, captures of CUDA graphs, and statistics.
-#include "cpp/core/allocator.h"
+// Implements allocator.h: cached blocks, allocations during the capture of a CUDA graph, and statistics.
+#include "cpp/core/device/allocator.h"
 
 #include <pthread.h>
 
@@ -13,8 +13,9 @@ namespace {
 
 AllocatorChecks checks;
 
-// Rounds the size of a block up to a multiple of one eighth of the power of two below it. At most 12.5 % is wasted, and
-// freed blocks fit more of the later requests.
+// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size. A block has
+// at least 512 bytes. At most 12.5 % of a larger block is wasted. With rounded sizes, a freed block fits more of the
+// later requests.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;
@@ -23,11 +24,11 @@ size_t rounded(size_t bytes) {
   return (bytes + step - 1) / step * step;
 }
 
-// Free blocks may hold 1/8 of the device's memory. A block that would exceed this limit is returned to the device
-// immediately.
+// The free blocks of a device have at most 1/8 of its memory in total. A block that would exceed this limit is returned
+// to the device immediately.
 constexpr int kCachedFraction = 8;
-// Blocks that are set aside (allocator.h) may hold 1/32 of the device's memory. Beyond that, the device is
-// synchronised.
+// Some freed blocks are set aside until the device has been synchronised. When the blocks that are set aside exceed
+// 1/32 of the device's memory, the allocator synchronises the device.
 constexpr int kSetAsideFraction = 32;
 
 }  // namespace
@@ -39,14 +40,15 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // The result of thread_of(stream) on the thread that allocated the storage.
+  // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
+  // for any other stream.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;
   const std::shared_ptr<void> owner;
   // The allocator's mutex guards `others` and `used_on_unknown`.
   std::vector<User> others;
-  bool used_on_unknown = false;  // true if a stream without a known owner used the storage
+  bool used_on_unknown = false;  // true if the storage was used on a stream without a known owner
 
   AllocatedStorage(Allocator& a, size_t n, Stream s, uint64_t in)
       : allocator(a), stream(s), thread(thread_of(s)), capture(in), owner(owner_of(s)) {
@@ -54,7 +56,7 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
     place = a.place_;
   }
   ~AllocatedStorage() override {
-    if (!data) return;  // the memory could not be allocated
+    if (!data) return;  // the allocation has failed, so there is no memory to free
     bool set_aside = used_on_unknown || !named_here();
     for (const User& other : others) set_aside = set_aside || !order(other.stream, stream);
     allocator.release(data, {stream, thread, bytes}, owner, set_aside);
@@ -81,7 +83,7 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   bool order(Stream earlier, Stream later) const {
     try {
       return allocator.memory_.order(earlier, place, later);
-    } catch (const Error&) {  // the process is exiting
+    } catch (const Error&) {  // the driver reports an error because the process is exiting
       return true;
     }
   }
@@ -93,13 +95,13 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
     empty->place = place_;
     return empty;
   }
-  // The request is larger than the memory of the device. Releasing cached blocks would not help.
+  // A request that is larger than the memory of the device fails. Releasing cached blocks would not help.
   if (bytes > size_t(device_bytes_)) return nullptr;
   free_gone();
   size_t size = rounded(bytes);
   if (const Memory::Capture c = memory_.capture(stream); c.id) return try_allocate_captured(size, stream, c);
-  // The storage object is created before its block is allocated, and owns the block from then on. So an exception
-  // cannot leak the block.
+  // The storage object is created before its block is allocated, and owns the block from then on. Therefore, an
+  // exception cannot leak the block.
   auto storage = std::make_shared<AllocatedStorage>(*this, size, stream, 0);
   storage->data = take_cached(size, stream);
   if (!storage->data) {
@@ -117,8 +119,8 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   return storage;
 }
 
-// An allocation during a capture does not reuse free blocks. The graph would not wait for earlier work on the blocks
-// that was put on their stream before the capture.
+// An allocation during the capture of a stream does not reuse free blocks. Work that was put on the stream before the
+// capture may still use a free block, and the captured graph would not wait for this work.
 std::shared_ptr<Storage> Allocator::try_allocate_captured(size_t size, Stream stream, const Memory::Capture& c) {
   {
     std::lock_guard lock(mutex_);
@@ -161,7 +163,8 @@ void Allocator::drop(void* pointer) {
 
 void Allocator::free_gone() {
   if (!any_gone_.load(std::memory_order_relaxed)) return;
-  // `gone` is destroyed after the lock is released, because freeing storage takes the lock.
+  // The map `gone` is declared before the lock, so it is destroyed after the lock is released. Its destructor frees
+  // storage, and freeing storage takes the lock.
   std::map<uint64_t, Graph> gone;
   std::lock_guard lock(mutex_);
   gone.swap(gone_);
@@ -182,7 +185,7 @@ void* Allocator::take_cached(size_t size, Stream stream) {
 void Allocator::poison(void* data, size_t size, Stream stream) noexcept {
   if (checks.poison >= 0) try {
       memory_.fill(data, checks.poison, size, stream);
-    } catch (const Error&) {  // the process is exiting
+    } catch (const Error&) {  // the driver reports an error because the process is exiting
     }
 }
 
@@ -195,7 +198,7 @@ void Allocator::count(size_t size) {
 void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>& owner, bool set_aside) noexcept {
   const auto size = int64_t(bin.bytes);
   const bool on_stream = !set_aside && (!bin.stream || owner);
-  // True if the stream of the block is being captured: the block then cannot be released in stream order.
+  // Whether the stream of the block is being captured. In that case, the block cannot be released in stream order.
   const bool captured = on_stream && memory_.capture(bin.stream).id;
   bool kept = false, wait = false;
   if (on_stream && !captured) poison(data, bin.bytes, bin.stream);
@@ -211,17 +214,20 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
         if (set_aside) set_aside_bytes_ += size;
         wait = set_aside_bytes_ > device_bytes_ / kSetAsideFraction;
         kept = true;
-      } catch (const std::bad_alloc&) {  // no memory to record the block
+      } catch (const std::bad_alloc&) {  // the host has no memory to record the free block
       }
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
-  // The host has no memory to record the block. The block leaks, because the captured graph may use it.
+  // A block of a stream that is being captured leaks if the host has no memory to record it, because the captured graph
+  // may still use the block.
   if (captured) return;
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {
     memory_.synchronize_all();
-  } catch (const Error&) {  // during a capture, or while the process exits: leak the block, since work may still use it
+  } catch (const Error&) {
+    // The device cannot be synchronised during a capture, or while the process exits. The block leaks, because work may
+    // still use it.
     return;
   }
   memory_.release_idle(data, bin.bytes);
@@ -237,7 +243,7 @@ bool Allocator::bring_back_set_aside() noexcept {
   bool waited = true;
   try {
     memory_.synchronize_all();
-  } catch (const Error&) {  // during a capture, or while the process exits
+  } catch (const Error&) {  // the device cannot be synchronised during a capture, or while the process exits
     waited = false;
   }
   std::lock_guard lock(mutex_);
@@ -248,7 +254,7 @@ bool Allocator::bring_back_set_aside() noexcept {
       home.blocks.insert(home.blocks.end(), list.blocks.begin(), list.blocks.end());
       if (!home.owner) home.owner = list.owner;
       if (!waited) set_aside_bytes_ += bytes;
-    } catch (const std::bad_alloc&) {  // no memory to record these blocks: they leak
+    } catch (const std::bad_alloc&) {  // the host has no memory to record these blocks, so they leak
       stats_.cached_bytes -= bytes;
     }
   }
@@ -257,8 +263,8 @@ bool Allocator::bring_back_set_aside() noexcept {
 
 void Allocator::release_cached() {
   free_gone();
-  // This synchronises the device. Afterwards no block has to wait for any stream, whether the stream still exists or
-  // not.
+  // bring_back_set_aside() synchronises the device. After that, no block has to wait for a stream, not even for a
+  // stream that was destroyed.
   if (!bring_back_set_aside()) return;
   Bins blocks;
   {
@@ -288,9 +294,9 @@ void Allocator::reset_peak() {
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
 }
 
-// Allocators are never destroyed, because Storage objects in static variables or Python globals may be destroyed later.
-// fork() locks the host allocator's mutex. Otherwise the child could inherit the mutex locked by a thread that does not
-// exist in the child.
+// Allocators are never destroyed, because a Storage object in a static variable or a Python global may be destroyed
+// later. The handlers of fork() lock the mutex of the host allocator. Without them, a child process could inherit the
+// mutex locked by a thread that does not exist in the child.
 Allocator& allocator_of(Place place) {
   auto make = [&] { return std::make_unique<Allocator>(place, memory_of(place), device_at(place).memory_bytes); };
   if (!place.is_cuda) {
@@ -303,7 +309,7 @@ Allocator& allocator_of(Place place) {
   static auto& all = *new std::map<int, std::unique_ptr<Allocator>>;
   std::lock_guard lock(mutex);
   auto& slot = all[place.index];
-  if (!slot) slot = make();  // make() throws DeviceError if there is no such device
+  if (!slot) slot = make();  // make() throws DeviceError if the machine does not have the device
   return *slot;
 }
 

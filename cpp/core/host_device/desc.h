@@ -3,7 +3,7 @@
 // parameter by value. Every field has 64 bits, so there is no padding: structs made of descriptions are hashed and
 // compared as bytes.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
@@ -24,7 +24,7 @@ struct TensorDesc {
     return n;
   }
 
-  // The offset, in elements, of element number `linear` in row-major order of the shape.
+  // Returns the offset in elements of element number `linear`. Elements are counted in row-major order of the shape.
   MINIDNN_HD int64_t offset_of(int64_t linear) const {
     int64_t offset = 0;
     for (int i = int(rank) - 1; i > 0; --i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Devices by name, and the properties and memory of the CPU.
-#include "cpp/core/device.h"
+// Names of devices, and the properties and memory of the CPU.
+#include "cpp/core/device/device.h"
 
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 #include <cstring>
 #include <fstream>
 
-#include "cpp/core/cuda_backend.h"
-#include "cpp/core/isa.h"
-#include "cpp/core/memory.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/device/cuda_backend.h"
+#include "cpp/core/device/memory.h"
 
 namespace minidnn {
 
@@ -36,11 +36,11 @@ namespace {
 size_t physical_bytes() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
 
 struct HostMemory final : Memory {
-  // The alignment in bytes: a cache line, and an AVX-512 vector.
+  // The alignment of allocations in bytes: the size of a cache line and of an AVX-512 vector.
   static constexpr size_t kAlignment = 64;
   void* allocate(size_t bytes, Stream) override {
-    // malloc() accepts a request for more memory than the machine has, and using that memory fails later. So refuse the
-    // request now.
+    // malloc() accepts a request for more memory than the machine has, and using that memory fails later. Therefore,
+    // such a request is refused here.
     if (bytes > physical_bytes()) return nullptr;
     void* memory = nullptr;
     return posix_memalign(&memory, kAlignment, bytes) == 0 ? memory : nullptr;
@@ -56,7 +56,7 @@ struct HostMemory final : Memory {
   bool order(Stream, Place, Stream) override { return true; }
 };
 
-// The CPU's model, such as "AMD EPYC 9R14 96-Core Processor"; "cpu" if Linux does not report a model.
+// Returns the model of the CPU, such as "AMD EPYC 9R14 96-Core Processor", or "cpu" if Linux does not report a model.
 std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -74,8 +74,8 @@ Device host_device() {
   d.sm_count = cpu::thread_count();
   d.model = cat(processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
   d.memory_bytes = int64_t(physical_bytes());
-  // These two rates are guesses: a copy at 10 GB/s per core, and 8 GFLOP/s per core, which plain loops reach (the peak
-  // is higher). They only affect the order of the engines' estimates.
+  // These two rates are guesses: 10 GB/s for copies and 8 GFLOP/s for arithmetic, per core. Plain loops reach 8
+  // GFLOP/s; the peak is higher. The guesses only affect the order of the engines' estimated times.
   d.copy_gb_s = 10.0 * d.sm_count;
   d.fp32_gflop_s = 8.0 * d.sm_count;
   return d;

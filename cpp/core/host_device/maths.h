@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Elementary functions that have one name for float and double, for code that g++ and NVRTC share.
+// Elementary functions that have one name for float and double. g++ and NVRTC both compile this header.
 #pragma once
-#include "cpp/core/hd.h"
-// MINIDNN_ISA is defined in files that are compiled once per instruction set (cpp/core/isa.h). The compiler must
+#include "cpp/core/host_device/hd.h"
+// MINIDNN_ISA is defined in files that are compiled once per instruction set (cpp/core/cpu/isa.h). The compiler must
 // vectorise loops in these files, so they use the functions of elementary.h instead of libm.
 #ifdef MINIDNN_ISA
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #endif
 
 namespace minidnn::maths {
@@ -17,11 +17,11 @@ template <class T> struct Normal {
 
 #ifdef MINIDNN_ISA
 MINIDNN_HD float exp(float x) { return elementary::exp(x); }
-MINIDNN_HD float exp_of_negative(float x) { return elementary::exp_of_negative(x); }  // for x <= 0 only
+MINIDNN_HD float exp_of_negative(float x) { return elementary::exp_of_negative(x); }  // requires x <= 0
 MINIDNN_HD float expm1(float x) { return elementary::expm1(x); }
 MINIDNN_HD float log(float x) { return elementary::log(x); }
 MINIDNN_HD float log1p(float x) { return elementary::log1p(x); }
-MINIDNN_HD float log1p_of_fraction(float x) { return elementary::log1p_of_fraction(x); }  // for x in [0, 1] only
+MINIDNN_HD float log1p_of_fraction(float x) { return elementary::log1p_of_fraction(x); }  // requires x in [0, 1]
 MINIDNN_HD float tanh(float x) { return elementary::tanh(x); }
 MINIDNN_HD float erfc(float x) { return elementary::erfc(x); }
 MINIDNN_HD Normal<float> normal(float x) {
@@ -54,8 +54,8 @@ MINIDNN_HD Normal<double> normal(double x) {
 }
 MINIDNN_HD float sqrt(float x) { return ::sqrtf(x); }
 MINIDNN_HD double sqrt(double x) { return ::sqrt(x); }
-// a * b, rounded before anything is added to it: the compiler must not fuse it with an addition. On the CPU, files that
-// use it are compiled with -ffp-contract=off.
+// Returns a * b, rounded to T. The compiler must not fuse the multiplication with an addition. On the CPU, files that
+// use this function are compiled with -ffp-contract=off.
 #ifdef __CUDA_ARCH__
 MINIDNN_HD float rounded_product(float a, float b) { return __fmul_rn(a, b); }
 MINIDNN_HD double rounded_product(double a, double b) { return __dmul_rn(a, b); }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool, the division of work into chunks, and the check for Ctrl-C.
-#include "cpp/core/thread_pool.h"
+// The thread pool of the CPU, the division of work into chunks, and the check for Ctrl-C.
+#include "cpp/core/cpu/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn::cpu {
 namespace {
 
 thread_local bool inside_body = false;
-// The most threads that work on calls of this thread; 0 means all.
+// The largest number of threads that may work on parallel calls of this thread; 0 means no limit.
 thread_local int most_threads = 0;
 
 void relax() {
@@ -32,7 +32,8 @@ void relax() {
 #endif
 }
 
-// How often a thread polls before it blocks, about 20 us in total. A wake-up costs as much, and calls come in bursts.
+// The number of times that a waiting thread polls before it blocks. The polls take about 20 us. Waking a blocked thread
+// takes as long, and the next call often comes sooner.
 constexpr int kSpins = 500;
 
 // Waits until the atomic `value` differs from `old`, and returns the new value.
@@ -49,9 +50,9 @@ struct Job {
   int64_t n, grain, chunks;
   detail::Call call;
   void* body;
-  const std::atomic<bool>* stop = nullptr;  // another thread sets it if a chunk throws an exception
-  // Runs chunk i in steps of 64 grains, and checks for Ctrl-C after each step. A grain is the least work that is worth
-  // another thread (5 to 10 us), so a step takes about 500 us.
+  const std::atomic<bool>* stop = nullptr;  // a flag that is set if a chunk on another thread throws an exception
+  // Computes chunk i in steps of 64 grains, and checks for Ctrl-C after each step. A grain is the least amount of work
+  // that is worth another thread (5 to 10 us), so a step takes about 500 us.
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
     const int64_t end = int64_t(__int128(n) * (i + 1) / chunks);
@@ -66,21 +67,22 @@ struct Job {
   }
 };
 
-// Runs one job at a time. If the pool is busy with the job of another Python thread, a caller works alone instead of
-// waiting.
+// Executes one job at a time. If the pool is busy with the job of another Python thread, the caller computes its job
+// alone instead of waiting.
 class Pool {
  public:
   explicit Pool(int workers) : workers_(size_t(workers)) {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        // A guess: a new thread probably runs first on the core of the thread that creates it.
+        // The core of the calling thread. This value is a guess: a new thread probably runs first on the core of the
+        // thread that creates it.
         w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
         thread.detach();
       }
-    } catch (const std::system_error&) {  // no more threads can be created: use those that exist
+    } catch (const std::system_error&) {  // no more threads can be created, so the pool uses fewer
     }
   }
 
@@ -97,8 +99,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // All chunks are claimed now. A worker that has claimed a chunk has incremented inside_. A worker that comes from
-    // now on sees that the job is closed.
+    // All chunks of the job are claimed at this point. A worker that has claimed a chunk is counted in inside_, and the
+    // loop below waits until inside_ is 0. A worker that wakes up from now on sees that the job is closed.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -111,9 +113,9 @@ class Pool {
     std::atomic<int> cpu = -1;  // the core on which the worker last woke up
   };
 
-  // Keeps workers off the caller's core. Otherwise a worker that last ran on that core would be woken there, and would
-  // wait until the caller has done all the work. Linux 6.18 left such a worker there for whole seconds while another
-  // core was idle (observed on a machine with 2 cores).
+  // Keeps workers off the core of the calling thread. A worker that last ran on that core would be woken there, and
+  // would wait until the caller has done all the work. Linux 6.18 left such a worker there for whole seconds while
+  // another core was idle (observed on a machine with 2 cores).
   void keep_off(int core) {
     for (Worker& w : workers_) {
       if (w.cpu.load(std::memory_order_relaxed) != core) continue;
@@ -127,7 +129,8 @@ class Pool {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
-      // This precedes the check of open_, because the caller waits until inside_ is 0.
+      // A worker first increments inside_, and then reads open_. The caller first clears open_, and then waits until
+      // inside_ is 0. Therefore, the caller waits for every worker that has joined the job.
       ++inside_;
       if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();
@@ -150,7 +153,7 @@ class Pool {
   std::vector<Worker> workers_;
   cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
-  // The current job. It is written only while no worker is inside an open job.
+  // The current job. It is written only while the previous job is closed and no worker computes chunks of it.
   Job job_{};
   std::atomic<int64_t> next_ = 0;
   std::atomic<int> may_join_ = 0;  // the number of workers that may still join the current job
@@ -163,8 +166,8 @@ class Pool {
 std::atomic<int64_t> the_work_divisor = 1;
 std::atomic<void (*)()> the_interrupt_check = nullptr;
 
-// The pool is never destroyed, since its threads may outlive static destructors. A forked child has none of these
-// threads, so it creates a new pool.
+// The pool is never destroyed, because its threads may outlive static destructors. A forked child process has none of
+// these threads, so it creates a new pool.
 std::atomic<Pool*> the_pool = nullptr;
 std::mutex making;
 
@@ -189,7 +192,8 @@ Pool& pool() {
 
 int thread_count() {
   static const int count = [] {
-    // A larger value of OMP_NUM_THREADS is taken for a typing error.
+    // The largest number of threads. A larger value of OMP_NUM_THREADS is taken for a typing error and replaced by this
+    // number.
     constexpr int kMost = 1024;
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
       if (int n = std::atoi(text); n > 0) return n < kMost ? n : kMost;
@@ -227,7 +231,7 @@ int threads_allowed() { return most_threads ? std::min(most_threads, thread_coun
 int64_t chunks_of(int64_t n, int64_t grain) {
   const int threads = threads_allowed();
   if (threads == 1 || inside_body) return 1;
-  // At most four chunks per thread. Having more chunks than threads balances the load.
+  // There are at most four chunks per thread. More chunks than threads balance the load.
   return std::min(n / std::max<int64_t>(grain, 1), int64_t(threads) * 4);
 }
 

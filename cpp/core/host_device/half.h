@@ -3,7 +3,7 @@
 // nearest even when they are stored. g++ and NVRTC produce the same bits, except for NaN payloads. On a GPU each
 // conversion is a single PTX instruction.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 #ifndef __CUDA_ARCH__
 #include <cstring>
 #endif
@@ -57,12 +57,14 @@ MINIDNN_HD float float_of(uint32_t u) {
 
 inline float16::float16(float v) {
   uint32_t u = detail::bits_of(v), sign = u >> 16 & 0x8000, magnitude = u & 0x7fffffff;
-  if (magnitude >= 0x47800000) {  // a number from 65536 on and Inf become Inf; NaN stays NaN
+  if (magnitude >= 0x47800000) {  // Inf and numbers of magnitude 65536 or more become Inf; NaN stays NaN
     bits = uint16_t(magnitude > 0x7f800000 ? sign | 0x7e00 : sign | 0x7c00);
-  } else if (magnitude < 0x38800000) {  // below 2^-14, the smallest normal number
+  } else if (magnitude < 0x38800000) {  // numbers below 2^-14 in magnitude, which are subnormal in float16
     // Adding 0.5 makes the FPU round to multiples of 2^-24, the spacing of subnormal float16 numbers.
     bits = uint16_t(sign | (detail::bits_of(detail::float_of(magnitude) + 0.5f) - 0x3f000000));
-  } else {  // subtract 127 - 15 from the exponent and round to nearest even; a carry into Inf is correct
+  } else {
+    // Subtracts 127 - 15 from the exponent and rounds to nearest even. A carry may give Inf, which is the correct
+    // result.
     uint32_t odd = magnitude >> 13 & 1;
     bits = uint16_t(sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
   }
@@ -70,10 +72,10 @@ inline float16::float16(float v) {
 inline float16::operator float() const {
   uint32_t sign = uint32_t(bits & 0x8000) << 16, magnitude = bits & 0x7fff;
   if (magnitude >= 0x7c00) return detail::float_of(sign | 0x7f800000 | magnitude << 13);
-  // Multiplying by 2^112 adjusts the exponent and normalises subnormal numbers. The product is exact.
+  // Multiplying by 2^112 corrects the bias of the exponent and normalises subnormal numbers. The product is exact.
   return detail::float_of(sign | detail::bits_of(detail::float_of(magnitude << 13) * 0x1p112f));
 }
-// The upper 16 bits of the result are v rounded to bfloat16; the lower 16 bits are meaningless. A NaN stays NaN
+// Rounds v to bfloat16. The result is in the upper 16 bits; the lower 16 bits are meaningless. A NaN stays NaN,
 // whatever its payload.
 MINIDNN_HD uint32_t nearest_bfloat16(float v) {
   uint32_t u = detail::bits_of(v), nan = u | 0x400000, nearest = u + 0x7fff + (u >> 16 & 1);
@@ -85,21 +87,22 @@ inline bfloat16::operator float() const { return detail::float_of(uint32_t(bits)
 #endif
 
 // Converts v to a float that can be rounded to a 16-bit type without double rounding. v is truncated, and the last bit
-// is set if anything was cut off ("round to odd"). Double rounding to the nearest float and then to float16 would turn
-// 1 + 2^-11 + 2^-40 into 1.
+// is set if any bits were cut off ("round to odd"). Rounding to the nearest float and then to float16 would turn 1 +
+// 2^-11 + 2^-40 into 1. The nearest float16 is 1 + 2^-10.
 MINIDNN_HD float to_odd(float v) { return v; }
 MINIDNN_HD float to_odd(double v) {
   float f = float(v);
   if (v != v || double(f) == v) return f;
   uint32_t bits = detail::bits_of(f);
-  // If float(v) was rounded away from zero, take the next float towards zero, so that v is truncated. Inf becomes the
-  // largest finite number.
+  // If the conversion to float has rounded v away from zero, the next float towards zero is taken, so that v is
+  // truncated. Inf becomes the largest finite number.
   if ((v < 0 ? -double(f) : double(f)) > (v < 0 ? -v : v)) --bits;
   return detail::float_of(bits | 1);
 }
 MINIDNN_HD float to_odd(int32_t v) { return to_odd(double(v)); }
 MINIDNN_HD float to_odd(int64_t v) {
-  // Beyond 2^53, a double holds all bits of v except the low ten (kLowBits).
+  // An int64 above 2^53 may have up to ten bits more than a double. These ten low bits (kLowBits) are cut off, and the
+  // bit above them is set, which rounds v to odd.
   constexpr int64_t kExact = int64_t(1) << 53, kLowBits = 0x3ff;
   bool exact = (-kExact <= v && v <= kExact) || (v & kLowBits) == 0;
   return to_odd(double(exact ? v : (v & ~kLowBits) | (kLowBits + 1)));

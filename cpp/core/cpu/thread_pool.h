@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The thread pool of the CPU engines. It is created at first use, and again in a forked child process. One thread
-// computes an item of a range entirely, so results do not depend on the number of threads.
+// The thread pool of the CPU engines. It is created at first use, and again in a forked child process. A single thread
+// computes each element of a parallel range, so results do not depend on the number of threads.
 #pragma once
 #include <atomic>
 #include <cstdint>
@@ -11,8 +11,8 @@ namespace minidnn::cpu {
 // The value of OMP_NUM_THREADS if it is set, else the number of cores on which this process may run.
 int thread_count();
 
-// While an object of this class exists, at most `most` threads work on the parallel calls of the current thread. 0
-// means no limit.
+// While an object of this class exists, at most `most` threads work on the parallel calls of the current thread. If
+// `most` is 0, there is no limit.
 class ThreadLimit {
  public:
   explicit ThreadLimit(int most);
@@ -24,8 +24,8 @@ class ThreadLimit {
 };
 
 // Installs `check`, a function that throws if the user asked to stop (Ctrl-C). Code that runs for long calls
-// check_interrupt() now and then, which calls `check` at most ten times a second on each thread. `check` itself does
-// nothing on a thread that may not check for signals.
+// check_interrupt() now and then. check_interrupt() calls `check` at most ten times a second on each thread. `check`
+// itself does nothing on a thread that may not check for signals.
 void set_interrupt_check(void (*check)());
 void check_interrupt();
 
@@ -33,15 +33,15 @@ namespace detail {
 int threads_allowed();
 using Call = void (*)(void* body, int64_t begin, int64_t end);
 void run_chunks(int64_t n, int64_t grain, int64_t chunks, Call, void* body);
-// The number of chunks into which a range of n items is divided. It is at most 1 if more threads would not pay or are
-// not available.
+// The number of chunks into which a range of n elements is divided. It is at most 1 if a second thread would not pay,
+// or if no second thread is available.
 int64_t chunks_of(int64_t n, int64_t grain);
 }  // namespace detail
 
 // Calls body(begin, end) on chunks of the range [0, n), in parallel, and returns when all chunks are done. A chunk has
-// at least `grain` items. The calling thread works too. It works alone if there is only one chunk, or if it is already
-// inside a body. If a body throws, the chunks that no thread has begun are skipped, and the first exception is
-// rethrown.
+// at least `grain` elements of the range. The calling thread works, too. It computes the whole range alone if there is
+// only one chunk, or if it is already executing the body of another parallel call. If the body throws, the chunks that
+// no thread has begun are skipped, and the first exception is rethrown.
 template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   if (n <= 0) return;
   const int64_t chunks = detail::chunks_of(n, grain);
@@ -51,8 +51,9 @@ template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
   detail::run_chunks(n, grain, chunks, call, const_cast<void*>(static_cast<const void*>(&body)));
 }
 
-// Calls body(begin, end, thread) for batches of the range [0, n). Each of `threads` threads takes the next batch when
-// it is free. `thread` is the number of the thread, in [0, threads). No two concurrent calls have the same number.
+// Calls body(begin, end, thread) for batches of the range [0, n), on `threads` threads. A thread that is free takes the
+// next batch. `thread` is the number of the thread, in [0, threads). No two concurrent calls of the body have the same
+// number.
 template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t threads, Body&& body) {
   std::atomic<int64_t> next = 0;
   parallel_for(threads, 1, [&](int64_t first, int64_t last) {
@@ -63,14 +64,14 @@ template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t th
           check_interrupt();
         }
     } catch (...) {
-      // No batches are left now, so the other threads stop, too.
+      // If the body throws, the range is marked as done. The other threads then find no more batches, and stop.
       next = n;
       throw;
     }
   });
 }
 
-// Calls body(item, thread) for each item of the range [0, n). `thread` is the number of the thread, below
+// Calls body(item, thread) for each number `item` of the range [0, n). `thread` is the number of the thread, below
 // thread_count().
 template <class Body> void parallel_items(int64_t n, Body&& body) {
   const int64_t threads = n < detail::threads_allowed() ? n : detail::threads_allowed();

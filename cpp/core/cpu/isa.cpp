@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The choice of the CPU instruction set at run time.
-#include "cpp/core/isa.h"
+// Chooses the CPU instruction set at run time.
+#include "cpp/core/cpu/isa.h"
 
 #include <cstdlib>
 

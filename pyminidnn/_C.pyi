@@ -7,7 +7,7 @@ import numpy
 import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -690,6 +690,10 @@ def cache_folder() -> str:
     ...
 def cache_stats() -> dict:
     ...
+def clear_tuning() -> None:
+    """
+    Deletes all tuning records, also in the cache folder.
+    """
 def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
     """
     Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is None.
@@ -734,9 +738,9 @@ def driver_version() -> str:
     """
 def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def dry_run(call: collections.abc.Callable, measure: bool) -> list[Report]:
+def dry_run(call: collections.abc.Callable, measure: bool, progress: typing.Any = None) -> list[Report]:
     """
-    Reports on all problems that the call would run; the call itself is not run.
+    Reports on all problems that the call would run; the call itself is not run. If it measures, progress(problem, done, total) is called after each measured config.
     """
 def empty_cache(device: str) -> None:
     """
@@ -767,6 +771,10 @@ def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: int | collec
 def holds(dtype: str, value: typing.Any) -> bool:
     """
     Whether an int is a value of an integer dtype.
+    """
+def import_tuning(text: str, replace: bool) -> int:
+    """
+    Adds the records of tuning_text(), and returns their number.
     """
 def integer(value: int) -> int:
     ...
@@ -834,10 +842,16 @@ def set_dtype_objects(objects: tuple) -> None:
     """
 def set_log_level(level: str) -> None:
     """
-    'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.
+    Replaces PYMINIDNN_LOG, in the same words: 'off', 'info' (a line on stderr per call with its engine) or 'debug' (also why not the others), and 'us', 'nvtx', 'file=PATH', separated by commas. ShapeError for other words.
     """
-def set_package_folder(folder: str) -> None:
-    ...
+def set_nvrtc_finder(find: typing.Any) -> None:
+    """
+    `find` returns the path of libnvrtc, or "". It must not raise.
+    """
+def set_package_folder(folder: str, packages: collections.abc.Sequence[str]) -> None:
+    """
+    The folder that has cpp/, cuda/ and perhaps cubins/, and further folders that have <arch>/<key>.cubin.
+    """
 def set_search_path(folders: collections.abc.Sequence[str]) -> None:
     ...
 def set_work_divisor(divisor: int) -> None:
@@ -852,8 +866,16 @@ def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.Support
     ...
 def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def tuning_text() -> str:
+    """
+    All tuning records, a line each.
+    """
 def why_no_cuda() -> str:
     ...
+def why_no_log() -> str:
+    """
+    Why PYMINIDNN_LOG is not valid, or "".
+    """
 def why_no_nvrtc() -> str:
     ...
 def why_no_tuning() -> str:

@@ -21,7 +21,7 @@ if _interpreters.get_current() != _interpreters.get_main():
     raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
 
 try:
-    from . import _C
+    from . import _C, _packages
 except ImportError as error:
     if any(_Path(__file__).parent.glob("_C.*.so")):
         raise
@@ -33,8 +33,10 @@ except ImportError as error:
 # Kernels are compiled from their sources at run time. An editable install compiles the sources of the checkout, so an
 # edited kernel is compiled again when it is used next. Any other install compiles its own copies of the sources.
 _here = _Path(__file__).resolve().parent
-_C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
+_sources = _here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"
+_C.set_package_folder(str(_sources), _packages.cubin_folders())
 _C.set_search_path([p for p in _sys.path if p])
+_C.set_nvrtc_finder(_packages.find_nvrtc)
 
 from . import functional
 from . import methods as _methods  # noqa: F401 installs methods on DeviceTensor

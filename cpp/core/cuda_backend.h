@@ -27,8 +27,8 @@ double time_us(int device, Stream, const std::function<void()>& enqueue);
 // The folder in which compiled kernels (cubins) are kept: $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else
 // ~/.cache/pyminidnn. The environment variables are read once. The result is empty if there is no such folder, if the
 // folder belongs to another user, or if other users may write to it. A cubin is code, so a folder that others can
-// change is neither read nor written. Kernels are then kept in memory only. If PYMINIDNN_LOG is set, a line on stderr
-// reports the reason.
+// change is neither read nor written. Kernels are then kept in memory only. A line of the log
+// (cpp/engine/log.h) reports the reason.
 std::string cache_folder();
 
 }  // namespace minidnn::cuda

@@ -729,6 +729,10 @@ def cache_folder() -> str:
     ...
 def cache_stats() -> dict:
     ...
+def clear_tuning() -> None:
+    """
+    Deletes all tuning records, also in the cache folder.
+    """
 def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
     """
     Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is None.
@@ -773,9 +777,9 @@ def driver_version() -> str:
     """
 def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, seed: int, offset: int, backward: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def dry_run(call: collections.abc.Callable, measure: bool) -> list[Report]:
+def dry_run(call: collections.abc.Callable, measure: bool, progress: typing.Any = None) -> list[Report]:
     """
-    Reports on all problems that the call would run; the call itself is not run.
+    Reports on all problems that the call would run; the call itself is not run. If it measures, progress(problem, done, total) is called after each measured config.
     """
 def empty_cache(device: str) -> None:
     """
@@ -806,6 +810,10 @@ def gather_backward(dy: DeviceTensor, index: DeviceTensor, x_shape: int | collec
 def holds(dtype: str, value: typing.Any) -> bool:
     """
     Whether an int is a value of an integer dtype.
+    """
+def import_tuning(text: str, replace: bool) -> int:
+    """
+    Adds the records of tuning_text(), and returns their number.
     """
 def integer(value: int) -> int:
     ...
@@ -873,10 +881,16 @@ def set_dtype_objects(objects: tuple) -> None:
     """
 def set_log_level(level: LogLevel) -> None:
     """
-    'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.
+    Replaces PYMINIDNN_LOG, in the same words: 'off', 'info' (a line on stderr per call with its engine) or 'debug' (also why not the others), and 'us', 'nvtx', 'file=PATH', separated by commas. ShapeError for other words.
     """
-def set_package_folder(folder: str) -> None:
-    ...
+def set_nvrtc_finder(find: typing.Any) -> None:
+    """
+    `find` returns the path of libnvrtc, or "". It must not raise.
+    """
+def set_package_folder(folder: str, packages: collections.abc.Sequence[str]) -> None:
+    """
+    The folder that has cpp/, cuda/ and perhaps cubins/, and further folders that have <arch>/<key>.cubin.
+    """
 def set_search_path(folders: collections.abc.Sequence[str]) -> None:
     ...
 def set_work_divisor(divisor: int) -> None:
@@ -899,8 +913,16 @@ def synchronize(device: str | None = None) -> None:
     """
 def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: DTypeLike | None, layout: Layout | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def tuning_text() -> str:
+    """
+    All tuning records, a line each.
+    """
 def why_no_cuda() -> str:
     ...
+def why_no_log() -> str:
+    """
+    Why PYMINIDNN_LOG is not valid, or "".
+    """
 def why_no_nvrtc() -> str:
     ...
 def why_no_tuning() -> str:

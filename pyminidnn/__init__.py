@@ -22,7 +22,7 @@ if _interpreters.get_current() != _interpreters.get_main():
     raise ImportError("pyminidnn works in the main interpreter of a process only; this is a sub-interpreter")
 
 try:
-    from . import _C
+    from . import _C, _packages
 except ImportError as error:
     _here = _path.dirname(__file__)
     if any(n.startswith("_C.") and n.endswith(".so") for n in _os.listdir(_here)):
@@ -36,8 +36,10 @@ except ImportError as error:
 # edited kernel is compiled again when it is used next. Any other install compiles its own copies of the sources.
 _here = _path.dirname(_path.realpath(__file__))
 _above = _path.dirname(_here)
-_C.set_package_folder(_above if _path.isdir(_path.join(_above, "cuda", "device")) else _path.join(_here, "sources"))
+_sources = _above if _path.isdir(_path.join(_above, "cuda", "device")) else _path.join(_here, "sources")
+_C.set_package_folder(_sources, _packages.cubin_folders())
 _C.set_search_path([p for p in _sys.path if p])
+_C.set_nvrtc_finder(_packages.find_nvrtc)
 
 from . import functional
 from . import methods as _methods  # noqa: F401 installs methods on DeviceTensor

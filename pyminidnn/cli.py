@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""python -m pyminidnn {info,selftest,demo,compile}"""
+"""python -m pyminidnn {info,selftest,bench,demo,compile,cache}"""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from pathlib import Path
 import pyminidnn as dnn
 
 from . import _C
+from .bench import FAMILIES, SIZES
+from .progress import Progress
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -23,7 +25,10 @@ def main(arguments: list[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(_options(arguments))
+            options = _options(arguments)
+            if why := _C.why_no_log():
+                raise dnn.ShapeError(why)
+            return _run(options)
         finally:
             # If writing to stdout fails, flush=True raises the error here, where it is caught. Without it, the error
             # would occur while Python exits.
@@ -52,16 +57,56 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument("--version", action="version", version=f"pyminidnn {dnn.__version__}")
     commands = parser.add_subparsers(dest="command", required=True)
     commands.add_parser("info", help="devices, driver, NVRTC, caches and engines of this machine")
-    selftest = commands.add_parser("selftest", help="the main functions once on each device, against NumPy")
+    selftest = commands.add_parser("selftest", help="every function once on each device, against NumPy")
+    bench = commands.add_parser("bench", help="time typical calls of each family, against NumPy and torch")
+    bench.add_argument(
+        "families", nargs="*", type=_family, metavar="FAMILY", help=f"of {', '.join(FAMILIES)}; default: all"
+    )
+    bench.add_argument("--size", choices=SIZES, default="medium", help="of the tensors; default: medium")
+    bench.add_argument(
+        "--seconds", type=_seconds, default=0.3, help="of measurement for each call and peer; default: 0.3"
+    )
+    bench.add_argument(
+        "--out", type=_folder, metavar="DIR", help="folder for a table, and a picture if matplotlib is installed"
+    )
     demo = commands.add_parser("demo", help="train a small network on handwritten digits")
     demo.add_argument("--epochs", type=_epochs, default=20, metavar="N")
     demo.add_argument("--out", type=_folder, default=Path("."), metavar="DIR", help="folder for the pictures")
-    for command in (selftest, demo):
+    for command in (selftest, bench, demo):
         command.add_argument("--device", type=_device, help="cpu or cuda:<index>; default: a GPU if there is one")
     build = commands.add_parser("compile", help="compile all kernels ahead of time; needs NVRTC, no GPU")
     build.add_argument("--arch", type=_arch, action="append", required=True, metavar="sm_90a", help="may be repeated")
     build.add_argument("--out", type=_folder, metavar="DIR", help="folder; default: the user's kernel cache")
+    _add_cache(commands.add_parser("cache", help="compiled kernels and tuning records of this user"))
     return parser.parse_args(arguments)
+
+
+def _add_cache(parser: argparse.ArgumentParser) -> None:
+    actions = parser.add_subparsers(dest="action", required=True)
+    actions.add_parser("show", help="the folder, and what it holds")
+    clean = actions.add_parser("clean", help="delete compiled kernels; they are compiled again when they are needed")
+    clean.add_argument("--tuning", action="store_true", help="also delete the tuning records, the results of find()")
+    export = actions.add_parser("export", help="write the tuning records to a file")
+    load = actions.add_parser("import", help="add the tuning records of an exported file")
+    load.add_argument("--replace", action="store_true", help="replace records of the same problems; default: keep them")
+    for action in (export, load):
+        action.add_argument("file", type=_file, metavar="FILE")
+
+
+def _family(text: str) -> str:
+    if text not in FAMILIES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(FAMILIES)}")
+    return text
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    if not 0 < value <= 3600:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of seconds above 0 and up to 3600")
+    return value
 
 
 def _epochs(text: str) -> int:
@@ -71,9 +116,17 @@ def _epochs(text: str) -> int:
 
 
 def _folder(text: str) -> Path:
+    return _path(text, "folder")
+
+
+def _file(text: str) -> Path:
+    return _path(text, "file")
+
+
+def _path(text: str, kind: str) -> Path:
     # In a str, surrogates stand for bytes that are not UTF-8. C++ does not accept names with such bytes.
     if not text or any("\ud800" <= c <= "\udfff" for c in text):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a folder in UTF-8")
+        raise argparse.ArgumentTypeError(f"{text!r} is not the name of a {kind} in UTF-8")
     return Path(text)
 
 
@@ -103,6 +156,12 @@ def _run(options: argparse.Namespace) -> int:
         return _info()
     if options.command == "compile":
         return _compile(options.arch, options.out)
+    if options.command == "cache":
+        return _cache(options)
+    if options.command == "bench":
+        from .bench import run as bench
+
+        return bench(options.families, options.size, options.device or default_device(), options.seconds, options.out)
     if options.command == "selftest":
         from .selftest import run
 
@@ -110,6 +169,18 @@ def _run(options: argparse.Namespace) -> int:
     from .demo import train
 
     return train(options.device or default_device(), options.epochs, options.out)
+
+
+def _cache(options: argparse.Namespace) -> int:
+    from . import cache
+
+    if options.action == "show":
+        return cache.show()
+    if options.action == "clean":
+        return cache.clean(options.tuning)
+    if options.action == "export":
+        return cache.export(options.file)
+    return cache.import_(options.file, options.replace)
 
 
 def default_device() -> str:
@@ -153,6 +224,7 @@ def _compile(archs: list[str], out: Path | None) -> int:
     start = time.perf_counter()
     failures = 0
     pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    bar = Progress(sum(_runs_on(s.min_arch, arch) for s in specs for arch in archs), "kernel")
     try:
         for arch in archs:
             wanted = [s for s in specs if _runs_on(s.min_arch, arch)]
@@ -162,6 +234,8 @@ def _compile(archs: list[str], out: Path | None) -> int:
                     _C.compile_kernel(spec, arch, str(out) if out else None)
                 except dnn.Error as error:
                     return f"{arch} {spec.kernel} of {spec.file}: {error}"
+                finally:
+                    bar.step()
                 return None
 
             done = time.perf_counter()
@@ -173,8 +247,11 @@ def _compile(archs: list[str], out: Path | None) -> int:
             failures += len(errors)
             for line in errors:
                 print(line, file=sys.stderr)
-            print(f"{arch}: {len(wanted) - len(errors)} of {len(wanted)} kernels in {time.perf_counter() - done:.1f} s")
+            bar.print(
+                f"{arch}: {len(wanted) - len(errors)} of {len(wanted)} kernels in {time.perf_counter() - done:.1f} s"
+            )
     finally:
+        bar.close()
         pool.shutdown(cancel_futures=True)  # after Ctrl-C, Python waits only for the kernels that are being compiled
     print(f"{time.perf_counter() - start:.1f} s in all, into {out or _C.cache_folder()}")
     return 1 if failures else 0

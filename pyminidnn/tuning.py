@@ -9,6 +9,7 @@ from typing import Any
 
 from . import _C
 from .options import Family
+from .progress import FindProgress
 from .refusals import refusal, short
 from .reports import Reports
 
@@ -31,9 +32,13 @@ def find(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Reports:
     the cache folder. A result found under a restriction (`algo`, or a handle with max_workspace, threads or
     deterministic) is used only by calls with the same restriction. Measurements use separate memory; no argument is
     written. Returns Reports as explain() does, with .measured_us (medians, in microseconds). Warns if the cache folder
-    cannot keep the result; .not_kept says why.
+    cannot keep the result; .not_kept says why. If stderr is a terminal and tqdm is installed, a bar shows the progress.
     """
-    reports = Reports(_C.dry_run(_call(op, args, kwargs), True))
+    progress = FindProgress()
+    try:
+        reports = Reports(_C.dry_run(_call(op, args, kwargs), True, progress))
+    finally:
+        progress.close()
     for why in dict.fromkeys(r.not_kept for r in reports if r.not_kept):
         warnings.warn(f"find: the result is kept in this process only: {why}", RuntimeWarning, stacklevel=2)
     return reports

@@ -238,8 +238,6 @@ def test_set_log_level(capfd: pytest.CaptureFixture[str]) -> None:
         capfd.readouterr().err
         == "pyminidnn: activation forward f32 relu x=4x8x9x9 on cpu -> cpu.activation.vectorized\n"
     )
-    with pytest.raises(dnn.ShapeError, match="level must be 'off', 'info' or 'debug'; got 'loud'"):
-        dnn.set_log_level("loud")
 
 
 def test_without_nvrtc_the_error_says_what_to_install() -> None:

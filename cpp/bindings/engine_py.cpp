@@ -45,13 +45,20 @@ void bind_engine(py::module_& m) {
   m.def("bytes_text", &bytes_text, py::arg("bytes"), "A number of bytes for people: \"233.5 kB\".");
   m.def(
       "dry_run",
-      [](const py::function& call, bool measure) {
-        DryRun session(measure);
+      [](const py::function& call, bool measure, const py::object& progress) {
+        DryRun::Progress forward;
+        if (!progress.is_none())
+          forward = [&](const std::string& problem, size_t done, size_t total) {
+            py::gil_scoped_acquire gil;
+            progress(problem, done, total);
+          };
+        DryRun session(measure, std::move(forward));
         call();
         return session.reports();
       },
-      py::arg("call"), py::arg("measure"),
-      "Reports on all problems that the call would run; the call itself is not run.");
+      py::arg("call"), py::arg("measure"), py::arg("progress") = py::none(),
+      "Reports on all problems that the call would run; the call itself is not run. If it measures, progress(problem, "
+      "done, total) is called after each measured config.");
 
   m.def("families", [] {
     std::vector<std::string> names;
@@ -78,14 +85,16 @@ void bind_engine(py::module_& m) {
   m.def(
       "why_no_tuning", [] { return tuning().why_not_kept(); },
       "Why results of find() are kept in memory only, or \"\".");
+  m.def("tuning_text", [] { return tuning().text(); }, "All tuning records, a line each.");
   m.def(
-      "set_log_level",
-      [](const std::string& level) {
-        MINIDNN_CHECK(ShapeError, level == "off" || level == "info" || level == "debug",
-                      "set_log_level: level must be 'off', 'info' or 'debug'; got '", level, "'");
-        set_log_level(level == "off" ? LogLevel::off : level == "info" ? LogLevel::info : LogLevel::debug);
-      },
-      py::arg("level"), "'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.");
+      "import_tuning", [](const std::string& text, bool replace) { return tuning().import_text(text, replace); },
+      py::arg("text"), py::arg("replace"), "Adds the records of tuning_text(), and returns their number.");
+  m.def("clear_tuning", [] { tuning().clear(); }, "Deletes all tuning records, also in the cache folder.");
+  m.def(
+      "set_log_level", [](const std::string& level) { set_log("set_log_level: level", level); }, py::arg("level"),
+      "Replaces PYMINIDNN_LOG, in the same words: 'off', 'info' (a line on stderr per call with its engine) or 'debug' "
+      "(also why not the others), and 'us', 'nvtx', 'file=PATH', separated by commas. ShapeError for other words.");
+  m.def("why_no_log", &why_no_log, "Why PYMINIDNN_LOG is not valid, or \"\".");
 }
 
 }  // namespace minidnn

@@ -92,7 +92,8 @@ void bind_kernels(py::module_& m) {
 void bind_runtime(py::module_& m) {
   main_thread = py::module_::import("threading").attr("main_thread")().attr("ident").cast<unsigned long>();
   cpu::set_interrupt_check(&check_signals);
-  m.def("set_package_folder", &cuda::set_package_folder, py::arg("folder"));
+  m.def("set_package_folder", &cuda::set_package_folder, py::arg("folder"), py::arg("packages"),
+        "The folder that has cpp/, cuda/ and perhaps cubins/, and further folders that have <arch>/<key>.cubin.");
   m.def("set_search_path", &cuda::set_search_path, py::arg("folders"));
   m.def("cuda_device_count", &cuda::device_count);
   m.def("why_no_cuda", &cuda::why_unavailable);
@@ -133,9 +134,22 @@ Raises DeviceError.)");
         return cat(v / 1000, ".", v % 1000 / 10);
       },
       "The CUDA version of the driver; \"0.0\" without one.");
-  m.def("why_no_nvrtc", &cuda::why_no_nvrtc);
+  m.def(
+      "set_nvrtc_finder",
+      [](py::object find) {
+        // The function is never destroyed: NVRTC may be used while the interpreter shuts down.
+        cuda::set_nvrtc_finder([find = find.release()] {
+          py::gil_scoped_acquire gil;
+          return find().cast<std::string>();
+        });
+      },
+      py::arg("find"), "`find` returns the path of libnvrtc, or \"\". It must not raise.");
+  m.def("why_no_nvrtc", &cuda::why_no_nvrtc, py::call_guard<ReleaseGil>());
   m.def("nvrtc_info", [] {
-    const cuda::NvrtcInfo& info = cuda::nvrtc_info();
+    const cuda::NvrtcInfo& info = [] -> const cuda::NvrtcInfo& {
+      ReleaseGil unlocked;
+      return cuda::nvrtc_info();
+    }();
     return py::make_tuple(info.path, info.major, info.minor);
   });
   m.def("cache_folder", &cuda::cache_folder);

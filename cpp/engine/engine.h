@@ -21,6 +21,7 @@
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/handle.h"
 #include "cpp/engine/kernel_spec.h"
+#include "cpp/engine/log.h"
 #include "cpp/engine/report.h"
 #include "cpp/engine/timer.h"
 #include "cpp/engine/tuning.h"
@@ -187,7 +188,9 @@ template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h,
 
 // Times every config of every engine that can run the problem, on separate scratch memory. Writes the median times to
 // the report.
-template <class P> void measure(const P& p, Handle& h, Report& report) {
+template <class P> void measure(const P& p, Handle& h, const DryRun& session, Report& report) {
+  size_t done = 0, total = 0;
+  for (const EngineReport& line : report.engines) total += line.why_not.empty() ? line.configs.size() : 0;
   Scratch scratch(h.place(), h.stream());
   ArgsOf<P> args = Family<P>::scratch(p, scratch);
   auto flush = [&, cold = scratch.bytes(h.place().is_cuda ? size_t(2 * h.device().l2_bytes) : 0)] {
@@ -206,6 +209,7 @@ template <class P> void measure(const P& p, Handle& h, Report& report) {
         line.config = config;
         line.workspace_bytes = c.workspace_bytes;
       }
+      session.report_progress(report.problem, ++done, total);
       cpu::check_interrupt();
     }
   }
@@ -358,7 +362,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
                 report.reasons());
   bool measured = session && session->measures();
-  if (measured) measure(p, h, report);
+  if (measured) measure(p, h, *session, report);
   EngineReport* best = &report.fastest();
   if (measured) {
     report.not_kept = tuning().remember(h.device(), report.problem + restrictions_text(h.options(), algo), *best);
@@ -380,15 +384,18 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
   const cpu::ThreadLimit limit(h.options().threads);  // find() measures with this number of threads, too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
-  if (log_level() != LogLevel::off) [[unlikely]]
-    log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);
-  if (DryRun::current()) [[unlikely]]
-    return;  // explain() and find() only choose; they do not write the caller's outputs
-  std::shared_ptr<Storage> workspace;
-  if (c->workspace_bytes)
-    workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),
-                                                 [&] { return cat(c->engine->name(), ": workspace"); });
-  c->plan->run(args, workspace ? workspace->data : nullptr, h.stream());
+  const bool dry = DryRun::current();  // explain() and find() only choose; they do not write the caller's outputs
+  const auto execute = [&] {
+    std::shared_ptr<Storage> workspace;
+    if (c->workspace_bytes)
+      workspace = allocator_of(h.place()).allocate(c->workspace_bytes, h.stream(),
+                                                   [&] { return cat(c->engine->name(), ": workspace"); });
+    c->plan->run(args, workspace ? workspace->data : nullptr, h.stream());
+  };
+  if (logs()) [[unlikely]]
+    run_logged(h, evaluate_engines(p, h, algo), c->engine->name(), c->config,
+               dry ? std::function<void()>() : std::function<void()>(execute));
+  else if (!dry) [[likely]] execute();
 }
 
 }  // namespace minidnn

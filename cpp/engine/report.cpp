@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements report.h: choices of engines from a report, nested dry runs, and the log.
+// Implements report.h: choices of engines from a report, and nested dry runs.
 #include "cpp/engine/report.h"
 
 #include <algorithm>
-#include <atomic>
-#include <cstdio>
-#include <cstdlib>
 
+#include "cpp/engine/log.h"
 #include "cpp/engine/tuning.h"
 
 namespace minidnn {
@@ -51,40 +49,16 @@ EngineReport* Report::recorded(const TuningLine& line) {
 
 namespace {
 thread_local DryRun* current_session = nullptr;
-
-LogLevel level_from_environment() {
-  const char* text = std::getenv("PYMINIDNN_LOG");
-  std::string level = text ? text : "";
-  return level == "debug" ? LogLevel::debug : level == "info" ? LogLevel::info : LogLevel::off;
-}
-std::atomic<LogLevel> the_log_level = level_from_environment();
 }  // namespace
 
-DryRun::DryRun(bool measures) : measures_(measures), outer_(current_session) { current_session = this; }
+DryRun::DryRun(bool measures, Progress progress)
+    : measures_(measures), progress_(std::move(progress)), outer_(current_session) {
+  current_session = this;
+}
 DryRun::~DryRun() {
   current_session = outer_;
   if (outer_) outer_->reports_.insert(outer_->reports_.end(), reports_.begin(), reports_.end());
 }
 DryRun* DryRun::current() { return current_session; }
-
-LogLevel log_level() { return the_log_level.load(std::memory_order_relaxed); }
-void set_log_level(LogLevel level) { the_log_level = level; }
-
-void log_line(const std::string& line) {
-  if (log_level() != LogLevel::off) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
-}
-
-void log_call(const Report& report, const std::string& engine, const std::string& config) {
-  std::string line = cat("pyminidnn: ", report.problem, " on ", report.device, " -> ", engine,
-                         config.empty() ? "" : " " + config, "\n");
-  if (log_level() == LogLevel::debug)
-    for (const EngineReport& e : report.engines) {
-      if (e.name == engine) continue;
-      line += cat("pyminidnn:   not ", e.name, ": ",
-                  e.why_not.empty() ? cat("estimated ", e.estimate_us, " us") : e.why_not, "\n");
-    }
-  // The lines are written by a single call, so that lines of several threads do not mix.
-  std::fputs(line.c_str(), stderr);
-}
 
 }  // namespace minidnn

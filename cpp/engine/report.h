@@ -2,6 +2,7 @@
 // A report on the engines for one problem: which of them can run it, their configs, and their times. explain() and
 // find() return a report. Errors and the log print it.
 #pragma once
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -54,27 +55,25 @@ struct Report {
 // write outputs.
 class DryRun {
  public:
-  explicit DryRun(bool measures);
+  // Receives the text of a problem, the number of its configs that are measured, and the number of all its configs.
+  using Progress = std::function<void(const std::string& problem, size_t done, size_t total)>;
+  explicit DryRun(bool measures, Progress progress = {});
   ~DryRun();
   DryRun(const DryRun&) = delete;
   DryRun& operator=(const DryRun&) = delete;
   static DryRun* current();
   bool measures() const { return measures_; }
+  void report_progress(const std::string& problem, size_t done, size_t total) const {
+    if (progress_) progress_(problem, done, total);
+  }
   void add(Report r) { reports_.push_back(std::move(r)); }
   const std::vector<Report>& reports() const { return reports_; }
 
  private:
   const bool measures_;
+  const Progress progress_;
   DryRun* const outer_;
   std::vector<Report> reports_;
 };
-
-// The log level, from the environment variable PYMINIDNN_LOG. With "info", each call prints one line with its problem
-// and engine. With "debug", the call also prints why the other engines were not chosen.
-enum class LogLevel { off, info, debug };
-LogLevel log_level();
-void set_log_level(LogLevel);
-void log_line(const std::string&);  // log_line() prints nothing if the log level is off
-void log_call(const Report&, const std::string& engine, const std::string& config);
 
 }  // namespace minidnn

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "cpp/core/device/cuda_backend.h"
+#include "cpp/engine/log.h"
 
 namespace minidnn {
 namespace {
@@ -169,8 +170,11 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
   return std::pair{Key{fields[0], fields[1]}, record};
 }
 
-std::string text_of(const Key& key, const TuningLine& r) {
-  return cat(key.first, "\t", key.second, "\t", r.engine, "\t", r.revision, "\t", r.config, "\t", r.us, "\n");
+std::string text_of(const std::map<Key, TuningLine>& lines) {
+  std::string text;
+  for (const auto& [key, r] : lines)
+    text += cat(key.first, "\t", key.second, "\t", r.engine, "\t", r.revision, "\t", r.config, "\t", r.us, "\n");
+  return text;
 }
 
 template <class F> void each_line(const std::string& text, F&& f) {
@@ -231,8 +235,43 @@ std::string Tuning::remember(const Device& device, const std::string& key, const
   const bool replaces = !lines_.insert_or_assign(whole, record).second;
   ++generation_;
   if (std::string why = why_not_kept(); !why.empty()) return why;
-  const std::string why = write(whole, record, replaces);
+  const std::string why = write({{whole, record}}, replaces);
   return why.empty() ? why : cat(file_, ": ", why);
+}
+
+std::string Tuning::text() const {
+  std::lock_guard lock(mutex_);
+  return text_of(lines_);
+}
+
+int64_t Tuning::import_text(const std::string& text, bool replace) {
+  Lines fresh;
+  int64_t number = 0;
+  each_line(text, [&](const std::string& line) {
+    ++number;
+    const auto record = record_of(line);
+    MINIDNN_CHECK(ShapeError, record, "record ", number, " is not valid: '", line.substr(0, 80), "'");
+    fresh.insert_or_assign(record->first, record->second);
+  });
+  std::lock_guard lock(mutex_);
+  if (!replace) std::erase_if(fresh, [&](const auto& line) { return lines_.contains(line.first); });
+  std::string why = why_not_kept();
+  if (why.empty() && !fresh.empty()) why = write(fresh, replace);
+  MINIDNN_CHECK(DeviceError, why.empty(), "the records can not be kept: ", why);
+  for (const auto& [key, record] : fresh) lines_.insert_or_assign(key, record);
+  ++generation_;
+  return int64_t(fresh.size());
+}
+
+void Tuning::clear() {
+  std::lock_guard lock(mutex_);
+  const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
+  MINIDNN_CHECK(DeviceError, file_.empty() || (guard && flock(guard.fd(), LOCK_EX) == 0), file_,
+                ".lock: ", std::strerror(errno));
+  MINIDNN_CHECK(DeviceError, file_.empty() || unlink(file_.c_str()) == 0 || errno == ENOENT, file_, ": ",
+                std::strerror(errno));
+  lines_.clear();
+  ++generation_;
 }
 
 std::string Tuning::why_not_kept() const {
@@ -244,33 +283,33 @@ std::string Tuning::why_not_kept() const {
   return "";
 }
 
-// Writes a record to the file, while other processes may write, too. A new record is appended by a single write, under
-// a file lock. To replace an old record with the same key, this function writes a copy of the file that has the new
-// record instead, and renames the copy. Readers see either the old file or the new one.
-std::string Tuning::write(const Key& key, const TuningLine& record, bool replaces) const {
+// Writes records to the file, while other processes may write, too. New records are appended by a single write, under a
+// file lock. To replace old records with the same keys, this function writes a copy of the file that has the new records
+// instead, and renames the copy. Readers see either the old file or the new one.
+std::string Tuning::write(const Lines& records, bool replaces) const {
   const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
   if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);
   const File file(file_, O_RDWR | O_APPEND | O_CREAT);
   if (!file) return std::strerror(errno);
   if (const std::string why = why_not_ours(file); !why.empty()) return why;
-  const std::string line = text_of(key, record);
+  const std::string added = text_of(records);
   if (!replaces) {
     // After a full disk or a killed process, the last line of the file may lack its newline. The new record must then
     // begin with a newline.
     char last = '\n';
     const off_t size = lseek(file.fd(), 0, SEEK_END);
     if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
-    return write_all(file, last == '\n' ? line : "\n" + line);
+    return write_all(file, last == '\n' ? added : "\n" + added);
   }
   std::string text;
   each_line(text_of(file), [&](const std::string& old) {
     const auto other = record_of(old);
-    if (!other || other->first != key) text += old + "\n";
+    if (!other || !records.contains(other->first)) text += old + "\n";
   });
   const std::string aside = file_ + ".new";
   const File copy(aside, O_WRONLY | O_CREAT | O_TRUNC);
   if (!copy) return std::strerror(errno);
-  std::string why = write_all(copy, text + line);
+  std::string why = write_all(copy, text + added);
   if (why.empty() && (fsync(copy.fd()) != 0 || rename(aside.c_str(), file_.c_str()) != 0)) why = std::strerror(errno);
   if (!why.empty()) unlink(aside.c_str());
   return why;

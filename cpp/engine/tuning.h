@@ -36,8 +36,17 @@ class Tuning {
   // The record is then kept in memory only.
   std::string remember(const Device&, const std::string& key, const EngineReport&);
 
-  // The number of calls of remember() so far. A plan that was chosen when this number was lower may disagree with the
-  // records.
+  // Returns all records, as lines of the tuning file in the order of their keys.
+  std::string text() const;
+  // Adds the records of `text`, which text() has returned here or elsewhere. A record whose key exists already is
+  // added only if `replace`. Returns the number of added records. If a line is not a record, or if the file cannot be
+  // written, it throws and changes nothing.
+  int64_t import_text(const std::string& text, bool replace);
+  // Deletes all records, and the file. Throws DeviceError if the file cannot be deleted.
+  void clear();
+
+  // The number of times that records changed so far. A plan that was chosen when this number was lower may
+  // disagree with the records.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   // Returns the reason why remember() keeps records in memory only. Returns an empty text if it writes them to the
   // file.
@@ -46,7 +55,8 @@ class Tuning {
  private:
   friend Tuning& tuning();
   using Lines = std::map<std::pair<std::string, std::string>, TuningLine>;
-  std::string write(const std::pair<std::string, std::string>& key, const TuningLine&, bool replaces) const;
+  // Appends records to the file, or replaces those with the same keys. Returns "", or why the file was not changed.
+  std::string write(const Lines&, bool replaces) const;
 
   const std::string file_;
   std::string refusal_;

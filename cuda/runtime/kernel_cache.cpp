@@ -13,7 +13,6 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -23,6 +22,7 @@
 
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
+#include "cpp/engine/log.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/sha256.h"
 
@@ -39,6 +39,7 @@ constexpr int kFormat = 1;
 struct State {
   std::mutex mutex;
   std::string root;
+  std::vector<std::string> packaged;  // folders of packaged cubins
   std::unordered_map<std::string, std::shared_future<Result>> cubins;
   CacheStats stats;
 };
@@ -50,14 +51,6 @@ State& state() {
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
-}
-
-void log(const std::string& line) {
-  static const bool wanted = [] {
-    std::string value = environment("PYMINIDNN_LOG");
-    return !value.empty() && value != "0";
-  }();
-  if (wanted) std::fputs(cat("pyminidnn: ", line, "\n").c_str(), stderr);
 }
 
 // Reads a file. Returns false if the path is not a regular file, or if reading fails. Without O_NONBLOCK, opening a
@@ -151,7 +144,7 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
   struct stat info;
   if (!read_file(path, text, info)) return nullptr;
   if (!packaged && !(why = why_not_trusted(info)).empty()) {
-    log(cat(path.string(), " is not used: ", why));
+    log_line(cat(path.string(), " is not used: ", why));
     return nullptr;
   }
   size_t end = 0, start[4]{};
@@ -165,7 +158,7 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
     cubin->code = text.substr(end + 1);
     if (!cubin->code.empty() && text.starts_with(entry_head(key, cubin->kernel_name, cubin->code))) return cubin;
   }
-  log(cat(path.string(), " is damaged and will be made again"));
+  log_line(cat(path.string(), " is damaged and will be made again"));
   return nullptr;
 }
 
@@ -210,7 +203,7 @@ std::string open_cache_folder() {
   if (path.empty()) return "";
   const std::string why = open_folder(path);
   if (why.empty()) return path;
-  log(cat("kernels are kept in memory only: ", path, ": ", why));
+  log_line(cat("kernels are kept in memory only: ", path, ": ", why));
   return "";
 }
 
@@ -250,7 +243,7 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
                              spec.kernel, made->kernel_name);
   made->compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   made->origin = "nvrtc";
-  log(cat("compiled ", spec.kernel, " for ", arch, " in ", made->compile_seconds, " s"));
+  log_line(cat("compiled ", spec.kernel, " for ", arch, " in ", made->compile_seconds, " s"));
   return made;
 }
 
@@ -259,18 +252,18 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
 Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";
-  if (!recompiled) {
-    if (auto packaged = read_entry(fs::path(state().root) / "cubins" / arch / file, key, true)) {
-      packaged->origin = "packaged";
-      return packaged;
-    }
-  }
+  if (!recompiled)
+    for (const fs::path folder : state().packaged)
+      if (auto packaged = read_entry(folder / arch / file, key, true)) {
+        packaged->origin = "packaged";
+        return packaged;
+      }
   if (!why_no_nvrtc().empty() || cache_folder().empty()) return compile(sources, spec, arch);
   const NvrtcInfo& nvrtc = nvrtc_info();
   const fs::path folder = fs::path(cache_folder()) / cat(arch, "-nvrtc", nvrtc.major, '.', nvrtc.minor);
   const fs::path path = folder / file;
   if (std::string why = open_folder(folder); !why.empty()) {
-    log(cat("kernels for ", arch, " are kept in memory only: ", folder.string(), ": ", why));
+    log_line(cat("kernels for ", arch, " are kept in memory only: ", folder.string(), ": ", why));
     return compile(sources, spec, arch);
   }
   if (!recompiled) {
@@ -284,7 +277,7 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) 
   Result made = compile(sources, spec, arch);
   std::string why = write_entry(path, key, *made);
   if (why.empty()) trim(cache_folder());
-  else log(why);  // this is not an error: the kernel is compiled, but the next process has to compile it again
+  else log_line(why);  // this is not an error: the kernel is compiled, but the next process has to compile it again
   return made;
 }
 
@@ -332,7 +325,11 @@ Result shared(const KernelSpec& spec, const std::string& arch, bool recompiled) 
 
 }  // namespace
 
-void set_package_folder(std::string root) { state().root = std::move(root); }
+void set_package_folder(std::string root, const std::vector<std::string>& packages) {
+  state().packaged = {root + "/cubins"};
+  state().packaged.insert(state().packaged.end(), packages.begin(), packages.end());
+  state().root = std::move(root);
+}
 
 std::string identity(const KernelSpec& spec) {
   std::string id;

@@ -13,14 +13,15 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "cpp/engine/kernel_spec.h"
 
 namespace minidnn::cuda {
 
 // Sets the package folder, which contains cpp/ and cuda/. If kernels were compiled ahead of time, the package folder
-// also contains the files cubins/<arch>/<key>.cubin.
-void set_package_folder(std::string root);
+// also contains the files cubins/<arch>/<key>.cubin. `packages` are further folders that contain <arch>/<key>.cubin.
+void set_package_folder(std::string root, const std::vector<std::string>& packages = {});
 
 struct Cubin {
   std::string code;

@@ -46,6 +46,11 @@ std::vector<std::string>& search_path() {
   return *folders;
 }
 
+std::function<std::string()>& finder() {
+  static auto* const function = new std::function<std::string()>;
+  return *function;
+}
+
 std::string environment(const char* name) {
   const char* value = std::getenv(name);
   return value ? value : "";
@@ -73,6 +78,8 @@ std::vector<std::string> loaded_already() {
 // finds the library.
 std::vector<std::string> candidates() {
   std::vector<std::string> paths = loaded_already();
+  if (finder())
+    if (std::string path = finder()(); !path.empty()) paths.push_back(path);
   auto add = [&](const fs::path& folder, const char* name) {
     std::error_code ignored;
     if (fs::exists(folder / name, ignored)) paths.push_back(folder / name);
@@ -177,6 +184,7 @@ std::string head(const std::string& log) {
 
 }  // namespace
 
+void set_nvrtc_finder(std::function<std::string()> find) { finder() = std::move(find); }
 void set_search_path(std::vector<std::string> folders) { search_path() = std::move(folders); }
 
 std::string why_no_nvrtc() { return found().why; }

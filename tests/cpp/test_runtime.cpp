@@ -102,7 +102,7 @@ static int child(const char* root, const char* arch) {
 // the child printed. `env` is the list of arguments for the program env, such as "-u A B=c".
 static FILE* begin(const std::string& env, const fs::path& root, const std::string& arch = "sm_80") {
   std::string nvrtc = has(env, "PYMINIDNN_NVRTC=") ? "" : "PYMINIDNN_NVRTC=" + found_nvrtc;
-  std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=1 ", nvrtc, ' ',
+  std::string command = cat("unset PYMINIDNN_CACHE_DIR XDG_CACHE_HOME; env ", env, " PYMINIDNN_LOG=info ", nvrtc, ' ',
                             self, " child ", root.string(), ' ', arch, " 2>&1");
   return popen(command.c_str(), "r");
 }

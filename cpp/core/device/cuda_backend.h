@@ -29,7 +29,7 @@ double time_us(int device, Stream, const std::function<void()>& enqueue);
 // The folder for compiled kernels (cubins): $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else
 // ~/.cache/pyminidnn. The environment variables are read once. The result is empty if there is no such folder. It is
 // also empty if the folder belongs to another user, or if other users may write to it, because cubins are code. Kernels
-// are then kept in memory only. If PYMINIDNN_LOG is set, a line on stderr says why the folder is not used.
+// are then kept in memory only. A line of the log (cpp/engine/log.h) says why the folder is not used.
 std::string cache_folder();
 
 }  // namespace minidnn::cuda

@@ -30,7 +30,6 @@ Layout: TypeAlias = Literal["NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC", "con
 LayoutName: TypeAlias = Layout | Literal["strided"]
 
 Math: TypeAlias = Literal["tf32", "ieee"]
-LogLevel: TypeAlias = Literal["off", "info", "debug"]
 Family: TypeAlias = Literal[
     "activation", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise", "pooling",
     "random", "reduce", "softmax", "transform",

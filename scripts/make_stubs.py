@@ -65,7 +65,6 @@ OPTIONS = (
     (r"\breduction: str\b", "reduction: LossReduction"),
     (r"\bop: str\b", "op: Pointwise"),
     (r"\bmath: str\b", "math: Math"),
-    (r"\blevel: str\b", "level: LogLevel"),
     (r"def layout\(self\) -> str", "def layout(self) -> LayoutName"),
     (r"def math\(self\) -> str", "def math(self) -> Math"),
     (r"def families\(\) -> list\[str\]", "def families() -> list[Family]"),

@@ -283,7 +283,7 @@ AUDIT = [
     ),
     Mutant(
         "E07", "bindings/exchange_py.cpp",
-        'integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major)',
+        'integer_pair(max_version, "__dlpack__: max_version").first >= DLPACK_MAJOR_VERSION',
         'integer_pair(max_version, "__dlpack__: max_version").first > int32_t(dlpack::kVersion.major)',
         "__dlpack__(max_version=(1, x)) gives a capsule of before 1.0",
     ),

@@ -15,7 +15,7 @@ from pyminidnn import _C
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = list(dict.fromkeys(_C.families()))
-FOLDERS = ("benchmarks", "cpp", "cuda", "pyminidnn", "scripts", "tests")
+FOLDERS = ("benchmarks", "cpp", "cuda", "examples", "include", "pyminidnn", "scripts", "tests")
 FILES = ["setup.py", *(str(p.relative_to(ROOT)) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.*")))]
 SOURCES = [p for p in FILES if re.search(r"^(cpp|cuda)/.*\.(h|cpp|cu|cuh)$", p)]
 
@@ -59,10 +59,12 @@ def test_includes_have_one_direction(path: str) -> None:
     F_math.h."""
 
     def rank(p: str) -> int:
+        if p.startswith(("include/", "third_party/")):
+            return 0
         area = "bindings" if p.endswith("_py.cpp") else p.split("/")[1]
         if p.startswith("cuda/"):
             return {"device": 1, "runtime": 2}.get(area, 4)
-        return {"core": 0, "simd": 1, "engine": 2, "bindings": 5}.get(area, 3)
+        return {"core": 0, "simd": 1, "engine": 2, "bindings": 5, "c_api": 5}.get(area, 3)
 
     for included in re.findall(r'#include "([^"]+)"', (ROOT / path).read_text()):
         assert (ROOT / included).is_file(), f"{path} includes {included}, which is not there"
@@ -82,7 +84,7 @@ def test_instructions_have_wrappers(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|cpp|cu|cuh|py|sh)$", p)]
+    "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|hpp|c|cpp|cu|cuh|py|sh)$", p)]
 )
 def test_files_begin_with_their_licence(path: str) -> None:
     assert "SPDX-License-Identifier: Apache-2.0" in "".join((ROOT / path).read_text().splitlines(True)[:2])

@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Checks the C and C++ package as its users see it. Builds and installs it without Python, moves the installation, and
 # builds and runs examples/cpp against it: shared, static, through pkg-config, and with the checkout as a subdirectory.
+# On a machine with a GPU, one example also runs there, with kernels that are compiled from the moved installation.
 # Needs cmake, ninja, a C and C++ compiler, and CUDA's headers in CUDA_HOME.
 #
 #   scripts/cpp_package_check.sh FOLDER
@@ -35,6 +36,15 @@ if command -v pkg-config > /dev/null; then
   # shellcheck disable=SC2046  # several options
   "${CC:-cc}" examples/cpp/conv_forward.c $(pkg-config --cflags --libs minidnn) -o "$folder/by_pkg_config"
   LD_LIBRARY_PATH=$folder/prefix/lib "$folder/by_pkg_config"
+fi
+
+echo "== the C++ of docs/cpp.md"
+awk '/^```/ {on = /cpp/; next} on' docs/cpp.md > "$folder/docs.cpp"
+"${CXX:-c++}" -std=c++20 -Wall -Wextra -Werror -fsyntax-only "$folder/docs.cpp" -I"$folder/prefix/include"
+
+if nvidia-smi -L > /dev/null 2>&1; then
+  echo "== examples, on the GPU"
+  "$folder/shared/train_step" 0
 fi
 
 echo "== a program finds the kernel sources of the moved installation"

@@ -115,6 +115,42 @@ def test_readme_lists_all_functions() -> None:
     assert all(text == page for _, text, page in rows)
 
 
+def test_cpp_has_all_functions() -> None:
+    """Each function of Python has one in minidnn.hpp, of the same name or of the name given here. docs/cpp.md lists all
+    functions of minidnn.hpp."""
+    other = {
+        "random_uniform": "fill_uniform",
+        "random_normal": "fill_normal",
+        "slice": "Tensor::view",
+        "split": "Tensor::view",
+    }
+    modules = {f"pyminidnn.ops.{family}" for family in FAMILIES}
+    shortcuts = ("pyminidnn.ops.pointwise", "pyminidnn.ops.reduce")  # add is pointwise("add"), sum is reduce("sum")
+    python = {
+        other.get(name, re.sub("^(layer|rms|group|instance)_norm|^(adaptive|global)_pool", _general, name))
+        for name, value in vars(dnn).items()
+        if getattr(value, "__module__", "") in modules
+        and (value.__module__ not in shortcuts or name in ("pointwise", "reduce"))
+    }
+    listed = set(
+        re.findall(r"`([\w:]+)`", (ROOT / "docs/cpp.md").read_text().split("## Functions")[1].split("## Tensors")[0])
+    )
+    header = (ROOT / "include/minidnn/minidnn.hpp").read_text().split("// ---- Convolution ----")[1]
+    functions = set(
+        re.findall(
+            r"^inline (?!minidnn)[\w:<>, ]+ (\w+)\(",
+            re.sub(r"namespace detail \{.*?\n\}", "", header, flags=re.S),
+            re.M,
+        )
+    )
+    assert python <= listed and functions <= listed
+    assert {name for name in listed if "_" in name and "::" not in name and "minidnn" not in name} <= functions
+
+
+def _general(match: re.Match[str]) -> str:
+    return "norm" if match[1] else "pool"
+
+
 def test_engines_page_is_up_to_date() -> None:
     script = runpy.run_path(str(ROOT / "scripts" / "make_engines_page.py"))
     assert script["PAGE"].read_text() == script["page"](), "run scripts/make_engines_page.py"

@@ -3,7 +3,9 @@
 // nothing: results keep their values, and memory of the caller is released once. Some results are compared with
 // definitions; tests/ in Python checks the arithmetic of all functions.
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -327,6 +329,9 @@ static void test_choice() {
 }
 
 int main() {
+  char folder[] = "/tmp/minidnn-test-XXXXXX";  // find() keeps its results there
+  if (!mkdtemp(folder)) return 1;
+  setenv("PYMINIDNN_CACHE_DIR", folder, 1);
   CHECK(std::string(minidnnGetLastErrorMessage()).empty());
   test_null_pointers();
   test_wrong_values();
@@ -338,6 +343,7 @@ int main() {
   test_rows();
   test_elements();
   test_choice();
+  std::filesystem::remove_all(folder);
   std::cout << (failures ? "FAILED\n" : "all tests passed\n");
   return failures != 0;
 }

@@ -204,8 +204,8 @@ class Case:
         item = getattr(torch, self.arithmetic.dtype).itemsize
         if direction == "backward_bias":
             return math.prod(a.y) * item
-        # The bytes of x: only elements inside of a window are read. In NCHW, whole rows of pixels count, because memory
-        # traffic is no smaller if pixels within a row are skipped. The bytes of dx: all elements are written.
+        # Elements of x count if a window reads them. In NCHW, whole rows of pixels count, because memory traffic is no
+        # smaller if pixels within a row are skipped. All elements of dx count, because all of them are written.
         height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
         met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
         x = math.prod(a.x) if direction == "backward_data" else met

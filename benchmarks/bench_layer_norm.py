@@ -23,7 +23,7 @@ TARGETS = {
 aten, EPS = torch.ops.aten, 1e-5
 
 
-# Torch's autograd also calls this function with contiguous dy and x.
+# Torch's autograd also makes dy and x contiguous before it calls native_group_norm_backward.
 def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> object:
     return torch.ops.aten.native_group_norm_backward(dy.contiguous(), x.contiguous(), *rest)
 

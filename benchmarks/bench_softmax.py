@@ -11,8 +11,8 @@ from runner import Row, listed, main
 
 import pyminidnn as dnn
 
-# Matrices of 64 MB and more. Most of them have rows of 256 to 262144 elements. The last but one has short rows. The
-# rows of the last do not fit in a thread block cluster.
+# Matrices of 64 MB and more. All except the last two have rows of 256 to 262144 elements. Rows of 16 elements are
+# short. Rows of 2^20 elements do not fit in a thread block cluster.
 MATRICES = (
     (131072, 256), (65536, 512), (65536, 1000), (32768, 1024), (8192, 4096), (2048, 16384), (1024, 50257),
     (1024, 65536), (512, 131072), (256, 262144), (1 << 21, 16), (64, 1 << 20),

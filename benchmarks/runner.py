@@ -37,8 +37,8 @@ Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
 TURNS = 4  # number of turns; each turn times our call several times, and the peer's call as often
-# A row is measured in several turns. If the slowest turn takes more than this fraction longer than the fastest turn,
-# the row is measured again.
+# Our call and the peer's call are measured in several turns. If the slowest turn takes more than this fraction longer
+# than the fastest turn, all turns are measured again.
 DISAGREEMENT = 0.1
 ATTEMPTS = 3
 # The number of times that cuDNN searches for its fastest algorithm. One search times each algorithm only once.
@@ -73,17 +73,19 @@ ARITHMETIC = {
 class Row:
     name: str  # the case line, or a similar text if the call has no case line
     ours: Run  # our call; operands that are made in its first run cost nothing if the row is not selected
-    # The peer's call, or a dict of several variants of it. Of several variants, the fastest counts.
+    # The call of the peer, which is the library that we compare with (torch), or a dict of several variants of this
+    # call. Of several variants, the fastest counts.
     peer: Run | dict[str, Run]
     bytes: float = 0  # bytes of all inputs (each read once) and of all outputs (each written once)
     flop: float = 0
     dtype: str = "float32"  # with "tf32", the peer may round float32 products to TF32
     host: bool = False  # if set, the time that the host spends on the call is measured, not the time on the device
     terms: float = 1  # terms of the longest sum in a result; 0 if elements are only copied
-    # The largest allowed |ours - peer| / |peer|, where |x| is the Euclidean norm. None: it is computed from dtype and
-    # terms.
+    # The largest allowed |ours - peer| / |peer|, where |x| is the Euclidean norm. If it is None, it is computed from
+    # `dtype` and `terms`.
     tolerance: float | None = None
-    # Two functions that select the results to compare: from the results of our call, and from those of the peer's call.
+    # Two functions that select the results to compare. The first gets the results of our call, the second gets those of
+    # the peer's call.
     seen: tuple[Seen, Seen] = (list, list)
     searched: bool = False  # whether cuDNN searches for the algorithm of the peer's call
     list: str = ""
@@ -164,7 +166,7 @@ class Clock:
         for _ in range(2):
             ours(), peer()
         self.synchronize()
-        # CUDA events measure every second sample of a launch of 7 us up to 0.9 us too long, on an H100.
+        # On an H100, CUDA events measure a launch of 7 us too long in every second sample, by up to 0.9 us.
         slack_us = 1 if self.cuda and not host else 0
         return settled(lambda: [self.turn(ours, peer, host) for _ in range(TURNS)], slack_us)
 

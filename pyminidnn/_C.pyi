@@ -127,10 +127,19 @@ class DeviceTensor:
         """
     def __array__(self, dtype: typing.Any = None, copy: bool | None = None) -> typing.Any:
         ...
+    def __array_namespace__(self, *, api_version: str | None = None) -> typing.Any:
+        """
+        The functions of the Python array API standard, as a module (pyminidnn.array_api).
+
+                api_version  None or a version of the standard; NotSupported for versions later than 2024.12
+
+        """
     def __bool__(self) -> bool:
         """
         True if self else False
         """
+    def __complex__(self) -> complex:
+        ...
     def __contains__(self, value: typing.Any) -> bool:
         ...
     def __copy__(self) -> DeviceTensor:
@@ -234,6 +243,10 @@ class DeviceTensor:
     def __ixor__(self, value: typing.Any) -> DeviceTensor:
         """
         Return self^=value.
+        """
+    def __jax_array__(self) -> typing.Any:
+        """
+        The tensor as an array of JAX, for jax.numpy.asarray(t). It may share the memory of the tensor.
         """
     def __le__(self, value: typing.Any) -> DeviceTensor:
         """
@@ -480,6 +493,13 @@ class DeviceTensor:
         Casts to a floating dtype round to nearest even. From a float to an integer they truncate and saturate, and NaN gives 0.
         From an integer to a narrower one they keep the low bits. To bool: "not zero".
         A copy to or from a GPU has ended when this method returns.
+        """
+    def to_device(self, device: str, *, stream: typing.Any = None) -> DeviceTensor:
+        """
+        The tensor on `device`; itself if it is there already.
+
+                stream  CUDA only: the stream of `device` that copies, as in Handle(); None: that of the current handle
+
         """
     def tolist(self) -> typing.Any:
         """

@@ -77,7 +77,7 @@ def arange(
         raise _C.ShapeError(f"arange: start, stop and step must be finite; got {start}, {stop} and {step}")
     # The number of elements is (stop - start) / step, rounded up.
     count = max(0, -int(-(stop - start) // step))
-    values = _made(
+    values = made_on_host(
         "arange: stop", count, lambda: start + np.arange(count, dtype="int64" if whole else "float64") * step
     )
     return _placed(values, ("int64" if whole else "float32") if dtype is None else dtype, device)
@@ -102,7 +102,7 @@ def linspace(
     if not isinstance(endpoint, (bool, np.bool_)):
         raise _C.DTypeError(f"linspace: endpoint must be True or False; got {short(endpoint)}")
     with np.errstate(all="ignore"):
-        values = _made("linspace: num", count, lambda: np.linspace(first, last, count, endpoint=bool(endpoint)))
+        values = made_on_host("linspace: num", count, lambda: np.linspace(first, last, count, endpoint=bool(endpoint)))
     return _placed(values, dtype, device)
 
 
@@ -112,7 +112,7 @@ def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = "float32", dev
     columns = rows if m is None else _C.integer(m)
     if rows < 0 or columns < 0:
         raise _C.ShapeError(f"eye: n and m must be 0 or more; got {rows} and {columns}")
-    values = _made("eye: n", rows * columns, lambda: np.eye(rows, columns, diagonal))
+    values = made_on_host("eye: n", rows * columns, lambda: np.eye(rows, columns, diagonal))
     return _placed(values, dtype, device)
 
 
@@ -146,7 +146,7 @@ def _number(value: Any) -> int | float:
     return _C.integer(int(value)) if isinstance(value, (int, np.integer)) else _C.number(value)
 
 
-def _made(argument: str, count: int, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
+def made_on_host(argument: str, count: int, make: Callable[[], np.ndarray[Any, Any]]) -> np.ndarray[Any, Any]:
     """The array of `count` elements that `make` returns."""
     try:
         return make()

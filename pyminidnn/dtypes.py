@@ -33,6 +33,8 @@ class DType(str):
     def __eq__(self, other: object) -> builtins.bool:
         if isinstance(other, str):
             return str.__eq__(self, other)
+        if isinstance(other, (int, float)):
+            return False
         name = getattr(other, "name", None) or getattr(other, "__name__", None) or str(other)
         return isinstance(name, str) and str.__eq__(self, name.rpartition(".")[2])
 

@@ -39,20 +39,32 @@ def fill(view: DeviceTensor, value: Any) -> None:
 
 def select(t: DeviceTensor, key: Any) -> DeviceTensor:
     """A copy of the elements that a key with arrays selects, arranged as in NumPy."""
-    if isinstance(key, (bool, np.bool_)):  # True selects the whole tensor, False selects nothing
-        return t[None][: int(key)].to(copy=True)
+    if _is_truth(key):
+        return _whole_or_nothing(t, key).to(copy=True)
     s = _Selection(t, key)
     return gather(s.flat, s.linear(), axis=s.axis)
 
 
 def assign(t: DeviceTensor, key: Any, value: Any) -> None:
     """Writes `value`, which broadcasts to the shape of t[key]. Of several for one element, the last counts."""
-    if t.device == "cpu":
+    if _is_truth(key):
+        fill(_whole_or_nothing(t, key), value)
+    elif t.device == "cpu":
         host_key = tuple(map(_host, _parts(key)))
         source = _on("cpu", value, t).to(dtype=t.dtype)
         _bits(t)[host_key] = _bits(source)
     else:
         _assign_by_map(t, key, value)
+
+
+def _is_truth(key: Any) -> bool:
+    """Whether the key is one bool: a Python bool, or an array of bool without dimensions."""
+    return isinstance(key, (bool, np.bool_)) or (getattr(key, "ndim", -1) == 0 and key.dtype == "bool")
+
+
+def _whole_or_nothing(t: DeviceTensor, key: Any) -> DeviceTensor:
+    """A view with one more dimension, which has one element, the tensor, if the key is true, else none."""
+    return t[None][: int(bool(key))]
 
 
 def _assign_by_map(t: DeviceTensor, key: Any, value: Any) -> None:
@@ -160,7 +172,8 @@ def _expanded(t: DeviceTensor, key: Any) -> list[Any]:
             parts.append(part)
         else:
             mask = _host(part)
-            if mask.shape != t.shape[dimension : dimension + n]:
+            # The array API standard allows a mask of no elements for a dimension of any size.
+            if any(m not in (size, 0) for m, size in zip(mask.shape, t.shape[dimension:], strict=False)):
                 raise IndexingError(
                     f"a mask {list(mask.shape)} does not match dimensions {dimension} and later of {list(t.shape)}"
                 )

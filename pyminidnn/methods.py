@@ -7,22 +7,25 @@ matrix_multiply() for all others.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, DTypeError, ShapeError
+from ._C import DeviceTensor, DTypeError, Handle, NotSupported, ShapeError
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
 from .ops.transform import concat, transform
+from .refusals import short
 from .tensor import asarray
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
 _OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
 _FLOATING = ("float32", "float64", "float16", "bfloat16")
+_API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
 def binary(op: str, a: Any, b: Any) -> Any:
@@ -70,16 +73,61 @@ def matrix_multiply(a: Any, b: Any) -> Any:
     _, x, y = _promoted("matmul", *operands)
     row, column = x.ndim == 1, y.ndim == 1
     if x.ndim == 0 or y.ndim == 0:
-        raise ShapeError(f"matmul: operands must have a dimension; got {list(x.shape)} and {list(y.shape)}")
-    if x.dtype not in _FLOATING:
-        raise DTypeError(f"matmul: a and b are {x.dtype}; supported are {', '.join(_FLOATING)}")
-    result = matmul(x.reshape((1, *x.shape)) if row else x, y.reshape((*y.shape, 1)) if column else y)
+        raise ShapeError(f"matmul: a and b must have a dimension; got {list(x.shape)} and {list(y.shape)}")
+    if x.dtype == "bool":
+        raise DTypeError(f"matmul: a and b are bool; supported are integers, {', '.join(_FLOATING)}")
+    result = _batches(x.reshape((1, *x.shape)) if row else x, y.reshape((*y.shape, 1)) if column else y)
     shape = list(result.shape)
     if row:
         del shape[-1 if column else -2]
     if column:
         del shape[-1]
     return result.reshape(shape)
+
+
+def _batches(a: DeviceTensor, b: DeviceTensor) -> DeviceTensor:
+    """a @ b for two dimensions or more. matmul() takes five at most; beyond it, all batches become one dimension."""
+    product = matmul if a.dtype in _FLOATING else _integer_product
+    if max(a.ndim, b.ndim) <= 5:
+        return product(a, b)
+    from .array_api import broadcast_to
+
+    try:
+        lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    except ValueError:
+        raise ShapeError(
+            f"matmul: a and b must have batches that broadcast; got {list(a.shape[:-2])} and {list(b.shape[:-2])}"
+        ) from None
+    count = math.prod(lead)
+    x, y = (broadcast_to(t, (*lead, *t.shape[-2:])).reshape((count, *t.shape[-2:])) for t in (a, b))
+    result = product(x, y)
+    return result.reshape((*lead, *result.shape[-2:]))
+
+
+def _integer_product(a: DeviceTensor, b: DeviceTensor) -> DeviceTensor:
+    """The product of integer matrices, which wraps around. There is no engine for integers.
+
+    The operands are divided into digits of 16 bits. Products of digits are below 2^32, so float64 holds the sum of 2^20
+    of them exactly, and matmul() computes it. The sums are put together in int64.
+    """
+    most = 2**20
+    if a.shape[-1] > most:
+        return _integer_product(a[..., :most], b[..., :most, :]) + _integer_product(a[..., most:], b[..., most:, :])
+    count = (a.dtype.itemsize + 1) // 2
+    first, second = _digits(a, count), _digits(b, count)
+    total: Any = None
+    for i in range(count):
+        for j in range(count - i):
+            part = matmul(first[i], second[j]).to(dtype="int64") << 16 * (i + j)
+            total = part if total is None else total + part
+    result: DeviceTensor = total.to(dtype=a.dtype)
+    return result
+
+
+def _digits(t: DeviceTensor, count: int) -> list[DeviceTensor]:
+    """The digits of 16 bits of integers, the least significant first, as float64. The last one is signed."""
+    digits = [*((t >> 16 * i) & 0xFFFF for i in range(count - 1)), t >> 16 * (count - 1)]
+    return [d.to(dtype="float64") for d in digits]
 
 
 def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
@@ -117,7 +165,11 @@ def _result_dtype(a: Any, b: Any, compares: bool) -> str:
     if isinstance(a, DeviceTensor) and isinstance(b, DeviceTensor):
         return _C.promoted(a.dtype, b.dtype)
     tensor, number = (a, b) if isinstance(a, DeviceTensor) else (b, a)
-    dtype: str = tensor.dtype
+    return dtype_with_number(tensor.dtype, number, compares)
+
+
+def dtype_with_number(dtype: str, number: Any, compares: bool) -> str:
+    """The dtype of a result of a tensor and a Python number: that of the tensor if the kind of the number allows."""
     if isinstance(number, bool) or dtype in _FLOATING:
         return dtype
     if isinstance(number, float):
@@ -206,6 +258,29 @@ class Methods(_Base):
         bits = {"bfloat16": "float16"}.get(host.dtype, host.dtype)
         return _restored, (_C.reinterpret(host, bits).numpy(), str(self.dtype), self.device)
 
+    def __complex__(self) -> complex:
+        return complex(float(self))
+
+    def __array_namespace__(self, *, api_version: str | None = None) -> Any:
+        """The functions of the Python array API standard, as a module (pyminidnn.array_api).
+
+        api_version  None or a version of the standard; NotSupported for versions later than 2024.12
+        """
+        from . import array_api
+
+        if api_version not in (None, *_API_VERSIONS):
+            raise NotSupported(
+                f"__array_namespace__: api_version must be None or one of {', '.join(_API_VERSIONS)}; "
+                f"got {short(api_version)}"
+            )
+        return array_api
+
+    def __jax_array__(self) -> Any:
+        """The tensor as an array of JAX, for jax.numpy.asarray(t). It may share the memory of the tensor."""
+        from jax import numpy as jnp
+
+        return jnp.from_dlpack(self.contiguous())
+
     @property
     def T(self) -> DeviceTensor:
         """A view with the dimensions in reverse order."""
@@ -258,6 +333,16 @@ class Methods(_Base):
     def cuda(self, index: int = 0) -> DeviceTensor:
         """The tensor on GPU `index`; itself if it is there already."""
         return self.to(device=f"cuda:{_C.integer(index)}")
+
+    def to_device(self, device: str, /, *, stream: Any = None) -> DeviceTensor:
+        """The tensor on `device`; itself if it is there already.
+
+        stream  CUDA only: the stream of `device` that copies, as in Handle(); None: that of the current handle
+        """
+        if stream is None:
+            return self.to(device=device)
+        with Handle(device, stream=stream):
+            return self.to(device=device)
 
     def contiguous(self) -> DeviceTensor:
         """The tensor in row-major order; itself if it is stored so."""

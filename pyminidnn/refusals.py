@@ -8,13 +8,14 @@ of _C passes through it before the caller sees it. refusal() is for checks in Py
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import operator
 import re
 import reprlib
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
@@ -62,13 +63,13 @@ def explained(
     wanted = parameters(signature)
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
-    # Only methods raise this TypeError. For functions, Python itself checks the number and the names of the arguments
-    # before.
+    # bind() raises TypeError if the number or the names of the arguments are wrong. In practice, only calls of methods
+    # get here: for functions, Python itself has refused such arguments before.
     except TypeError as mismatch:
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
-    # The names of the called function and of its class. If an error text begins with one of them and a colon, no other
-    # name is put before it.
+    # The names of the called function and of its class. If an error text already begins with one of these names and a
+    # colon, this name is kept. If not, the name of the called function is put before the text.
     heads = {call}
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
@@ -112,19 +113,48 @@ def _public_call() -> tuple[str, Mapping[str, Any]]:
     public function, or of a method that is written in Python. explain() and find() do not count: they call a function
     for the user.
     """
-    functional = sys.modules.get(f"{__package__}.functional")
-    scopes = [vars(sys.modules[__package__]), vars(DeviceTensor), vars(functional) if functional else {}]
+    modules = [sys.modules.get(f"{__package__}.{name}") for name in ("functional", "array_api")]
+    scopes = [vars(sys.modules[__package__]), vars(DeviceTensor), *(vars(m) for m in modules if m)]
     name, arguments = "", {}
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and f"{frame.f_globals.get('__package__')}.".startswith(f"{__package__}."):
         code = frame.f_code
-        if any(getattr(scope.get(code.co_name), "__code__", None) is code for scope in scopes):
+        if any(_code_of(scope.get(code.co_name)) is code for scope in scopes):
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
             name, arguments = code.co_name, {n: frame.f_locals[n] for n in names}
         if name and code.co_name == "<lambda>":
             break
         frame = frame.f_back
     return name, arguments
+
+
+def _code_of(function: Any) -> CodeType | None:
+    return getattr(getattr(function, "__wrapped__", function), "__code__", None)
+
+
+def reporting(function: Callable[..., Any], names: Mapping[str, str]) -> Callable[..., Any]:
+    """The function, whose errors have its own name and the names of its arguments.
+
+    names  the name of an argument of `function`, for each name that inner functions give it
+    """
+    call, own = function.__name__, list(inspect.signature(function).parameters)
+    # A single letter may be a word of the text. These words follow it only where it is a name.
+    follows = {inner: r"(?=:|=| is| must| has| have| and| \[)" * (len(inner) == 1) for inner in names}
+
+    @functools.wraps(function)
+    def wrapper(*positional: Any, **keywords: Any) -> Any:
+        try:
+            return function(*positional, **keywords)
+        except Error as error:
+            head, colon, rest = str(error).partition(": ")
+            text = rest if colon and head.isidentifier() and head not in own else str(error)
+            for inner, outer in names.items():
+                if inner not in own and outer in own:
+                    text = re.sub(rf"\b{inner}\b{follows[inner]}", outer, text)
+            text = text if not own or mentions(text, own) else f"{own[0]}: {text}"
+            raise type(error)(f"{call}: {text}").with_traceback(error.__traceback__) from error.__cause__
+
+    return wrapper
 
 
 def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:

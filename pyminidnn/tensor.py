@@ -199,7 +199,7 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
             raise
         if isinstance(error, MemoryError):
             raise refusal(_C.OutOfMemory, obj, f"is too large to copy; got {short(obj)}") from error
-        # An example of such an `obj` is a list of lists of unequal length.
+        # np.array() fails, for example, if `obj` is a list of lists of unequal length.
         raise refusal(_C.ShapeError, obj, f"is not an array: {error}") from error
     _is_plain(array, obj)
     return array.astype(array.dtype.newbyteorder("="), copy=False)

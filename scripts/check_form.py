@@ -65,8 +65,9 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
                 start, nested = skip_control(code, begin)
                 inside = [k for k in commas if k > start]
                 parts = [code[a + 1 : b] for a, b in itertools.pairwise([start - 1, *inside, i])]
-                # In `return a, b;` the last expression may have any form. Declarations and template arguments also
-                # contain commas, and are not matched.
+                # A comma joins statements if every part between commas is an expression statement. In `return a, b;`
+                # the last part may have any form. Declarations and template arguments also contain commas, but their
+                # parts are no expression statements.
                 checked = parts[:-1] if parts[0].lstrip().startswith("return ") else parts
                 if inside and all(map(is_expression, checked)):
                     yield start, i, inside, nested

@@ -92,7 +92,7 @@ AUDIT = [
         "gather_backward: the second 512 columns are read from the first",
     ),
     Mutant(
-        "A15", "core/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / chunks * chunks, grain, 1, call, body}",
+        "A15", "core/cpu/thread_pool.cpp", "Job{n, grain, 1, call, body}", "Job{n / chunks * chunks, grain, 1, call, body}",
         "while the pool is busy, the items beyond equal shares are left out",
     ),
     Mutant(
@@ -162,7 +162,7 @@ AUDIT = [
         "max pooling with indices in float64: a NaN is not the maximum",
     ),
     Mutant(
-        "B07", "core/team.h", "error == error ? error : T{}", "T{}", "the rounding errors of the sum are dropped"
+        "B07", "core/host_device/team.h", "error == error ? error : T{}", "T{}", "the rounding errors of the sum are dropped"
     ),
     Mutant(
         "B08", "softmax/cpu/log_gradient.h", "return «y == -INFINITY ? 0 : gradient»", "gradient",
@@ -401,7 +401,7 @@ LATER = [
         "find() measures, and chooses by the estimates",
     ),
     Mutant(
-        "D11", "core/allocator.cpp", "stats_.cached_bytes -= «int64_t(size)»", "int64_t(0)",
+        "D11", "core/device/allocator.cpp", "stats_.cached_bytes -= «int64_t(size)»", "int64_t(0)",
         "a block taken from the cache still counts as cached",
     ),
     Mutant(

@@ -12,7 +12,7 @@ from importlib.util import find_spec
 import pytest
 
 # Tests neither read nor write the user's cache. Kernels and tuning files go to a temporary folder of this test run. If
-# CI sets the variable, they go to the folder that it names.
+# CI sets PYMINIDNN_CACHE_DIR, they go to the folder that this variable names.
 os.environ.setdefault("PYMINIDNN_CACHE_DIR", tempfile.mkdtemp(prefix="pyminidnn-test-"))
 # Oracles multiply small matrices. Several threads would make NumPy slower for them.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -20,12 +20,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# If a shell starts the tests in the background, the tests and the programs that they start ignore Ctrl-C. This call
-# restores Python's handler of Ctrl-C.
+# If a shell starts the tests in the background, the tests and the programs that they start ignore Ctrl-C.
+# signal.signal() restores Python's handler of Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# scripts/sanitize.sh sets this variable. Then each allocation has exactly the requested size, and freed memory is not
-# cached. So the sanitizer detects accesses beyond an allocation.
+# scripts/sanitize.sh sets PYMINIDNN_TEST_ALLOCATIONS to "exact". Then each allocation has exactly the requested size,
+# and freed memory is not cached. So the sanitizer detects accesses beyond an allocation.
 EXACT = os.environ.get("PYMINIDNN_TEST_ALLOCATIONS") == "exact"
 
 

@@ -59,7 +59,7 @@ NAMES = {Managed: b"dltensor", ManagedVersioned: b"dltensor_versioned"}
 
 Destructor = CFUNCTYPE(None, c_void_p)
 _new = PYFUNCTYPE(py_object, c_void_p, c_char_p, Destructor)(("PyCapsule_New", ctypes.pythonapi))
-# While the destructor of a capsule runs, no new reference to the capsule may be made. So the functions below take the
+# While the destructor of a capsule runs, no new reference to the capsule may be made. So these functions take the
 # capsule's address instead of the object.
 _is_valid = PYFUNCTYPE(c_int, c_void_p, c_char_p)(("PyCapsule_IsValid", ctypes.pythonapi))
 _pointer = PYFUNCTYPE(c_void_p, c_void_p, c_char_p)(("PyCapsule_GetPointer", ctypes.pythonapi))

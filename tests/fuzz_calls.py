@@ -45,7 +45,7 @@ import numpy as np
 from conftest import set_checks
 
 import pyminidnn as dnn
-from pyminidnn import _C
+from pyminidnn import _C, array_api
 from pyminidnn.refusals import mentions, parameters, short
 
 SECONDS_PER_CALL = 60  # far longer than any correct call takes, even on a busy machine
@@ -73,9 +73,10 @@ def methods_of(kind: type) -> dict[str, Callable[..., Any]]:
 
 
 FUNCTIONS = {n: f for n, f in vars(dnn).items() if callable(f) and not n.startswith("_") and not inspect.isclass(f)}
+STANDARD = {f"array_api.{n}": getattr(array_api, n) for n in array_api.__all__ if callable(getattr(array_api, n))}
 METHODS = methods_of(dnn.DeviceTensor) | methods_of(dnn.Handle)
 CONSTRUCTORS: dict[str, Callable[..., Any]] = {"DeviceTensor": dnn.DeviceTensor, "Handle": dnn.Handle}
-CALLABLES = FUNCTIONS | METHODS | CONSTRUCTORS
+CALLABLES = FUNCTIONS | STANDARD | METHODS | CONSTRUCTORS
 PARAMETERS = {n: signature_of(f.__init__ if n in CONSTRUCTORS else f) for n, f in CALLABLES.items()}  # type: ignore[misc]
 
 
@@ -118,8 +119,8 @@ ANYTHING: tuple[Callable[[], Any], ...] = (
     lambda: np.datetime64(1, "s"), lambda: [None], lambda: np.ma.masked, lambda: Ellipsis, lambda: np.array([], object),
     lambda: dnn.zeros((2, 3)), lambda: dnn.Handle(), lambda: NotImplemented, lambda: slice(3), lambda: [Raises()], lambda: type,
 )  # fmt: skip
-# The list has no sizes between ordinary and huge ones. Tensors of such sizes would fit in memory, and calls would take
-# a long time.
+# There are no sizes between ordinary and huge ones. Tensors of such sizes would fit in memory, and calls would take a
+# long time.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
@@ -132,9 +133,25 @@ MODES = {
     "reduce": ("sum", "mean", "prod", "max", "min", "amax", "norm2", "argmax", "any"),
     "pad": ("constant", "replicate", "reflect"),
 }
-FLAGS = ("log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic",
+FLAGS = ("include_initial", "log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic",
          "endpoint")  # fmt: skip
-NUMBERS = ("alpha", "beta", "eps", "momentum", "value", "p", "low", "high", "std", "label_smoothing", "k")
+NUMBERS = (
+    "alpha",
+    "beta",
+    "eps",
+    "momentum",
+    "value",
+    "p",
+    "low",
+    "high",
+    "std",
+    "label_smoothing",
+    "k",
+    "fill_value",
+    "correction",
+    "min",
+    "max",
+)
 INTEGERS = (
     "axis",
     "groups",
@@ -148,8 +165,14 @@ INTEGERS = (
     "n",
     "m",
     "num",
+    "n_rows",
+    "n_cols",
+    "repeats",
+    "source",
+    "destination",
+    "shift",
 )
-ARRAYS = ("x", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target", "lse",
+ARRAYS = ("x", "x1", "x2", "condition", "sorter", "prepend", "append", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target", "lse",
           "inv_std", "inv_rms", "indices", "index", "means", "saved_mean", "saved_inv_std", "running_mean", "running_var")  # fmt: skip
 STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "plain": lambda a: a,
@@ -167,9 +190,10 @@ class Arguments:
     """The context of the arguments of one call: a dtype, shapes that fit each other, and the share of nonsense."""
 
     def __init__(self, rng: random.Random, function: str, nonsense: int | None = None):
-        self.rng, self.function, self.family = rng, function, function.split("_")[0]
+        self.rng, self.function = rng, function.removeprefix("array_api.")
+        self.family = self.function.split("_")[0]
         self.family = {"adaptive": "pool", "global": "pool"}.get(self.family, self.family)
-        # Of 20 arguments, this number on average are nonsense.
+        # How many of 20 arguments are nonsense, on average.
         self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense
         self.dtype = rng.choice(REALS)
         n, c, h, w, k = (rng.randint(low, high) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
@@ -204,6 +228,8 @@ class Arguments:
         if self.family in ("group", "instance"):
             groups = (n, 1 if self.family == "group" else c)
             return {"mean": groups, "inv_std": groups, "scale": (c,), "bias": (c,)}
+        if self.function in ("meshgrid", "searchsorted"):
+            return {"arrays": (3,), "x1": (5,), "sorter": (5,)}
         if self.family == "gather":
             return {"index": (2,), "dy": (2, *image[1:]), "out": image if "backward" in self.function else (2, *image[1:])}  # fmt: skip
         return dict.fromkeys(channels, (c,)) if self.family == "batch" else {}
@@ -234,9 +260,9 @@ class Arguments:
         if self.odd() and r.random() < 0.5:
             return self.anything()
         shape, dtype = self.shape(name), self.dtype
-        if name in ("target", "index", "indices"):
+        if name in ("target", "index", "indices", "sorter"):
             dtype = r.choice(["int64", "int32"])
-        elif self.function == "where" and name == "a":
+        elif name == "condition" or (self.function == "where" and name == "a"):
             dtype = "bool"
         elif self.family in ("bitwise", "left", "right"):
             dtype = "int8"
@@ -302,13 +328,22 @@ class Arguments:
             if odd or (name in ("sizes", "widths") and r.random() < 0.5):
                 return self.integers(10) if r.random() < 0.5 else self.integer()
             rank = len(self.image)
+            if self.function == "tensordot":
+                return rank
             usual = {"axes": tuple(range(rank)), "start": (0,) * rank, "step": (1,) * rank, "sizes": (0, self.image[0]),
                      "widths": ((1, 0),) * rank}.get(name, self.shapes.get(name, self.image))  # fmt: skip
             return r.choice([tuple, list, np.array])(usual)
         if name in ("stride", "padding", "dilation", "window"):
             pairs = [(self.integer(), self.integer()) for _ in range(r.randint(0, 4))]
             return r.choice([self.integer(), self.integers(4), pairs]) if odd else 2 if self.family == "pool" else 1
-        if name == "tensors":
+        if name == "repetitions":
+            return self.integers(4) if odd else (2, 1)
+        if name in ("indexing", "side", "kind"):
+            usual = {"indexing": ("xy", "ij"), "side": ("left", "right"), "kind": ("bool", "numeric", array_api.int8)}
+            return r.choice(WORDS) if odd else r.choice(usual[name])
+        if name in ("from_", "to", "type", "arrays_and_dtypes"):
+            return r.choice([array_api.float32, "int8", np.dtype("int64"), self.array("x")])
+        if name == "tensors" or (name == "arrays" and self.function in ("concat", "stack")):
             return [self.array("x") for _ in range(r.randint(0, 3))]
         if name in FLAGS:
             return r.choice([np.True_, 2, None]) if odd else r.random() < 0.5
@@ -326,9 +361,9 @@ class Arguments:
             return self.integer() if odd else -1 if self.family in ("layer", "rms") else 1
         if name in NUMBERS or (name in ("scale", "mean") and self.family in ("softmax", "random")):
             return r.choice([-1.0, np.nan, np.inf, 1e300, np.float32(0.5), True, 3, *HUGE]) if odd else r.random()
-        if name in ARRAYS:
+        if name in ARRAYS or name == "arrays":
             return self.array(name)
-        # For a parameter of any other name, this file has no rule.
+        # The parameter has a name that none of the rules above covers.
         return self.anything()
 
 

@@ -35,7 +35,7 @@ class Sample:
 
     # The inputs as float64 arrays. Their values are already rounded to the dtype of the case.
     inputs: dict[str, np.ndarray]
-    # The signature is call(tensors: dict[str, DeviceTensor], algo: str, out=None).
+    # `call` has the signature call(tensors: dict[str, DeviceTensor], algo: str, out=None).
     call: Callable[..., Sequence[dnn.DeviceTensor]]
     results: list[Result]
     # The dtypes of those inputs whose dtype differs from the dtype of the case.

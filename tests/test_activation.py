@@ -57,7 +57,8 @@ def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
     # If a float16 result overflows, it is Inf in the library and in the oracle.
     rounded = reference.rounded(want, dtype)
     magnitude = np.where(np.isfinite(rounded), np.abs(rounded), 0)
-    # The factor 16 covers the error of exp(-x^2 / 2) for all x for which it does not underflow.
+    # For x = -3, the error of exp(-x^2 / 2) in gelu is up to 1 + x^2 / 2 = 5.5 times a rounding, which the factor 16
+    # covers. For all x < -3 in this test, exp(-x^2 / 2) underflows.
     tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]
     assert_close(dnn.activation_forward(t, mode), Result(rounded, tolerance), mode)
     got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)
@@ -114,7 +115,7 @@ def test_gelu_of_all_magnitudes(dtype: str) -> None:
     want = reference.activation_forward(x, "gelu")
     steps = 1 if _C.cpu_isa() == "x86-64-v4" else 1 + x * x / 2
     tolerance = {"float32": 2.0**-24 * 6 * steps, "bfloat16": 2.0**-8 + 2.0**-13 * steps}[dtype] * np.abs(want)
-    # The absolute error of a tiny value of the normal cdf, times |x|.
+    # An absolute tolerance for tiny results: the absolute error of a tiny value of the normal cdf, times |x|.
     smallest = {"float32": 9 * 2.0**-149, "bfloat16": 2.0**-134}[dtype]
     assert_close(dnn.activation_forward(tensor(x, dtype, "cpu"), "gelu"), Result(want, tolerance + smallest))
 

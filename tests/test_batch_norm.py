@@ -46,8 +46,8 @@ def training_results(
     spread = 2 * np.abs(x - view(mean)).max(axis=axes)
     mean_tolerance = reference.tolerance(acc, n, spread) + unit * np.abs(mean)
     # The squares of a variance are positive, so the variance has the relative error of its sum plus that of a
-    # deviation. The squared error of the mean is added; the error of the mean is a few units of `spread`. The square
-    # root halves the relative error.
+    # deviation. The squared error of the mean is added; the error of the mean is a few roundings of `spread`, a bound
+    # of the differences x - x[first]. The square root halves the relative error.
     relative = reference.tolerance(acc, n, 2.0) + 2 * unit
     y_hat = np.abs(y - view(bias))
     y_tolerance = (

@@ -257,7 +257,7 @@ def test_results_of_the_users_find_are_not_read(tmp_path: Path) -> None:
         done = run("-c", "import runner; runner.use_own_cache(); " + chosen, **cache)
         assert done.stdout.split() == ["cpu.activation.vectorized", str(tmp_path / "benchmarks")], done.stderr
         assert (tmp_path / "benchmarks" / "sm_80-nvrtc13.0" / "0123.cubin").read_text() == "code"
-        # A find() in a benchmark would write its results to this file.
+        # Writes the file to which a find() in a benchmark would write its results.
         (tmp_path / "benchmarks" / "tuning.txt").write_text(tuning.read_text())
     assert "activation.reference" in tuning.read_text()
     done = run("-c", "import runner; runner.use_own_cache(); " + chosen, PYMINIDNN_CACHE_DIR=os.devnull)

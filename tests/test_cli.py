@@ -18,8 +18,8 @@ import pytest
 
 from pyminidnn import _C
 
-# PYTHONUNBUFFERED is set to an empty text. If it had a value, argparse itself would hide the error that the text of
-# --help cannot be written.
+# PYTHONUNBUFFERED is set to an empty text, which means that stdout is buffered. If stdout were unbuffered, writing the
+# text of --help would fail inside argparse, which ignores the error.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PYTHONUNBUFFERED": ""}
 needs_nvrtc = pytest.mark.skipif(bool(_C.why_no_nvrtc()), reason=_C.why_no_nvrtc())
 

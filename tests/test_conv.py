@@ -105,8 +105,8 @@ def sample(case: Case) -> Sample:
     want = reference.activation_forward(before, activation or "identity")
     sizes = (None if v is None else np.abs(v) for v in (x, w, bias, residual))
     scale = reference.conv_forward(*sizes, **attributes)
-    # The slope of the tested activations is at most 1.13. An activation rounds intermediate values, which are below 1 +
-    # |before|.
+    # The slope of the tested activations is at most 1.13. So an activation multiplies the error of its argument,
+    # `before`, by at most 1.13. It also rounds intermediate values, which are below 1 + |before|.
     tolerance = 1.13 * sum_tolerance(case, w.size / w.shape[0] + 2, scale)
     if activation:
         tolerance = (

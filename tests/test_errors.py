@@ -114,7 +114,10 @@ def test_errors_name_the_invalid_argument(name: str) -> None:
                 if p.kind is p.VAR_POSITIONAL:
                     call.f(*call.on, wrong)
                 else:
-                    call.f(*call.on, **given | {p.name: wrong})
+                    with_wrong = given | {p.name: wrong}
+                    only_positional = [with_wrong.pop(q.name) for q in call.parameters
+                                       if q.kind in (q.POSITIONAL_ONLY, q.VAR_POSITIONAL) and q.name in with_wrong]  # fmt: skip
+                    call.f(*call.on, *only_positional, **with_wrong)
             except (dnn.Error, BufferError) as error:
                 assert fault_of(call, error) is None and mentions(str(error), [p.name])
             else:

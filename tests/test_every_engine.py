@@ -107,7 +107,7 @@ def test_find(case: Case, device: str) -> None:
 
 
 def depends_on_isa(engine: str) -> bool:
-    """Whether the engine is compiled once per instruction set (cpp/core/isa.h). test_isa.py checks this in its source
+    """Whether the engine is compiled once per instruction set (cpp/core/cpu/isa.h). test_isa.py checks this in its source
     files."""
     return not engine.endswith(("reference", "cpu.conv.direct"))
 

@@ -16,8 +16,8 @@ torch = pytest.importorskip("torch")
 theirs = torch.nn.functional
 pytestmark = pytest.mark.torch
 
-# Each case has the name of a function, the shapes of its tensor arguments, and its other arguments. torch's function
-# has the other arguments under these names, too.
+# Each case has the name of a function, the shapes of its tensor arguments, and its other arguments as keywords. torch's
+# function of the same name has the same keywords.
 CASES: list[tuple[str, tuple[tuple[int, ...] | None, ...], dict[str, Any]]] = [
     ("conv2d", ((2, 3, 7, 6), (4, 3, 3, 3), (4,)), {"stride": 2, "padding": 1}),
     ("conv2d", ((2, 4, 7, 6), (4, 2, 3, 2), None), {"padding": "same", "groups": 2, "dilation": 2}),

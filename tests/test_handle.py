@@ -256,7 +256,8 @@ def stream_error(stream: object) -> Exception:
 @pytest.mark.parametrize("kind", KINDS)
 def test_streams_in_all_accepted_forms(kind: type) -> None:
     if _C.why_no_cuda():
-        # The stream is accepted, so the error text only says that there is no GPU.
+        # Handle() checks the stream before it looks for a GPU. So if the error text says that there is no GPU, the
+        # stream has been accepted.
         assert str(stream_error(kind(0x1000))).endswith(_C.why_no_cuda())
         return
     # The handle only stores the address of the stream; no work is submitted to it.

@@ -192,8 +192,8 @@ def test_row_norms_far_from_zero(mean: float, std: float, start: str, kind: str,
         y, *saved = ROW_NORMS[kind](t, *parameters, algo=engine)
         if centered:
             assert_close(values_of(saved[0]).ravel(), Result(want_mean, 2 * unit * np.abs(want_mean)), f"{engine} mean")
-        # The variance is a sum of squared distances from the mean. The rounding error of each distance is `unit` times
-        # the largest distance in its row.
+        # The variance is a sum of squared distances from the mean. `unit` is the distance from 1 to the next
+        # float32 number. The rounding error of each distance is `unit` times the largest distance in its row.
         deviation = unit * np.abs(rows - want_mean[:, None]).max(axis=1)
         error = reference.tolerance("float32", rows.shape[1], 2 * want) + want**3 * deviation**2
         assert_close(values_of(saved[-1]).ravel(), Result(want, error), f"{engine} inv_std")

@@ -37,9 +37,10 @@ def sample(case: Case) -> Sample:
         tolerance = reference.tolerance(case.dtype, 2, np.abs(want) + 1)
     else:
         want = reference.random.random_normal(operand.shape, mean=1, std=2, **named)
-        # If the random word is near 2^32, log(u) is near 0. Rounding the word to a float changes u by up to e = 2^-24.
-        # This changes the radius r = sqrt(-2 log u) by up to e / r; if r is near 0, by up to sqrt(2 e). The radius is
-        # an upper bound of |z|.
+        # A normal random number is z = r cos(angle) or r sin(angle), where r = sqrt(-2 log u), and u comes from a
+        # random word. If the word is near 2^32, log(u) is near 0. Rounding the word to a float changes u by up to e =
+        # 2^-24. This changes r by up to e / r; if r is near 0, by up to sqrt(2 e). The tolerance uses |z| in place of
+        # r, because |z| <= r.
         e, z = 2.0**-53 if case.dtype == "float64" else 2.0**-24, np.abs(want - 1) / 2
         near_zero = 2 * np.minimum(math.sqrt(2 * e), e / np.maximum(z, e))
         tolerance = reference.tolerance(case.dtype, 64, np.abs(want) + 2) + near_zero

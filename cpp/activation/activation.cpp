@@ -81,8 +81,8 @@ double activation_bytes(const ActivationProblem& p) {
   return double(p.x.numel()) * double(itemsize(p.x.dtype)) * tensors;
 }
 double activation_flop(const ActivationProblem& p) {
-  // Returns an estimate of the FLOP of a call. The piecewise linear activations up to leaky_relu count as 2 FLOP per
-  // element. All other activations count as 20, because most of them call exp, tanh or erf.
+  // Returns an estimate of the FLOP of a call. identity, relu, clipped_relu and leaky_relu count as 2 FLOP per element.
+  // All other activations count as 20, because most of them call exp, tanh or erf.
   return double(p.x.numel()) * (p.mode <= Activation::leaky_relu ? 2 : 20);
 }
 

@@ -5,9 +5,9 @@
 // Inf gives NaN. Where the derivative is discontinuous, its left limit is used. The only exception is hardswish at x =
 // 3, where the derivative is 1.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
@@ -49,8 +49,8 @@ template <class T> MINIDNN_HD T sigmoid(T x) {
 template <class T> MINIDNN_HD T softplus(T x) {
   return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(x)));
 }
-// Computes tanh(softplus(x)) as a numerator and a denominator. With n = exp(x), it is n (n + 2) / (n (n + 2) + 2). For
-// x > 0, numerator and denominator are divided by n^2, which avoids overflow.
+// Computes tanh(softplus(x)) as a numerator and a denominator. With n = exp(x), their quotient is n (n + 2) / (n (n +
+// 2) + 2). For x > 0, both are divided by n^2, which avoids overflow.
 template <class T> struct TanhOfSoftplus {
   T e, numerator, denominator;
   MINIDNN_HD explicit TanhOfSoftplus(T x) : e(maths::exp_of_negative(-maths::abs(x))) {

@@ -64,8 +64,8 @@ Tensor running_output(const char* call, const char* label, const Tensor& running
   return t;
 }
 
-// Returns the stride of each dimension of x in a parameter tensor. Dimensions that the parameter has get row-major
-// strides. All other dimensions get stride 0.
+// Returns the stride of a parameter along each dimension of x. Parameters are row-major. Along a dimension that
+// parameters do not have, their stride is 0.
 std::vector<int64_t> parameter_strides(const BatchNormProblem& p) {
   std::vector<int64_t> strides(size_t(p.x.rank), 0);
   int64_t step = 1;
@@ -102,7 +102,8 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // In these loops, an absent tensor gets the strides of x. So it does not prevent two loops from being merged.
+  // norm_space() merges two loops if one stride describes both of them in every tensor. An absent tensor gets the
+  // strides of x, so that it never prevents a merge.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;

@@ -30,8 +30,8 @@ struct BatchNormFusion {
   bool relu = false;
   std::optional<Tensor> residual{};
 };
-// Options of a backward call. If relu is set, `y` is the result of the forward call. If dresidual is set, the call also
-// returns the gradient of the residual: dy where y > 0, and 0 where y <= 0.
+// Options of a backward call. If relu is set, `y` must be the result of the forward call. If dresidual is set, the call
+// also returns the gradient of the residual. It is dy, except that with relu it is 0 where y <= 0.
 struct BatchNormBackwardFusion {
   bool relu = false;
   std::optional<Tensor> y{};
@@ -63,8 +63,8 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                                       const Tensor& saved_inv_std, bool per_activation, const BatchNormBackwardFusion&,
                                       const Call& call);
 
-// Returns nested loops over the dimensions of a tensor that `dims` lists. `shape` and `steps` have the size and the
-// strides of every dimension.
+// Returns nested loops over those dimensions of a tensor that `dims` lists. shape[i] is the size of dimension i.
+// steps[i] has the stride of dimension i in each tensor of the call.
 NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
 // Functions that engines call. norm_spaces() returns the loops over the tensors of a call. norm_bytes() and norm_flop()
 // return the bytes and FLOP of a call, from which its time is estimated.

@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of normalization, shared by CPU and CUDA. First, a team of threads computes the sums of each statistic.
-// A team is one thread on a CPU, or a block on a GPU. Then each element is computed from the coefficients of its
-// channel. The variance is the mean of (x - mean)^2, never E[x^2] - E[x]^2. The mean is computed from sums of x -
-// x[first]. So for |mean| >> std, the only loss of accuracy is the rounding of the mean itself.
+// The formulas of normalization, shared by CPU and CUDA. First, a team of threads computes the statistics of each
+// channel, or the gradients of its parameters. A team is one thread on a CPU, or a block on a GPU. After that, each
+// element of y or dx is computed on its own. The mean is the first element plus the mean of all differences from the
+// first element. The variance is the mean of (x - mean)^2. Both are accurate even if |mean| is much larger than the
+// standard deviation.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/team.h"
 
 namespace minidnn {
 
@@ -23,9 +24,9 @@ struct BatchNormProblem {
   TensorDesc x, dy, out;
   int64_t kept_begin = 0, kept_end = 0;
   int64_t running = 0;  // 1 if training also updates running_mean and running_var, else 0
-  // Fused options. Forward computes y = max(0, batch norm + residual), where relu and the residual are optional. If
-  // relu is set, backward reads the sign of y from `other`. Backward may also write the gradient of the residual to
-  // `dresidual`: dy where y > 0, and 0 where y <= 0.
+  // Fused options. Forward functions compute y = max(0, batch norm + residual), where the max (relu) and the residual
+  // are optional. With relu, the backward function replaces dy by 0 where y <= 0. It may also write dy, after this
+  // replacement, to `dresidual`.
   int64_t relu = 0;
   // `other` is the residual in forward functions, and y in the backward function. `dresidual` is the gradient of the
   // residual. Both tensors have the shape and dtype of x. Rank 0 means that a tensor is absent.
@@ -81,8 +82,7 @@ struct NormSpace {
   MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
     NormOffsets at;
 #ifdef __CUDACC__
-// The loop is not unrolled. Unrolled, it would have four divisions and three times the code, in every function that
-// calls it.
+// The loop is not unrolled, to limit the size of the code: a 64-bit division takes many instructions on a GPU.
 #pragma unroll 1
 #endif
     for (int i = int(rank) - 1; i > 0; --i) {
@@ -93,15 +93,15 @@ struct NormSpace {
   }
 };
 
-// The loops that engines run over the tensors of a call; norm_spaces() in batch_norm.h computes them. `groups` visits
-// the first element of each statistic. `members` visits the elements over which a statistic is taken. Its offsets are
-// relative to the first of these elements. `all` visits all elements of x.
+// The loops that engines run over the tensors of a call; norm_spaces() in batch_norm.h computes them. A group is the
+// elements over which one statistic is taken. `groups` visits the first element of each group. `members` visits all
+// elements of one group, with offsets from the group's first element. `all` visits all elements of x.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// A team of one thread. It sums elements that are contiguous in x, dy and `other`. So strides are compile-time
-// constants, and compilers vectorise the sums.
+// A team of one thread, for sums over elements that are contiguous in every tensor that is read. Strides are then
+// compile-time constants, so compilers vectorise the sums.
 struct PackedSingleThread : SingleThread {};
 
 namespace norm {
@@ -118,9 +118,8 @@ inline constexpr bool kIsAlone<SingleThread> = true;
 // The number of partial sums per thread and result. With several partial sums, an addition need not wait for the
 // previous addition, and compilers use SIMD.
 constexpr int kLanes = 8;
-// A partial sum has at most kChunk terms. Then it is added to a compensated total. If the innermost loop is short,
-// partial sums have few terms, and the total has many additions. The compensation corrects the rounding errors of these
-// additions.
+// A partial sum has at most kChunk terms. It is then added to a total. A total may have many additions, so their
+// rounding errors are compensated.
 constexpr int64_t kChunk = 1024;
 
 template <class Acc, class F>
@@ -133,9 +132,9 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Computes sums in one thread. Nested loops avoid a division per element to find its offset. All functions f read
-// kChunk elements before any function reads the next elements. So only the first function reads the elements from
-// memory, and the others read them from the cache.
+// Computes, in one thread, the sums of several functions f over the same elements. All functions read kChunk elements
+// before any function reads the next kChunk elements. So only the first function reads the elements from memory; the
+// others read them from the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -150,7 +149,7 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Sums each function f(offsets) over the elements that `s` visits. Each thread of the team gets all sums.
+// Sums each function f(offsets) over the elements that the loops `s` visit. Each thread of the team gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
@@ -223,7 +222,7 @@ MINIDNN_HD Accumulator<T> norm_dy(const BatchNormArgs& a, const NormOffsets& at)
 }
 
 // Computes the gradients of the parameters of one group of elements, which is a channel in batch norm: dbias = sum(dy)
-// and dscale = sum(dy * x_hat).
+// and dscale = sum(dy * x_hat), where x_hat is (x - mean) * inv_std.
 template <class T, class Team>
 MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -271,7 +270,8 @@ MINIDNN_HD NormCoefficients<Accumulator<T>> norm_coefficients(const NormSpaces& 
 
 // Computes one element of y or dx, with x_hat = (x - mean) * inv_std.
 // Forward: y = scale * x_hat + bias, then the fused residual and relu are applied.
-// Backward: dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n).
+// Backward: dx = scale * inv_std * (dy - dbias / n - x_hat * dscale / n), where n is the number of elements of the
+// channel, and dbias and dscale are the gradients of bias and scale.
 // All inputs of an element are read before its result is written, so the result may overwrite an input.
 template <class T, NormDirection direction>
 MINIDNN_HD void norm_element(const BatchNormArgs& a, const NormOffsets& at, const NormCoefficients<Accumulator<T>>& c) {

@@ -64,8 +64,8 @@ struct Algo : std::string {};
 bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
 // These functions read a stride, padding or dilation: one int for all spatial dimensions, or one int for each
-// dimension. Padding may also be a pair (before, after) for each dimension. Any other value is a ShapeError. The text
-// of the error names `several` as the alternative to one int.
+// dimension. Padding may also be a pair (before, after) for each dimension. For any other value they throw ShapeError.
+// `several` is the part of the error's text that describes the accepted sequences.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,
@@ -76,7 +76,7 @@ void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_
 // Binds the C++ functions that the Python package needs for find(), explain(), engines() and its log.
 void bind_engine(py::module_&);
 void bind_runtime(py::module_&);  // binds functions that report on this machine: GPUs, NVRTC, kernel caches
-// Changes the error messages of all functions that are bound so far: they then name the public function and its
+// Changes the error messages of all functions that are bound so far. The messages then name the public function and its
 // argument.
 void explain_refusals(py::module_&);
 

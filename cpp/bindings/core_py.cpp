@@ -18,8 +18,8 @@ DType dtype_from_python(py::handle value, const char* name) {
     if (PyUnicode_Check(value.ptr())) {
       dtype = find_dtype(value.cast<std::string>());
     } else {
-      // torch.float32 prints as "torch.float32". The types and dtypes of NumPy and ml_dtypes have the attribute `name`
-      // or `__name__`.
+      // The name of a dtype is its attribute `name` or `__name__` in NumPy and ml_dtypes, and str(dtype) in torch:
+      // "torch.float32".
       py::object named =
           py::hasattr(value, "name") ? value.attr("name") : py::getattr(value, "__name__", py::str(value));
       const auto text = py::str(named).cast<std::string>();
@@ -88,7 +88,7 @@ Stream stream_from_python(py::handle value, Place place, const char* call) {
     PyErr_Clear();
     throw DeviceError(cat(call, ": stream must be the address of a stream; got ", repr_text(address)));
   }
-  // The stream number 1 also means the default stream. This library represents the default stream by a null pointer.
+  // DLPack and __cuda_array_interface__ write the default stream as 1. This library represents it by a null pointer.
   return number == 1 ? nullptr : reinterpret_cast<Stream>(number);
 }
 
@@ -214,7 +214,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
   m.def("entered_handle", &entered_handle, "The innermost handle entered on this thread, or None.");
 }
 
-// A Python tuple of the pyminidnn.dtypes.DType objects.
+// The pyminidnn.dtypes.DType objects as a Python tuple, indexed by the enum DType.
 PyObject*& dtype_objects() {
   static PyObject* objects = nullptr;
   return objects;

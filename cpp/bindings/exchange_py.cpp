@@ -5,7 +5,7 @@
 #include <pybind11/numpy.h>
 
 #include "cpp/bindings/casters.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/transform/transform.h"
 
@@ -84,7 +84,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
   Place target = self.place();
   if (!dl_device.is_none()) try {
       target = dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
-    } catch (const DeviceError& error) {  // the DLPack protocol requires a BufferError
+    } catch (const DeviceError& error) {  // the DLPack protocol requires a BufferError for a failed export
       throw py::buffer_error(cat("__dlpack__: dl_device=", repr_text(dl_device), ": ", error.what()));
     }
   bool copies = copy.value_or(target != self.place());
@@ -141,7 +141,8 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
     capsule = source.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_TypeError)) throw;
-    // An exporter older than DLPack 1.0 has no parameter max_version and raises TypeError.
+    // An exporter older than DLPack 1.0 has no parameter max_version and raises TypeError. It is called again without
+    // max_version.
     capsule = source.attr("__dlpack__")(**wanted);
   }
   return moved(from_capsule(capsule), target, copy.value_or(false));
@@ -244,8 +245,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
-  // The consumer waits for the stream that the dict names: the stream of the current handle. This stream is made to
-  // wait for all other streams that used the tensor.
+  // The consumer waits for the stream that the returned dict names, which is the stream of the current handle.
+  // settle_before() makes this stream wait for all other streams that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;

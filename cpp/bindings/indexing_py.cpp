@@ -21,7 +21,7 @@ struct Key {
   bool has_array() const { return std::any_of(parts, parts + count, is_array); }
 };
 
-// Computes the view that an index key selects. The builder goes through the dimensions of the tensor t from left to
+// Computes the view that an index key selects. A ViewBuilder goes through the dimensions of the tensor t from left to
 // right, and collects the dimensions of the view.
 struct ViewBuilder {
   const Tensor& t;
@@ -39,7 +39,7 @@ struct ViewBuilder {
     for (; dimensions > 0; --dimensions, ++from) add(t.desc.shape[from], t.desc.stride[from]);
   }
   void select(PyObject* number) {
-    // An int that does not fit Py_ssize_t is clamped to its range.
+    // An int that does not fit Py_ssize_t becomes the nearest value that fits.
     const Py_ssize_t given = PyNumber_AsSsize_t(number, nullptr);
     if (given == -1 && PyErr_Occurred()) throw py::error_already_set();
     const int64_t size = t.desc.shape[from], index = given < 0 ? given + size : given;

@@ -27,8 +27,8 @@ template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
 inline PyObject* to_python(Tensor t) { return py::cast(std::move(t)).release().ptr(); }
 inline py::object methods_module() { return py::module_::import("pyminidnn.methods"); }
 
-// set_operators() and set_indexing() fill the slots of the Python type DeviceTensor. py::custom_type_setup calls them
-// before Python completes the type.
+// set_operators() and set_indexing() fill the slots (such as nb_add) of the Python type DeviceTensor.
+// py::custom_type_setup calls the two functions before Python completes the type.
 void set_operators(PyHeapTypeObject*);
 void set_indexing(PyHeapTypeObject*);
 void bind_operators(py::class_<Tensor>&);

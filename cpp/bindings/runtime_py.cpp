@@ -5,9 +5,9 @@
 #include <chrono>
 
 #include "cpp/bindings/casters.h"
-#include "cpp/core/cuda_backend.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/engine/registry.h"
 #include "cpp/simd/gemm_microkernel.h"
 #include "cuda/runtime/driver.h"

@@ -8,7 +8,7 @@
 #include <new>
 
 #include "cpp/c_api/arguments.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 
 namespace minidnn::c_api {
@@ -32,7 +32,8 @@ minidnnStatus_t record(minidnnStatus_t status, const char* text) noexcept {
 
 bool has_sources(const fs::path& folder) {
   std::error_code ignored;
-  return fs::is_directory(folder / "cuda" / "device", ignored) && fs::is_directory(folder / "cpp" / "core", ignored);
+  return fs::is_directory(folder / "cuda" / "device", ignored) &&
+         fs::is_directory(folder / "cpp" / "core" / "host_device", ignored);
 }
 
 struct Sources {

@@ -139,7 +139,7 @@ struct ForwardInputs {
 // shape of y.
 Forward forward(const char* me, const char* what, const ForwardInputs& inputs, const Call& call) {
   const auto& [x, w, bias, residual, attributes, activation] = inputs;
-  const Tensor& b = bias ? *bias : w;  // Without a bias, the checks get w in place of the bias.
+  const Tensor& b = bias ? *bias : w;  // If there is no bias, the checks below get w in its place.
   Handle& h = check_operands(me, call, {{"x", x}, {"w", w}, {"bias", b}});
   DType to = product_dtype(x.desc.dtype, call.out);
   Operand of_result = to == x.desc.dtype ? Operand{"x", x} : Operand{"out", *call.out};

@@ -7,7 +7,7 @@
 // three dimensions. In a 2-D convolution, the first of the three has size 1.
 #pragma once
 #include "cpp/activation/activation_math.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/spatial_math.h"
 
 namespace minidnn {
@@ -73,11 +73,9 @@ struct ConvGeometry {
   // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. A tap is a window element. `tap_period` is the distance in the window between two neighbouring
-  // taps that use the same element of x:
-  //   tap_period = stride / gcd(stride, dilation)
-  // `y_period` is the distance between the elements of y that these two taps use:
-  //   y_period = dilation / gcd(stride, dilation)
+  // For backward_data. Several taps (window elements) use the same element of x, each for another element of y.
+  // `tap_period` is the distance in the window between two neighbouring taps of this kind: stride / gcd(stride,
+  // dilation). `y_period` is the distance between their elements of y: dilation / gcd(stride, dilation).
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -167,8 +165,8 @@ template <int D> struct NdIterator {
   }
 };
 
-// The taps (window elements) that fall on data and not on padding, in one dimension. For i < count, tap number i is
-// element tap + i * tap_step of the window. It reads element at + i * at_step of the data.
+// The taps (window elements) that fall on data and not on padding, in one dimension. For i < `count`, tap number i is
+// element `tap` + i * `tap_step` of the window. It reads element `at` + i * `at_step` of the data.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };
@@ -221,9 +219,8 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// A linear index split into image, channel and spatial position. The channel is the fastest dimension if
-// `channels_last` is true. The last spatial dimension is the fastest if it is false. Consecutive linear indices are
-// then neighbours in a dense tensor of this layout.
+// A linear index split into image, channel and spatial position. The index counts the elements of a dense tensor in the
+// order of memory. The tensor is channels-last if `channels_last` is true, and channels-first if it is false.
 struct ConvPoint {
   NdIterator<5> count;
   int first_space;
@@ -268,10 +265,10 @@ MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
   return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
 }
 
-// Computes one element of y (forward) or of dx (backward_data). The element is a sum over the channels of its group in
-// the tensor that is read, which is x or dy. It is also a sum over the taps (window elements) that fall on data. The
-// weights of dx are those of y with the indices k and c exchanged. Before the call, the caller moves `window` to
-// `point`. T is the type of the operands. Y is the type of the output and the residual.
+// Computes one element of y (forward) or of dx (backward_data). An element of y is a sum over the input channels of its
+// group and over the taps (window elements) that fall on data. For dx, the filters of the group take the place of the
+// input channels. Before the call, the caller moves `window` to `point`. T is the type of the operands. Y is the type
+// of the output and the residual.
 template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
@@ -300,19 +297,20 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
   return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
 }
 
-// Computes one element of dw by a team of threads. The element is the sum of dy * x over all images and positions,
-// where x is the element that this weight multiplies at the position.
+// Computes one element of dw by a team of threads: the gradient for one weight (element of w). It is a sum over all
+// images and positions. At each position, dy is multiplied by the element of x that the weight multiplies at this
+// position.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  // The offsets in dy and x that belong to the first position at which this weight falls on data, and not on padding.
+  // The offsets in dy and x that belong to the first position at which the weight falls on data, and not on padding.
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // `first` is the index in x that this weight reads when the window is at position 0.
+    // `first` is the index in x that the weight reads when the window is at position 0.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);
     positions[1 + j] =

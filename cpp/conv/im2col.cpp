@@ -4,7 +4,7 @@
 #include <charconv>
 
 #include "cpp/conv/im2col_product.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -23,8 +23,8 @@ struct Im2colTiling {
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  // Offsets in the workspace, in bytes. The workspace of the matrix product begins at inner_at. The transform that
-  // writes dw later uses the same space.
+  // Offsets in the workspace, in bytes. The matrix products have their own workspace at `inner_at`. After the last
+  // product, the copy from the sums to dw uses the same memory as its workspace.
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {

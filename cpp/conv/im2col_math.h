@@ -18,7 +18,8 @@ struct ConvColumns {
   // Strides within a row of the im2col matrix: from one group to the next, from one channel to the next, and from one
   // tap (window element) to the next in each dimension.
   int64_t group = 0, channel = 0, tap[kMaxSpatial]{};
-  // The offset of tap (window element) 0 in a row of the im2col matrix. It is not 0 if the window is reversed.
+  // The offset in a row of the im2col matrix of the tap (window element) with index 0. It is not 0 if the window is
+  // reversed.
   int64_t origin = 0;
 };
 

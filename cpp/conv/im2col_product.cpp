@@ -4,8 +4,8 @@
 namespace minidnn {
 namespace {
 
-// Returns the stride of the given dimensions if they can be joined to one dimension, and nullopt if they cannot. The
-// last dimension is the fastest.
+// Joins the given dimensions, of which the last is the fastest, to one dimension. Returns the stride of this dimension,
+// or nullopt if the given dimensions cannot be joined.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -19,8 +19,8 @@ std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_
   return stride ? stride : 1;
 }
 
-// The strides of an operand that has one matrix per group and image. The rows of the matrix are spatial positions. If
-// the operand is w or dw, the rows are filters.
+// The strides of an operand that consists of matrices, one per group and image. The rows of a matrix are spatial
+// positions. w and dw have one matrix per group, and its rows are filters.
 struct Matrix4 {
   int64_t group = 0, image = 0, row = 0, column = 0;
   Matrix4 transposed() const { return {group, image, column, row}; }
@@ -76,9 +76,9 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
-// The im2col matrix of x and its strides in the matrix product. The order of the matrix follows the layout of x. The
-// larger stride is a multiple of 8 elements. Rows of 16-bit elements then begin at multiples of 16 bytes, as wide loads
-// require.
+// The im2col matrix of x and its strides in the matrix product. If x is channels-last, the rows of the matrix are
+// contiguous. If not, its columns are. The distance between two rows (or columns) is a multiple of 8 elements. If
+// elements have 16 bits, each row (or column) then begins at a multiple of 16 bytes, as wide loads require.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;
@@ -205,8 +205,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     m.y = matrices(to, *y, g.groups, batch, rows, k);
     if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
     m.activation = p.activation;
-    // All matrices of a batched product share one bias. But with several groups, each group has its own bias. The bias
-    // is then passed as operand c of the product, with stride 0 along the rows.
+    // All matrices of a batched product share one bias. But with several groups, each group has its own bias. In this
+    // case, the bias is passed as operand c of the product, with stride 0 along the rows.
     if (p.has_bias && g.groups > 1)
       m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
     else if (p.has_bias) {

@@ -14,7 +14,8 @@
 
 namespace minidnn {
 
-// How engines multiply float32 numbers: `ieee` in true float32, `tf32` rounded to TF32 where an engine can use it.
+// How engines multiply float32 numbers. With `ieee`, factors are float32. With `tf32`, engines may round factors to
+// TF32, which tensor cores multiply.
 enum class Math { ieee, tf32 };
 
 struct HandleOptions {
@@ -60,9 +61,9 @@ class Handle {
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one slot number,
-  // which is the same in all handles. The result is a shared pointer, because another thread may close the handle while
-  // the cache is in use.
+  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one index in
+  // caches_, which is the same in all handles. The result is a shared pointer, because another thread may close the
+  // handle while the cache is in use.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);
@@ -87,9 +88,9 @@ class Handle {
 
 using HandlePtr = std::shared_ptr<Handle>;
 
-// Returns the handle that a call on the device `Place` uses: `given` if it is not null, else the innermost handle
-// entered for this device, else the default handle. Throws DeviceError if the handle is closed or belongs to another
-// device. The text of the error names `call` and `tensor`.
+// Returns the handle that a call uses on a device: `given` if it is not null, else the innermost handle entered for
+// this device, else the default handle. Throws DeviceError if the handle is closed or belongs to another device. The
+// text of the error names `call` and `tensor`.
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
 // Returns the innermost handle that is entered on this thread, or null if there is none.
 HandlePtr entered_handle();

@@ -62,9 +62,11 @@ Dims by_stride(const TensorDesc& d) {
   return dims;
 }
 
-// Returns whether `rest` can be a sum of d_k * stride_k over the dimensions k in dims[from], dims[from + 1] and so on.
-// Each d_k is an integer between 1 - b.shape_k and a.shape_k - 1. The dimensions are sorted by stride: each stride is
-// larger than the sum that all later dimensions can reach. Therefore, at most three values of d_k have to be tried.
+// `a` and `b` are tensors with equal strides, and the first element of `b` is `rest` elements after the first element
+// of `a`. Returns whether the tensors share an element. Only the dimensions dims[from], dims[from + 1] and so on are
+// considered: the indices in all other dimensions are 0. The dimensions are sorted from the largest stride to the
+// smallest, and each stride is larger than any offset within the dimensions after it. So only a few differences of the
+// indices in a dimension have to be tried.
 bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
                 int from) {
   if (from == dims.count) return rest == 0;
@@ -87,7 +89,8 @@ const Names* names_of(int64_t rank) { return rank >= 3 && rank <= 5 ? &kNames[ra
 }  // namespace
 
 std::string shape_text(std::span<const int64_t> shape) {
-  // The largest number of sizes that the text shows. A sequence that is no valid shape may have millions of elements.
+  // The largest number of sizes that the returned text shows. A sequence that is no valid shape may have millions of
+  // elements.
   constexpr size_t kMostShown = 2 * kMaxRank;
   if (shape.size() <= kMostShown) return cat("[", join(shape), "]");
   return cat("[", join(shape.first(kMostShown)), ", ...]");
@@ -123,8 +126,8 @@ std::string layout_name(const TensorDesc& d) {
 Layout preferred_layout(const TensorDesc& d) {
   if (!names_of(d.rank) || is_row_major(d)) return Layout::channels_first;
   if (is_dense_in(d, order_of(d.rank, Layout::channels_last))) return Layout::channels_last;
-  // Dimensions of stride zero are ignored. If NCHW data are broadcast along the channels, the channels have stride
-  // zero, the smallest stride, although the layout is not channels last.
+  // Dimensions of stride zero are ignored. For example, the channels of NCHW data may be broadcast. Their stride is
+  // then zero and the smallest of all strides, but the layout is not channels last.
   Dims dims = by_stride(d);
   while (dims.count && d.stride[dims[dims.count - 1]] == 0) --dims.count;
   return dims.count && dims[dims.count - 1] == 1 ? Layout::channels_last : Layout::channels_first;
@@ -187,11 +190,12 @@ bool is_dense(const TensorDesc& d) {
   return is_dense_in(d, by_stride(d));
 }
 
-// The answer is exact for views of dense arrays. Each stride must exceed the largest offset that the dimensions inside
-// it reach. The loop checks this from the innermost dimension outwards.
+// Returns whether two elements of a tensor may share memory. The result is exact for views of dense arrays. For other
+// strides it may be true although no elements share memory. It is false if each stride is larger than the largest
+// offset within all dimensions of smaller strides. The loop checks this from the smallest stride on.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
-  // The largest offset, in elements, that the inner dimensions reach.
+  // The largest offset, in elements, within the dimensions that the loop has already checked.
   int64_t reach = 0;
   Dims dims = by_stride(d);
   for (int i = dims.count; i-- > 0;) {

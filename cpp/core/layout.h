@@ -27,11 +27,11 @@ std::string problem_text(const TensorDesc&);
 // the name is unknown or belongs to another rank.
 Layout layout_from(const std::string& name, int64_t rank);
 // The name of the layout of a tensor, such as "NCHW" or "NDHWC". These names exist for ranks 3 to 5; a row-major tensor
-// of another rank is "contiguous". All other tensors are "strided". A tensor that is dense in both orders, for example
-// with a single channel, counts as channels first.
+// of another rank is "contiguous". All other tensors are "strided". A tensor that is both channels first and channels
+// last, for example with a single channel, gets the name of channels first.
 std::string layout_name(const TensorDesc&);
-// Returns the layout of a result that is computed from the tensor. It is channels last if the strides of the tensor
-// have that order, even with gaps between elements. If not, it is channels first.
+// Returns the layout for a result that is computed from the tensor: channels last if the strides of the tensor are
+// sorted as in channels last, even with gaps between elements, else channels first.
 Layout preferred_layout(const TensorDesc&);
 
 // The description of a dense tensor. Throws ShapeError for a negative size, a rank above kMaxRank, or more bytes than

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // A tensor: a description, a pointer, and shared ownership of its storage. Copies share memory, as NumPy views do.
 #pragma once
-#include "cpp/core/allocator.h"
+#include "cpp/core/device/allocator.h"
 #include "cpp/core/layout.h"
 
 namespace minidnn {
@@ -32,8 +32,7 @@ Tensor view_as(const Tensor&, std::span<const int64_t> shape, const char* what);
 bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* what, TensorDesc* result);
 
 // Whether the two tensors may share an element. The answer is exact for views of one array that have the strides of
-// this array, such as two slices of channels. If the strides differ, the answer is true as soon as the byte ranges
-// overlap.
+// this array, such as two slices of channels. If the strides differ, the answer is true if the byte ranges overlap.
 bool share_memory(const Tensor&, const Tensor&);
 
 }  // namespace minidnn

@@ -18,8 +18,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/handle.h"
-#include "cpp/core/thread_pool.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/report.h"
 #include "cpp/engine/timer.h"
@@ -131,8 +131,8 @@ void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::st
                        bytes_text(double(h.options().max_workspace)));
 }
 
-// Returns a report on every engine of a family, in the order of the engine list. For each engine, it has the estimated
-// time, or the reason why the engine is excluded.
+// Returns a report on every engine of a family, in the order of the engine list. For each engine, the report has the
+// estimated time, or the reason why the engine is excluded.
 template <class P> Report evaluate_engines(const P& p, const Handle& h, const std::string& only) {
   Report report{Family<P>::name, Family<P>::text(p), name(h.place()), {}, ""};
   for (const Engine<P>* e : engines<P>(h.place())) {
@@ -156,7 +156,8 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
 template <class P>
 SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
                             const Config& config) {
-  // The report lists the engines in the order of engines<P>().
+  // The report lists the engines in the order of engines<P>(), so the index of `line` in the report is the index of the
+  // engine.
   const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];
   const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
   return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};
@@ -273,7 +274,7 @@ template <class P> class PlanCache final : public HandleCache {
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
     std::atomic<uint64_t> used;  // value of the counter insertions_ when the plan was last used
-    // The generation number of the tuning records when the plan was last compared with them.
+    // The value of tuning().generation() when the plan was last compared with the tuning records.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
@@ -281,7 +282,8 @@ template <class P> class PlanCache final : public HandleCache {
 
  public:
   // Returns the cached plan of a problem, or null if there is none. Sets `stale` if find() has measured any problem
-  // since the plan was last compared with the tuning records. The measured problem may be this one.
+  // since the plan was last compared with the tuning records. The caller must then compare the plan with the records
+  // again.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
@@ -331,8 +333,9 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// Returns the plan for a problem: from the plan cache, else by the tuning file, else of the engine with the lowest
-// estimate. During find(), the plan has the engine and the config with the lowest measured time.
+// Returns the plan for a problem from the plan cache. If it is not there, the plan is built for the engine that a
+// tuning record names, else for the engine with the lowest estimate. During find(), all engines are timed, and the plan
+// is built for the fastest one.
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
@@ -375,7 +378,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
 // Finds a plan, and runs it with workspace from the allocator. Every public function that computes does so by this
 // call.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // this limit also applies to the measurements of find()
+  const cpu::ThreadLimit limit(h.options().threads);  // find() measures with this number of threads, too
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   if (log_level() != LogLevel::off) [[unlikely]]
     log_call(evaluate_engines(p, h, algo), c->engine->name(), c->config);

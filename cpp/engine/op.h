@@ -42,7 +42,7 @@ Tensor output(const char* call, const char* name, const std::optional<Tensor>& o
 // The dtype of the result of a matrix product. It is float32 if the operands have 16-bit elements and `out` is float32.
 // If not, it is the dtype of the operands.
 DType product_dtype(DType operands, const std::optional<Tensor>& out);
-// The largest power of two, at most 16, that divides all these addresses, in bytes. On the CPU the result is always 16,
+// The largest power of two, at most 16, that divides all the given addresses. On the CPU the result is always 16,
 // because CPU engines do not use the alignment.
 int64_t alignment_of(const Handle&, std::initializer_list<const void*>);
 // Calls f(Type<T>, Type<Y>), where T is the type of the operands of a matrix product, and Y the type of its result.
@@ -55,8 +55,9 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// Returns the strides of an output for a problem text, such as " out=4x5:s1,4". The text is empty if the output has the
-// strides of `like`, which describes the output that the library would make.
+// Returns the shape and the strides of an output as a part of a problem text, such as " out=4x5:s1,4". The part is
+// empty if `out` has the same strides as `like`, which describes the tensor that the library makes if the caller passes
+// none.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
 // Returns the first words of a problem text, such as "softmax forward f32".

@@ -25,7 +25,8 @@ inline std::vector<FamilyInfo>& families() {
   return all;
 }
 
-// Registers a family. The function that binds the family to Python calls this for each problem type of the family.
+// Registers a family. The function that binds the family to Python calls register_family() for each problem type of the
+// family.
 template <class P> void register_family() {
   families().push_back({Family<P>::name,
                         [](bool cuda) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 namespace minidnn {
 

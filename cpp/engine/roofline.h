@@ -4,8 +4,8 @@
 #pragma once
 #include <algorithm>
 
-#include "cpp/core/device.h"
-#include "cpp/core/hd.h"
+#include "cpp/core/device/device.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

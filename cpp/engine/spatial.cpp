@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements spatial.h: checks of window attributes, their texts, and the sizes of outputs.
+// Implements spatial.h: checks of window attributes, the attributes as text, and the sizes of outputs.
 #include "cpp/engine/spatial.h"
 
 #include <algorithm>

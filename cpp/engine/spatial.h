@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The window attributes of convolution and pooling (stride, padding, dilation) as callers pass them. This header has
-// checks of the attributes, their texts in problem texts, and the sizes of outputs. It also has checks of image
-// layouts.
+// checks of the attributes, writes them as parts of problem texts, and computes the sizes of outputs. It also has
+// checks of image layouts.
 #pragma once
 #include <span>
 #include <string>
@@ -33,7 +33,7 @@ SpatialAttributes spatial_attributes(const char* call, int64_t rank, const std::
                                      const std::vector<Sides>& padding, const std::vector<int64_t>& dilation);
 
 // Returns the size of the output in each spatial dimension, which is the number of window positions. `sizes` are the
-// spatial sizes of x.
+// spatial sizes of x. In this formula, `before` and `after` are the padding:
 //   floor((before + size + after - dilation * (window - 1) - 1) / stride) + 1
 // If ceil_mode is true, the quotient is rounded up. A last window that would start in the padding behind x is then
 // dropped. Throws ShapeError if no window fits.
@@ -48,11 +48,10 @@ std::string spatial_text(const SpatialAttributes&, int64_t rank, std::span<const
 
 // The number of elements in one channel of one sample of x, whose shape is [N, C, spatial...].
 int64_t plane_of(const TensorDesc& x);
-// Whether x has the strides of NCHW for channels and samples: there are no gaps between the planes of the channels, and
-// no gaps between the samples.
+// Whether the channel stride and the sample stride of x are those of NCHW without gaps: plane_of(x) and C *
+// plane_of(x).
 bool channels_in_order(const TensorDesc& x);
-// Whether x has the strides of NHWC for channels and samples: the channels of a pixel are contiguous, and there are no
-// gaps between the samples.
+// Whether the channel stride and the sample stride of x are those of NHWC without gaps: 1 and C * plane_of(x).
 bool channels_innermost(const TensorDesc& x);
 
 }  // namespace minidnn

@@ -3,7 +3,7 @@
 // so that CUDA kernels can include it. The structs that describe problems contain SpatialAttributes, and kernels read
 // these structs.
 #pragma once
-#include "cpp/core/desc.h"
+#include "cpp/core/host_device/desc.h"
 
 namespace minidnn {
 

@@ -5,7 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn {
 namespace {

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn {
 namespace {
@@ -244,9 +244,9 @@ std::string Tuning::why_not_kept() const {
   return "";
 }
 
-// Other processes may write the same file. A new record is appended by one write under a file lock. To replace a
-// record, this function writes a copy of the file without the old line, and renames the copy: readers see either the
-// old file or the new one.
+// Writes a record to the file, while other processes may write, too. A new record is appended by a single write, under
+// a file lock. To replace an old record with the same key, this function writes a copy of the file that has the new
+// record instead, and renames the copy. Readers see either the old file or the new one.
 std::string Tuning::write(const Key& key, const TuningLine& record, bool replaces) const {
   const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
   if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);

@@ -133,8 +133,9 @@ GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* work
     if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
-  // During this loop, starts[r] grows from the start of row r to the end of row r. The end of row r is the start of row
-  // r + 1.
+  // At this point, starts[r] is the index in `order` at which the positions of the indices that select row r begin. The
+  // loop increments starts[r] for each of these positions. So after the loop, starts[r] has the value that starts[r +
+  // 1] had before.
   for (int64_t k = 0; k < n; ++k)
     if (rows[k] >= 0) o.order[o.starts[rows[k]]++] = int32_t(k);
   std::move_backward(o.starts, o.starts + p.rows(), o.starts + p.rows() + 1);

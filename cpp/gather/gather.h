@@ -21,16 +21,16 @@ template <> struct Family<GatherProblem> {
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
 
-// For engines: a gather of row-major tensors in the form
-//   to[outer][index][span] = from[outer][row][span]
-// where `row` is the value of the index. The gradient in this form is
-//   to[outer][row][span] = sum of from[outer][index][span] over all indices whose value is `row`
+// For engines: a gather of row-major tensors as a copy of contiguous spans. Forward:
+//   to[o][i][s] = from[o][index[i]][s]   for all s < span
+// Gradient:
+//   to[o][r][s] = sum of from[o][i][s] over all i with index[i] == r
 struct GatherRows {
   // `span` is the number of contiguous elements of a slice.
   int64_t outer = 1, rows = 1, indices = 1, span = 1;
 };
-// Describes a gather of row-major tensors in GatherRows. Returns an empty string if this is possible, and the reason if
-// it is not.
+// Describes a gather as a copy of contiguous spans between row-major tensors (GatherRows), and returns an empty string.
+// If the gather is no such copy, returns the reason.
 std::string gather_rows(const GatherProblem&, GatherRows&);
 double gather_bytes(const GatherProblem&);
 size_t gather_order_bytes(const GatherProblem&);

@@ -2,8 +2,8 @@
 // The formulas of gather, shared by CPU and CUDA. Forward: y has those slices of x along an axis that `index` selects.
 // Gradient: each slice of dx is the sum of all slices of dy whose index selects it.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
@@ -44,8 +44,9 @@ MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// Computes element number `linear` of y, in row-major order. If the index is out of range, the element is set to 0. No
-// error is reported, because the CPU would have to wait for the GPU.
+// Computes one element of y. `linear` counts the elements in row-major order. If the element of `index` that selects
+// the row of x is out of range, the element of y is set to 0. No error is reported, because the CPU would have to wait
+// for the GPU.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {
@@ -68,7 +69,8 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
 // indices that select row r are order[starts[r]] to order[starts[r + 1] - 1], in ascending order. The gradient adds in
 // that order, so its sums do not depend on the number of threads.
 struct GatherOrder {
-  // An array of rows() + 1 elements. starts[r] says where the positions of row r begin in `order`.
+  // An array of rows() + 1 elements. starts[r] is the index in `order` at which the positions of the indices that
+  // select row r begin.
   int32_t* starts;
   // An array with one element per index: the position of the index in the tensor of indices, in row-major order.
   int32_t* order;

@@ -17,8 +17,9 @@ template <> struct Family<LayerNormProblem> {
   static const Engines<LayerNormProblem>& cuda_engines();
 };
 
-// The kind of norm, and a number that depends on it. For layer and RMS norm, the number is the first dimension of a
-// row. For group norm, it is the number of groups. For instance norm, it is 0, which means one group per channel.
+// The kind of norm, and a number whose meaning depends on the kind. For layer and RMS norm, it is the index of the
+// first dimension of a row. For group norm, it is the number of groups. For instance norm, it is 0, which means one
+// group per channel.
 struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;
@@ -27,9 +28,9 @@ struct RowNormKind {
 RowNormKind row_norm_kind(const std::string& call, const std::string& kind, int64_t axis_or_groups);
 using OptionalTensor = std::optional<Tensor>;
 
-// Parameters (scale, bias) and statistics are float64 if x is float64, else float32. In layer and RMS norm, parameters
-// have the shape of a row. In group norm, there is one parameter per channel. There is one statistic per row. In group
-// norm, a row is one group of channels of one sample.
+// Parameters (scale, bias) and statistics (mean, inv_std) are float64 if x is float64, else float32. In layer and RMS
+// norm, parameters have the shape of a row. In group norm, they have one element per channel. Statistics have one
+// element per row. In group norm, a row is one group of channels of one sample.
 struct LayerNormForward {
   Tensor y;
   OptionalTensor mean;  // RMS norm has no mean
@@ -45,7 +46,7 @@ LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tenso
                                       const OptionalTensor& scale, const OptionalTensor& mean, const Tensor& inv_std,
                                       const Call&);
 
-// Functions that engines call. They return the loops over the tensors of a call, its bytes, and its FLOP.
+// Functions that describe a call for engines: its loops over the tensors, its bytes, and its FLOP.
 LayerNormSpaces row_norm_spaces(const LayerNormProblem&);
 double row_norm_bytes(const LayerNormProblem&);
 double row_norm_flop(const LayerNormProblem&);

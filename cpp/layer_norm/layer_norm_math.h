@@ -2,8 +2,8 @@
 // The formulas of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one mean and one variance per
 // row. In group norm, a row is one group of channels of one sample. Scale and bias vary along the row. A team of
 // threads normalizes a row, or computes the gradient of one parameter. A team is one thread on a CPU, or a block on a
-// GPU. As in batch_norm_math.h, the variance is the mean of (x - mean)^2, and the mean is computed from sums of x -
-// x[first].
+// GPU. The mean is computed as first + mean(x - first), where `first` is the first element of the row. The variance is
+// the mean of (x - mean)^2. batch_norm_math.h uses the same formulas.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 
@@ -17,7 +17,7 @@ struct LayerNormProblem {
   // Only the backward function uses dy. `out` describes y in the forward function, and dx in the backward function. All
   // tensors have one dtype and one shape, and any strides.
   TensorDesc x, dy, out;
-  int64_t axis = 0;  // the first dimension of a row in layer and RMS norm
+  int64_t axis = 0;  // the index of the first dimension of a row, in layer and RMS norm
   // In group norm, the number of groups of channels (dimension 1). In instance norm, the number of channels.
   int64_t groups = 0;
   int64_t alignment = 16;
@@ -39,8 +39,8 @@ struct LayerNormArgs {
   double eps = 0;
 };
 
-// The loops over the tensors of a call, which row_norm_spaces() computes. In these loops, NormOffsets::other is the
-// offset in the mean and inv_std tensors.
+// The loops over the tensors of a call. For each index, a loop gives the offsets in all tensors as NormOffsets. The
+// member `other` of NormOffsets is the offset in the tensors mean and inv_std.
 struct LayerNormSpaces {
   NormSpace rows, members;  // `rows` visits the first element of each row; `members` visits the elements of one row.
   // `parameters` visits the elements of scale and bias. `others` visits the elements of x that share one parameter. The

@@ -24,7 +24,7 @@ struct LossProblem {
   // float64, else float32.
   TensorDesc lse;
   // In the forward function, the loss. In the backward function, the gradient of the loss. If losses are not reduced,
-  // it has the shape of lse. If they are reduced, it is a scalar.
+  // it has one element per row of classes, in the shape of target. If they are reduced, it is a scalar.
   TensorDesc loss;
 
   MINIDNN_HD int64_t cols() const { return x.shape[axis]; }

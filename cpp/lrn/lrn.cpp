@@ -8,7 +8,8 @@ namespace {
 // set.
 LrnProblem problem_of(const char* call, LocalNorm kind, const Tensor& x, const LrnOptions& o) {
   check_rank(call, {"x", x}, kind == LocalNorm::lrn ? 2 : 3, 5);
-  // The product of up to three sizes is computed, and this limit keeps it from overflowing.
+  // The largest window size along a dimension. The number of elements of a window is a product of up to three such
+  // sizes. With this limit, the product cannot overflow.
   constexpr int64_t kMostSize = 1 << 20;
   MINIDNN_CHECK(ShapeError, 1 <= o.size && o.size <= kMostSize, call, ": size must be in [1, ", kMostSize, "]; got ",
                 o.size);

@@ -7,9 +7,9 @@
 // whose window contains i. A first loop over all elements stores these weights. If they were computed where they are
 // needed, a loop over a window would contain another loop over a window.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 

@@ -17,8 +17,8 @@ std::string operand_text(const char* name, const Tensor& t, bool transpose) {
   return cat(name, " ", shape_text(t.desc), transpose ? " transposed" : "");
 }
 
-// Returns the shape of the result of a batched product. The batch dimensions have their sizes, and the caller sets the
-// last two. Returns nullopt if the batch dimensions of a and b do not broadcast.
+// Returns the shape of the result of a batched product. The batch dimensions of a and b are broadcast. The last two
+// dimensions have size 1 until the caller sets them. Returns nullopt if the batch dimensions do not broadcast.
 std::optional<Shape> batch_shape(const TensorDesc& a, const TensorDesc& b) {
   int64_t rank = std::max(a.rank, b.rank);
   Shape shape(size_t(rank), 1);
@@ -91,7 +91,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
 
   MINIDNN_CHECK(ShapeError, options.beta == 0 || options.c || call.out, me, ": beta=", options.beta,
                 " needs c, or an out to add to; got neither");
-  // The checks need some tensor in place of c. Without c, they get `out`, and without `out`, they get a.
+  // If the caller passes no c, the checks below get `out` in its place. If there is no `out` either, they get a.
   const Tensor& c = options.c ? *options.c : call.out ? *call.out : a;
   if (options.c) {
     std::optional<TensorDesc> seen = broadcast(c.desc, *shape);
@@ -105,7 +105,7 @@ Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, co
     p.has_bias = 1;
     p.bias_stride = options.bias->desc.stride[0];
   }
-  // Without a bias, the checks get b in place of the bias.
+  // If there is no bias, the checks get b in its place.
   Tensor y = output(me, "out", call.out, want, h, {{"a", a}, {"b", b}, {"bias", options.bias ? *options.bias : b}},
                     {{"c", c}});
   if (options.beta != 0 && !options.c) p.c = y.desc;

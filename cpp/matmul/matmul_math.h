@@ -9,9 +9,9 @@ namespace minidnn {
 // The shapes, strides, dtypes and options of a matrix product. Strides express transposes and broadcasts. Every operand
 // has the full batch shape. If an operand is broadcast in a dimension, its stride in this dimension is 0.
 struct MatmulProblem {
-  // The descriptor of a [..., M, K].
+  // The descriptor of the operand a. Its shape is [..., M, K].
   TensorDesc a;
-  // The descriptor of b [..., K, N]. b has the dtype of a.
+  // The descriptor of the operand b. Its shape is [..., K, N], and its dtype is that of a.
   TensorDesc b;
   // The descriptor of c [..., M, N]. c has the dtype of y, and may be the same memory as y. The rank is 0 if there is
   // no c.

@@ -72,8 +72,8 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
 
 std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t& word) {
   struct Dim {
-    // Describes a dimension of the padded tensor y: its size, the number of padded elements before x (`before`), and
-    // its stride (`y`). `x_size` and `x` are the size and the stride of the same dimension of x.
+    // One dimension of the padding. `size` and `x_size` are its sizes in the padded tensor y and in x. `before` is the
+    // number of padded elements before those of x. `x` and `y` are its strides in x and in y.
     int64_t size, before, x_size, x, y;
     bool grows() const { return size != x_size; }
   };
@@ -85,8 +85,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   for (size_t i = dims.size(); i-- > 0; dense *= dims[i].size)
     if (dims[i].y != dense) return "needs a dense result";
   if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
-  // Joins an outer dimension with the next inner dimension if the inner dimension is not padded and the two can be
-  // joined in x. If the outer dimension is padded, this is possible only for constant padding.
+  // Joins an outer dimension with the next inner dimension if the inner dimension is not padded, and the outer stride
+  // of x is the inner stride times the inner size. A padded outer dimension is joined only if the padding is constant.
   for (size_t i = 0; i + 1 < dims.size();) {
     const Dim &outer = dims[i], &inner = dims[i + 1];
     if (!inner.grows() && outer.x == inner.x * inner.size && (!outer.grows() || p.mode == PadMode::constant)) {
@@ -108,7 +108,7 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   line.before /= items;
   line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
-  // If a line has a single word, the next outer dimension becomes the dimension of lines.
+  // If a line has a single word, lines extend along the next outer dimension instead.
   if (line.size == 1 && dims.size() > 1) dims.pop_back();
 
   l = {};

@@ -19,14 +19,14 @@ template <> struct Family<PadProblem> {
 // Returns the padding mode that has the given name. Throws ShapeError if no mode has this name.
 PadMode pad_mode(const std::string&, const char* call);
 
-// Pads x. Returns a tensor with widths[d].before more elements before those of x in dimension d, and widths[d].after
-// more elements after them. The mode decides their values: the given `value`, copies of the edge of x, or a reflection
-// of x at the edge.
+// Pads x. In each dimension d, the result has widths[d].before additional elements before those of x, and
+// widths[d].after additional elements after them. The mode decides the values of the additional elements: the given
+// `value`, copies of the edge of x, or a reflection of x at the edge.
 Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode, double value, const Call&);
 
-// For engines: describes a padding as lines in PadLines, and stores the size of a word in bytes in `word`. A word is
-// one element, or several elements that are copied together and have at most `widest` bytes. Returns an empty string if
-// this is possible, and the reason if it is not.
+// For engines: checks whether PadLines can describe a padding. If it can, stores the description, stores the size of a
+// word in bytes in `word`, and returns an empty string. If it cannot, returns the reason. A word is one element, or
+// several elements that are copied together and have at most `widest` bytes.
 std::string pad_lines(const PadProblem&, int64_t widest, PadLines&, int64_t& word);
 double pad_bytes(const PadProblem&);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of padding, shared by CPU and CUDA. They map each element of a padded tensor to an element of the input.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
@@ -67,15 +67,16 @@ struct PadLines {
   LongDivisor width;
   PadDimension line;
   // The number of dimensions outside a line, at least 1. `outer` and `along` list these dimensions, beginning with the
-  // innermost. The first is the dimension of rows, and the following ones are those of planes.
+  // innermost. An index in the innermost of these dimensions is called `row`. An index in all others together is called
+  // `plane`.
   int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // These functions compute the offset in x at which a line begins. add_plane() adds the offset in all outer dimensions
-  // except the innermost, and add_row() adds the offset in the innermost outer dimension. Both functions return false
-  // if all elements of the line have the constant value. `how` equals `mode`, but may be a compile-time constant.
+  // These functions compute the offset in x at which a line begins. add_row() adds the offset of the index `row`, and
+  // add_plane() adds the offset of the index `plane`. Both return false if all elements of the line have the constant
+  // value. `how` must equal `mode`. It is an argument, because it may then be a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

@@ -2,10 +2,10 @@
 // Elementwise functions of one, two or three tensors. The list MINIDNN_POINTWISE below has one line for each function.
 // Both g++ and NVRTC compile it. The CPU engines and the CUDA kernels are loops around these functions.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
@@ -25,7 +25,7 @@ constexpr int kRealOperands = 1, kIntegerOperands = 2, kNumberOperands = 3, kBit
 #define MINIDNN_POINTWISE(F)                                              \
   F(neg, unary, kNumberOperands, negative(a))                             \
   F(abs, unary, kNumberOperands, absolute(a))                             \
-  F(sign, unary, kNumberOperands, a > A(0) ? A(1) : a < A(0) ? A(-1) : a) \
+  F(sign, unary, kNumberOperands, a != a ? a : A(a > A(0)) - A(a < A(0))) \
   F(bitwise_not, unary, kIntegerOperands, ~a)                             \
   F(square, unary, kNumberOperands, times(a, a))                          \
   F(reciprocal, unary, kRealOperands, A(1) / a)                           \
@@ -187,7 +187,7 @@ MINIDNN_HD float rest(float a, float b) { return ::fmodf(a, b); }
 MINIDNN_HD double rest(double a, double b) { return ::fmod(a, b); }
 
 // remainder() returns a - b floor(a / b), which has the sign of b, as in Python. For integers with b = 0, it returns 0.
-// of_sign() changes the remainder of a truncated division to that result.
+// of_sign() computes this remainder from r, the remainder of the truncated division a / b.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
@@ -221,7 +221,8 @@ template <class A> MINIDNN_HD A floor_quotient(A a, A b) {
 // Computes log(e^a + e^b). Neither e^a nor e^b is computed, so neither can overflow.
 template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   const A largest = larger(a, b);
-  // Here, the larger operand is infinite, or one of the operands is NaN.
+  // If the larger operand is infinite, or one of the operands is NaN, `largest` is the result. The formula below would
+  // give NaN for two equal infinities.
   if (largest - largest != A(0)) return largest;
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
@@ -282,7 +283,8 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// If `op` belongs to the group and accepts operands of type T, calls f(PointwiseName<op>{}).
+// Calls f(PointwiseName<op>{}) if `op` belongs to the group that the template argument names and accepts operands of
+// type T. If not, does nothing.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -314,7 +316,8 @@ struct PointwiseArgs {
 enum class Access : int64_t {
   // dense: the operand has its elements in the order of the result. The offset is i.
   dense,
-  // periodic: the operand is a scalar, or a vector along one dimension. The offset is (i / inner % length) * stride.
+  // periodic: the operand is a scalar, or a vector of `length` elements along one dimension. `inner` is the product of
+  // the sizes of all dimensions inside of that dimension. The offset is (i / inner % length) * stride.
   periodic,
   // strided: the operand has any strides. The offset is computed from the coordinates of element i.
   strided,

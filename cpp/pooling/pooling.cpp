@@ -9,14 +9,14 @@ constexpr const char* kModes[] = {"max", "avg", "avg_exclude_padding", "lp"};
 // The largest exponent of lp pooling. It is limited, because powers are computed by repeated multiplication.
 constexpr int64_t kMaxNorm = 64;
 
-// The shape of y, and a description of the call in which y, dy and dx are not set yet.
+// The shape of y, and the description of a call of pooling, in which y, dy and dx are still missing.
 struct Geometry {
   PoolingProblem problem;
   Shape y_shape;
 };
 
-// Chooses the windows of adaptive pooling, as even as possible. If all windows have the same size, they become ordinary
-// windows, because more engines support these.
+// Chooses the windows of adaptive pooling, with sizes as equal as possible. If all windows have the same size, they
+// become ordinary windows, because more engines support these.
 void make_adaptive(const char* call, PoolingProblem& p, Shape& y_shape, const PoolingAttributes& a) {
   int64_t rank = p.x.rank - 2;
   std::vector<int64_t> size = per_dimension(call, "size", a.size, rank, 1);
@@ -193,9 +193,8 @@ double pooling_bytes(const PoolingProblem& p) {
 double pooling_flop(const PoolingProblem& p) {
   bool backward = p.direction == PoolingDirection::backward;
   double taps = double(p.window[0]) * double(p.window[1]) * double(p.window[2]);
-  // Each tap (element of a window) costs a few index operations. In the gradient of max pooling without indices, each
-  // element of a window is tested for being the maximum. Only for the maximum does the test read all taps. For any
-  // other element, it soon finds a larger tap and stops.
+  // The estimate is 10 operations per tap (element of a window). It is 40 for gradients without indices: max pooling
+  // then searches the maxima again.
   return double((backward ? p.dy : p.out).numel()) * taps * (backward && p.indices.rank == 0 ? 40 : 10);
 }
 

@@ -30,8 +30,8 @@ struct PoolingAttributes {
   std::vector<int64_t> dilation{1};
   bool ceil_mode = false;
   int64_t norm = 2;  // the exponent of lp pooling
-  // If not empty, pooling is adaptive: `size` has the spatial sizes of y, and windows are as even as possible. If
-  // empty, the members above describe the windows.
+  // If not empty, pooling is adaptive: `size` has the spatial sizes of y, and the sizes of the windows are as equal as
+  // possible. If empty, the members above describe the windows.
   std::vector<int64_t> size{};
 };
 
@@ -41,8 +41,8 @@ Tensor pool_forward(const Tensor& x, const PoolingAttributes&, const Call& call)
 // spatial positions of one channel) in row-major order. It is -1 if the window contains only padding.
 std::pair<Tensor, Tensor> pool_forward_with_indices(const Tensor& x, const PoolingAttributes&, DType indices,
                                                     const Call& call);
-// Returns dx. `y` is the result of pool_forward(x). Only lp pooling reads its elements. If `indices` is absent, max
-// pooling searches the maxima in x again.
+// Returns dx. `y` is the result of pool_forward(x). Only lp pooling reads the elements of y. If `indices` is absent,
+// max pooling searches the maxima in x again.
 Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const PoolingAttributes&, const Call& call,
                      const std::optional<Tensor>& indices = {});
 

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling over windows with one to three spatial dimensions, for CPU and CUDA. The functions compute one element of y,
-// or one element of dx. The element is a sum or a maximum of elements that are only read, so two threads never add to
-// the same element.
+// Pooling over windows with one to three spatial dimensions, for CPU and CUDA. Each function computes a whole element
+// of y or of dx, so two threads never add to the same element.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/spatial_math.h"
 
 namespace minidnn {
@@ -107,8 +106,8 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
 }
 
 // Calls visit(offset, number, index) for each element of a window that is inside x, in row-major order, until visit()
-// returns false. `offset` is relative to the first element of the channel. `number` counts the elements of the window,
-// including those outside x. `index` counts the elements of the plane (all spatial positions of the channel).
+// returns false. `offset` is relative to the first element of the channel. `number` is the index of the element within
+// the window. `index` is the index of the element within its plane (all spatial positions of the channel).
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
@@ -140,8 +139,9 @@ MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpat
   return max_of<int64_t>(count, 1);
 }
 
-// Whether the element with number `own` and value `v` is the first maximum of the window. That is so if each element
-// before it is smaller and no element after it is larger. A NaN is larger than every number.
+// Whether an element is the first maximum of its window. `own` is the index of the element within the window, and v is
+// its value. The element is the first maximum if each element before it is smaller and no element after it is larger. A
+// NaN is larger than every number.
 template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
@@ -164,8 +164,8 @@ MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
-// Returns the number of the tap (element of a window) along dimension i that has index `x_at` in x, for the window at
-// output position `at`. Returns -1 if the window skips that index.
+// Returns the index within a window, along dimension i, of the element that has index `x_at` in x. The window is at
+// output position `at`. Returns -1 if the window skips that element, because it is dilated.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
   int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
@@ -271,8 +271,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // The derivative of lp pooling with respect to v is (|v| / norm of the window) ^ (exponent - 1), with the
-          // sign of v. It is 0 if all elements of the window are 0.
+          // The derivative of lp pooling with respect to v, an element of x, is (|v| / norm of the window) ^ (exponent
+          // - 1), with the sign of v. It is 0 if all elements of the window are 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc ratio = detail::power(v / length, p.norm - 1);

@@ -3,9 +3,9 @@
 // distributions made from its 32-bit words. The random number of an element depends only on the seed, the offset, and
 // the index of the element in row-major order. It does not depend on the layout, the device or the number of threads.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
@@ -40,9 +40,9 @@ struct RandomArgs {
   const void* x = nullptr;
   void* out = nullptr;
   uint64_t seed = 0, offset = 0;
-  // The meaning of `low` and `width` depends on the kind of random numbers. Uniform: an element is min(low + width * u,
-  // most), where u is in [0, 1). Normal: `low` is the mean, and `width` is the standard deviation. Dropout: `width` is
-  // the factor of the elements that are kept.
+  // The meaning of `low` and `width` depends on the kind of random numbers. Uniform: an element is the smaller of
+  // `most` and low + width * u, where u is in [0, 1). Normal: `low` is the mean, and `width` is the standard deviation.
+  // Dropout: `width` is the factor of the elements that are kept.
   double low = 0, width = 1;
   // For dropout: elements whose random word is less than this threshold become 0.
   uint64_t threshold = 0;

@@ -23,7 +23,8 @@ Tensor reduce(const Tensor& x, const std::string& mode, const std::optional<std:
 
 double reduce_bytes(const ReduceProblem&);
 
-// Calls f(kind, Acc{}), where the kind of reduction and the type of sums are template arguments.
+// Calls f(kind, Acc{}) for the problem. `kind` is an integral_constant of the ReduceKind, and Acc is the C++ type in
+// which elements are combined. So f gets both as types, which it can use as template arguments.
 template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) {
   auto by_kind = [&](auto acc) {
     switch (kind_of(p.mode)) {

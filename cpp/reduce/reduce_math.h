@@ -3,8 +3,8 @@
 // result from the combined value. There are 13 modes, but only 4 ways to combine. For example, a minimum is a maximum
 // of negated elements, and `all` is true if no element is zero.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
@@ -23,9 +23,9 @@ struct ReduceArgs {
   void* y = nullptr;
 };
 
-// The shape and strides of x, divided into two groups of dimensions. `kept` has the dimensions that are not reduced.
-// Its offsets are those of the first element of x that is reduced to each element of y. `reduced` has the dimensions
-// that are reduced. Its offsets are relative to that first element.
+// The shape and strides of x, divided into two groups of dimensions. For each element of y, `kept` gives the offset of
+// the first element of x that is reduced to it. `kept` has the dimensions that are not reduced. `reduced` has the
+// dimensions that are reduced. Its offsets are relative to that first element.
 struct ReduceView {
   TensorDesc kept, reduced;
 };
@@ -91,14 +91,14 @@ template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
         if (v == Acc(-0x7fffffffffffffff - 1)) return Acc(0x7fffffffffffffff);
       [[fallthrough]];
     case ReduceMode::norm1:
-      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // maps -0.0 to 0.0, too
+      return v < 0 ? negated(v) : v == 0 ? Acc(0) : v;  // also maps -0.0 to 0.0
     case ReduceMode::norm2:
     case ReduceMode::sumsq:
       if constexpr (is_integer<Acc>) return Acc(uint64_t(v) * uint64_t(v));
       else return v * v;
     case ReduceMode::min:
     case ReduceMode::argmin:
-      // This reverses the order of integers. -v would reverse it, too, but it overflows for the least value.
+      // ~v reverses the order of integers. -v would reverse it, too, but it overflows for the least value.
       if constexpr (is_integer<Acc>) return ~v;
       else return -v;
     case ReduceMode::any:
@@ -204,7 +204,8 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
     if constexpr (kind == ReduceKind::max) {
       // The mapping for `min` reverses the order of numbers. Applied again, it returns the original value.
       if (mode == ReduceMode::min) v = mapped(mode, v);
-      // If no elements are reduced, v is negative. Then `any` is false and `all` is true.
+      // For `any` and `all`, v is a maximum of zeros and ones. If no elements are reduced, v is the least value of its
+      // type, which is negative. Then `any` is false and `all` is true.
       if (mode == ReduceMode::any) v = Acc(v > 0);
       if (mode == ReduceMode::all) v = Acc(!(v > 0));
     }

@@ -2,16 +2,16 @@
 // The inner loops of cpu.batch_norm.vectorized and cpu.layer_norm.strided_axis, compiled once per instruction set. They
 // process one block of a tensor. Some loops compute sums over the block, the others write the result.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
-// The largest number of columns of a block whose columns are contiguous, that is, whose NormBlock::space is 1.
+// The largest number of columns of a block whose NormBlock::space is 1. In such a block, columns are contiguous.
 constexpr int64_t kNormColumns = 4096;
-// A result of more bytes is written with non-temporal stores. This limit is for calls that compute sums. Such a call
-// reads its inputs twice, and finds them in the caches the second time. For inference, which computes no sums,
-// cpu.batch_norm.vectorized has a higher limit. The limit was measured on 2 Zen 3 cores with 32 MB of cache
+// A result of more than kNormSummedBytes is written with non-temporal stores. This limit is for calls that compute
+// sums. Such a call reads its inputs twice, and finds them in the caches the second time. For inference, which computes
+// no sums, cpu.batch_norm.vectorized has a higher limit. The limit was measured on 2 Zen 3 cores with 32 MB of cache
 // (2026-11-21).
 constexpr int64_t kNormSummedBytes = 12 << 20;
 
@@ -34,8 +34,8 @@ struct NormLines {
 
 struct ChannelNormKernels {
   struct Typed {
-    // Computes the moments of each column. It writes the array results[3][columns]: the mean as two floats whose sum in
-    // float64 is the mean, then sum((x - mean)^2).
+    // Computes the moments of each column. It writes the array results[3][columns]. In float64, results[0] + results[1]
+    // is the mean. results[2] is sum((x - mean)^2).
     void (*moments)(const NormBlock&, float* results);
     // Computes two sums for the gradient of each column. It writes the array results[2][columns]: sum(dy), then sum(dy
     // (x - mean[c])).
@@ -51,8 +51,8 @@ struct ChannelNormKernels {
     void (*gate[2])(const NormBlock&, const NormLines&, bool non_temporal);
   } f32, bf16, f16;
   // Merges the moments of one column of each channel into the moments of the channel. A column has n elements, and a
-  // channel has `joined` elements so far. In `results`, the distance between the columns of neighbouring channels is
-  // `step` columns.
+  // channel has `joined` elements so far. `results` points into an array that moments() wrote: to the column of the
+  // first channel. The column of each next channel is `step` columns further.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
                        double* mean, double* squares);
   void (*join_gradients)(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,

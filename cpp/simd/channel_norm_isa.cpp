@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of channel_norm.h over a block of shape [rows][columns][space]. One loop processes contiguous spans along
 // `space`, where all lanes of a vector belong to the same column. If `space` is 1, another loop processes rows, where
-// each lane has its own column. Each lane adds a limited number of elements in float32. Its rounding error is then at
-// most that of the reference engine.
+// each lane has its own column. Each lane adds a limited number of elements in float32, so the rounding error of a sum
+// is at most that of the reference engine.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -56,7 +56,7 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // number of additions to a partial sum before it is added to its total
+constexpr int kSumLength = 128;  // number of additions to a partial sum before the partial sum is added to the total
 // number of spans (contiguous elements of a column) whose totals are kept at the same time
 constexpr int kTileSpans = 64;
 
@@ -82,9 +82,9 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // The remaining elements do not fill a vector. They are loaded into its last lanes, and only these lanes are added.
-    // The vector is loaded from the end of the span. If the span is shorter than a vector, the elements are loaded from
-    // a copy that is padded with zeros.
+    // Fewer elements remain than a vector has lanes. The last vector of the span is loaded, and its lanes before
+    // `first`, which were added already, are skipped. If the span is shorter than a vector, a copy of it is loaded,
+    // with zeros before the first element.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -119,9 +119,9 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
   }
 }
 
-// load_pair() may load neighbouring elements of type T into lanes in another order. to_lanes() converts an array from
-// the order of columns in memory to the order of lanes, and from_lanes() converts it back. They convert whole pairs of
-// vectors. The columns after the last pair keep their order.
+// load_pair() may load neighbouring elements of type T into lanes in an order that differs from their order in memory.
+// to_lanes() converts an array from the order of columns in memory to the order of lanes, and from_lanes() converts it
+// back. Both functions convert whole pairs of vectors. The columns after the last pair keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {
@@ -195,8 +195,9 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
 }
 
 // Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
-// true mean than a standard deviation, for example if values drift. The center of such a column is replaced by the
-// mean, and all columns are summed again. After that, the subtraction of squares loses at most one bit.
+// true mean than a standard deviation, for example if values drift. In such a column, the mean becomes the center, and
+// all columns are summed again. At the end, the sum of squares around the center is converted to the sum around the
+// mean by a subtraction. It loses at most one bit, because the center is near the mean.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };

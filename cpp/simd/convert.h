@@ -3,7 +3,7 @@
 // read and write elements of any floating dtype as float. Their stores can bypass the caches. Conversions give the same
 // bits as core/half.h, except for the payloads of float16 NaNs.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -13,7 +13,8 @@ namespace minidnn::MINIDNN_ISA {
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // The number of elements that are converted to float before they are used. The floats stay in the first-level cache.
 constexpr int64_t kSpan = 256;
-static_assert(kSpan % kStep == 0);  // the last iteration, with its padding, must fit a buffer of kSpan elements
+// An iteration, which may end with padding, must not go beyond a buffer of kSpan elements.
+static_assert(kSpan % kStep == 0);
 
 // The order of the floats that widen() writes to a buffer and narrow() reads from it:
 //   memory  the order of the elements in memory
@@ -22,7 +23,7 @@ static_assert(kSpan % kStep == 0);  // the last iteration, with its padding, mus
 enum class Order { memory, lanes };
 
 // All functions are in an unnamed namespace, as in every file that is compiled once per instruction set
-// (cpp/core/isa.h).
+// (cpp/core/cpu/isa.h).
 namespace {
 
 inline __attribute__((always_inline)) int64_t whole_steps(int64_t n) { return (n + kStep - 1) & -kStep; }

@@ -3,16 +3,16 @@
 // tile whose sums stay in registers, pack the operands of tiles, and write the sums to memory. The engines choose the
 // memory layout.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
 constexpr int kGemmRows = 12;  // the largest number of rows in a tile of any micro-kernel
 
-// A segment is a number of consecutive steps of k, along which each operand has a constant step in memory. a[i] is the
-// byte offset in operand a at which row i of the tile begins. Several rows may have the same offset, for example that
-// of a buffer of zeros. `b` is the byte offset in operand b at which the columns begin.
+// A segment is some consecutive steps of the inner dimension k, along which each operand has a constant step in memory.
+// a[i] is the byte offset in operand a at which row i of the tile begins. Several rows may have the same offset, for
+// example that of a buffer of zeros. `b` is the byte offset in operand b at which the columns begin.
 struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
@@ -37,11 +37,11 @@ template <class T> struct GemmKernel {
   // Computes to[i, j] = (add ? to[i, j] : 0) + sum of a_i[k * a_step] * b_s[k * b_step + j] over all segments and all
   // steps k of each segment, in this order. Reads and writes all rows and columns of the tile.
   void (*multiply)(const GemmTile<T>&);
-  // Packs columns of operand b into a panel: for all k < length, to[k * columns + j] = from[j * column + k * step] if j
-  // < count, else 0.
+  // Packs columns of operand b, which are `column` elements apart, into a panel. For all k < length, to[k * columns +
+  // j] = from[j * column + k * step] if j < count, else 0.
   void (*pack)(const T* from, int64_t column, int64_t step, int64_t count, int64_t length, T* to);
-  // Packs rows of operand a into a panel: for all k < length, to[k * rows + i] = from[i * row + k * step] if i < count,
-  // else 0.
+  // Packs rows of operand a, which are `row` elements apart, into a panel. For all k < length, to[k * rows + i] =
+  // from[i * row + k * step] if i < count, else 0.
   void (*pack_rows)(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to);
 };
 
@@ -82,8 +82,8 @@ template <class T> struct GemmRow {
   // The micro-kernel for a matrix b with contiguous rows. Its tile has one row, whose sums take 3/4 of the vector
   // registers.
   GemmKernel<T> wide;
-  // The kernel for a matrix b with contiguous columns. It computes to[j] = sum over k < length of a[k] * b[j * column +
-  // k] for all j < columns.
+  // The kernel for a matrix b with contiguous columns, which are `column` elements apart. It computes to[j] = sum over
+  // k < length of a[k] * b[j * column + k] for all j < columns.
   void (*dots)(const T* a, const T* b, int64_t column, int64_t columns, int64_t length, T* to);
 };
 
@@ -98,8 +98,9 @@ struct GemmKernels {
   // Transposes a matrix [rows, columns] to [columns, rows]. The distance between rows is `pitch` elements in `from`,
   // and `to_pitch` elements in `to`.
   void (*transpose)(const float* from, int64_t pitch, int64_t rows, int64_t columns, float* to, int64_t to_pitch);
-  // Applies the epilogue to a block of sums. The index depends on the dtypes of operands and result: [0] float32 to
-  // float32, [1] float16 to float16, [2] bfloat16 to bfloat16, [3] float16 to float32, [4] bfloat16 to float32.
+  // Each function applies the epilogue to a block of sums, for one pair of the dtypes of operands and result: [0]
+  // float32 to float32, [1] float16 to float16, [2] bfloat16 to bfloat16, [3] float16 to float32, [4] bfloat16 to
+  // float32.
   void (*finish[5])(const Epilogue&, const EpilogueBlock&);
 };
 

@@ -174,7 +174,8 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
   }
 }
 
-// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added in order.
+// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added from the first to the
+// last.
 template <class T, int kColumns>
 void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -220,9 +221,8 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// The number of rows of a tile that is two vectors wide. The sums of the tile take nearly all vector registers. Two of
-// the other registers contain a row of b. One more contains an element of a, unless the multiply instruction broadcasts
-// the element from memory. Without fused multiply-add, products need one more register.
+// The number of rows of a tile that is two vectors wide. The sums of the tile, a row of b and an element of a must fit
+// the vector registers. Without fused multiply-add, products need a register, too.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

@@ -6,7 +6,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn::cpu {
 

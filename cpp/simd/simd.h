@@ -2,12 +2,12 @@
 // The vector types of GCC and Clang, with the register width of the instruction set that a file is compiled for. This
 // header has loads, stores, and reductions over the lanes of a vector. float32 vectors can be loaded from float32,
 // bfloat16 and float16 memory, and stored to it. 16-bit types are for storage only. Conversions give the same bits as
-// in cpp/core/half.h, except for the payloads of NaNs. Only files X_isa.cpp, which are compiled once per instruction
+// in cpp/core/host_device/half.h, except for the payloads of NaNs. Only files X_isa.cpp, which are compiled once per instruction
 // set, include this header.
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 #ifndef MINIDNN_ISA
 #error "compiled once per instruction set: name the file X_isa.cpp"
@@ -56,9 +56,10 @@ template <class V> inline __attribute__((always_inline)) V keep_in_register(V v)
 #endif
   return v;
 }
-// dispatch_count() turns the number n into a constant: it calls f(Count<n>{}) for 1 <= n <= most. for_balanced_chunks()
-// splits n elements into as few chunks as possible. A chunk has at most `most` elements, and all chunks have nearly
-// equal sizes. The function calls f(first, Count<size>{}) for each chunk.
+// dispatch_count() calls f(Count<n>{}), in which n is a compile-time constant. n must be in [1, most].
+// for_balanced_chunks() divides n elements into as few chunks as possible. A chunk has at most `most` elements, and all
+// chunks have nearly equal sizes. The function calls f(first, Count<size>{}) for each chunk, where `first` is the index
+// of its first element.
 template <int n> struct Count {
   static constexpr int value = n;
 };
@@ -221,8 +222,8 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// These functions load and store 2 kFloats floats. In memory the floats have their usual order. In the Pair they have
-// the order in which load_pair() loads elements of type T.
+// load_as_pair() and store_from_pair() load and store 2 kFloats floats. In memory, the floats have their usual order.
+// In the vectors of the Pair, they have the order in which load_pair() loads elements of type T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -284,8 +285,7 @@ template <class T> class Streamer {
   static constexpr int64_t kCapacity = 2048 / int64_t(sizeof(T));
 
   MINIDNN_HD explicit Streamer(T* to) { begin(to); }
-  // Makes the next elements go to the address `to`. The call costs nothing if this address follows the last element
-  // anyway.
+  // Makes the next elements go to the address `to`. If `to` directly follows the last element, nothing changes.
   MINIDNN_HD void move_to(T* to) {
     if (to == span_ + end_) return;
     drain();
@@ -316,7 +316,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // the elements do not reach the first whole vector
+      if (begin_ < kWhole) return;  // the elements so far do not fill the first vector
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transposition in registers. Only files X_isa.cpp, which are compiled once per instruction set, include this header.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 #ifndef MINIDNN_ISA
 #error "compiled once per instruction set: name the file X_isa.cpp"

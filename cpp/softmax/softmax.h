@@ -26,8 +26,9 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
 // same tensor as dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
-// Returns the dimensions of the mask except the axis, from which the offset in the mask is computed for a row of x. x
-// must be dense. Neighbouring dimensions that have a common stride in the mask are joined.
+// Returns those dimensions of the mask that are not the axis. MaskLayout::offset_of() uses them to compute the offset
+// in the mask for a row of x. x must be dense. Neighbouring dimensions that have a common stride in the mask are
+// joined.
 MaskLayout mask_layout(const SoftmaxProblem&);
 
 // The bytes and FLOP of a call. CPU and CUDA engines estimate their time from these numbers.

@@ -2,10 +2,10 @@
 // Softmax of one row, and its gradient. A team of threads computes a row: one thread on a CPU, several threads on a
 // GPU. A row runs along the axis of softmax. Rows are numbered in row-major order of the other dimensions.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/team.h"
 
 namespace minidnn {
 
@@ -99,7 +99,8 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // The product is rounded before the addition. Without this, some compilers would fuse multiplication and addition.
+    // rounded_product() rounds the product before the addition. Some compilers would fuse a plain product with the
+    // addition, and round only once. The result would then depend on the compiler.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }

@@ -76,11 +76,10 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
   const bool peers = x.place().is_cuda && target.is_cuda;
-  // The memory of `moved` may have been used before. That earlier work may still be in progress on the stream of the
-  // target device. The copy waits for this work.
+  // The allocator may have given `moved` memory of an earlier tensor. Work on that tensor may still be in progress on
+  // the stream of the target device. The copy waits for this work.
   if (peers) memory_of(target).order(there.stream(), gpu, h.stream());
-  // On the device, the copy waits for all earlier work that used x on any stream. The caller need not know these
-  // streams.
+  // The copy waits for all earlier work that used x, on any stream. The caller need not know which streams these are.
   x.storage->settle_before(h.stream());
   x.storage->used_on(h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());

@@ -2,8 +2,8 @@
 // The formulas of transform, shared by CPU and CUDA: y = alpha * x + beta * y between tensors of any strides, and casts
 // between any two dtypes.
 #pragma once
-#include "cpp/core/desc.h"
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/desc.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

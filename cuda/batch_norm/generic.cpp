@@ -44,8 +44,8 @@ struct Generic final : Engine<BatchNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const BatchNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const BatchNormProblem& p, const Device& d) const override {
-    // The kernels of batch norm reach only 0.1 of the peak, because they take 64-bit divisions, and read x twice more
-    // for the sums.
+    // The kernels of batch norm reach only 0.1 of the device's peak rates, because they compute 64-bit divisions for
+    // each element. In forward, they also read x three times: twice for the sums, and once for y.
     return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);
   }
   std::vector<Config> configs(const BatchNormProblem& p, const Device& d) const override {

@@ -32,8 +32,8 @@ struct Candidate {
 bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
 
 // The layout of a dense tensor: as planes (NCHW) or as columns (NHWC). A plane is the contiguous elements of a channel
-// in one image. A column is all elements with the same innermost index. `group` neighbouring columns share a mean and a
-// variance. channel_layout() fills in the layout and returns "", or returns the reason why the layout is not supported.
+// in one image. A column is all elements with the same innermost index. `group` is the number of neighbouring columns
+// that share a mean and a variance. channel_layout() returns "", or the reason why it does not support the tensor.
 struct ChannelLayout {
   ChannelTiling channels;
   // `vector` is the number of elements in 16 bytes. For planes (NCHW), `items` is the number of vectors in a channel.
@@ -89,13 +89,15 @@ double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
-// Computes the tiling and the estimated time of a candidate. If the candidate does not fit the device, `us` stays 0.
+// Computes the tiling and the estimated time of candidate `w`. The time `us` stays 0 if the candidate does not fit the
+// device.
 void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
   ChannelTiling& c = w.tiling.channels;
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  if (ceil_div(h.items, chunk) != w.blocks) return;  // With this number of blocks, the last one would have no elements.
+  // With this number of blocks per cluster, the last block would have no elements.
+  if (ceil_div(h.items, chunk) != w.blocks) return;
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
     rows = w.threads / w.width;
@@ -132,10 +134,10 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
       min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), persistent_threads(backward, h.columns) / w.threads);
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
-  // The numbers of this estimate are guesses. The data rate is that of a copy, less a loss that grows if an SM runs
-  // fewer threads. Four tenths of the clusters that run at the same time suffice for this rate. Therefore, a partial
-  // last wave takes at least 0.4 of the time of a full wave. A tile takes a tenth longer if its rows share 128-byte
-  // lines with other tiles. The start and the end of a wave take 2 us.
+  // This estimate is a guess, not a measurement. The data rate is that of a copy; it is lower if an SM runs fewer
+  // threads. Four tenths of the clusters that fit on the device are enough to reach this rate, so a partial last wave
+  // takes at least 0.4 of the time of a full wave. A tile takes a tenth longer if its rows share 128-byte lines with
+  // other tiles. The start and the end of a wave take 2 us.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));

@@ -35,9 +35,9 @@ __device__ __forceinline__ void store_in_cluster(float4*, uint32_t, const float4
 __device__ __forceinline__ void sync_cluster() {}
 #endif
 
-// The vectors that one thread processes. Their numbers (NCHW) or their rows (NHWC) are from, from + by, from + 2 * by,
-// and so on, below `end`. In shared memory, a vector of the thread follows the previous one at a distance of `stride`
-// vectors.
+// The vectors that one thread processes. The index of a vector is its position in the channel (NCHW) or its row (NHWC).
+// The indices of this thread's vectors are from, from + by, from + 2 * by and so on, below `end`. In shared memory,
+// consecutive vectors of the thread are `stride` vectors apart.
 struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
@@ -64,8 +64,9 @@ template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_sta
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory. `have` is their number. If
-// `others` is not null, it is a third tensor in global memory, and `other` receives its vectors at the same offsets.
+// At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory; `have` is the number of
+// vectors of each tensor. If `others` is not null, it is a third tensor in global memory, and `other` receives its
+// vectors at the same offsets.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -125,7 +126,8 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   if (r.within_warps) {
     total.join_lanes(s.width);
     rows = warps;
-    row = lane < s.width ? warp : warps;  // The first lanes of each warp have the sums of the warp after join_lanes().
+    // join_lanes() leaves the sums of a warp in the first `width` lanes of the warp.
+    row = lane < s.width ? warp : warps;
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);
   float4* const columns = static_cast<float4*>(left);

@@ -13,13 +13,15 @@ struct PersistentTiling {
   uint32_t statistics = 1;     // the number of channels that a cluster processes
   uint32_t block_vectors = 0;  // the number of vectors of x (in backward, also of dy) in a block
   uint32_t stage_vectors = 0;  // the number of vectors that a thread copies per stage
-  uint32_t within_warps = 0;   // 1 if each warp first adds up the sums of its own lanes, else 0
-  uint32_t sums_bytes = 0;     // bytes of shared memory for sums, coefficients and scratch
+  // 1 if the threads of each warp add up their sums before the warps of the block add up theirs, else 0.
+  uint32_t within_warps = 0;
+  uint32_t sums_bytes = 0;  // bytes of shared memory for sums, coefficients and scratch
 };
 // Each thread copies its vectors to shared memory in kStages stages, and processes kVectorsAtOnce vectors at a time.
 constexpr int kStages = 4, kVectorsAtOnce = 4;
-// The maximum number of threads in a block, and of the threads of all blocks on an SM. The limit is 512 for kernels
-// that take more than 64 registers per thread: the backward kernels, and those for columns (NHWC).
+// Returns the maximum number of threads in a block, which is also the maximum number of threads of all blocks on an SM
+// together. It is 512 for backward and for columns (NHWC), whose kernels take more than 64 registers per thread. It is
+// 1024 for forward of NCHW tensors.
 MINIDNN_HD constexpr int persistent_threads(bool backward, bool columns) { return backward || columns ? 512 : 1024; }
 
 }  // namespace minidnn

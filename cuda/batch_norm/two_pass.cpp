@@ -9,10 +9,10 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-// Takes planes as columns if a plane is not a whole number of 16-byte vectors. A plane is the contiguous elements of a
-// channel in one image (NCHW). If an image is a whole number of vectors, the image becomes one row, and each of its
-// elements becomes a column. The columns of a plane share a mean and a variance. At least 16 images are necessary,
-// because each column adds 16 bytes of partial results to the memory traffic.
+// Takes planes as columns if a plane is not a whole number of 16-byte vectors, but an image is. A plane is the
+// contiguous elements of a channel in one image (NCHW). Each image becomes one row, and each of its elements becomes a
+// column. The columns of a plane share a mean and a variance. If there are fewer than 16 images, planes stay planes,
+// because each column adds 16 bytes of partial results to the memory traffic, and a column would have few elements.
 void planes_as_columns(const BatchNormProblem& p, ChannelTiling& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   ChannelTiling columns = c;

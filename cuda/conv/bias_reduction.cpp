@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.bias_reduction: an engine that computes db, the gradient of the bias. db is the sum of dy over all
-// dimensions except the channels. The sums are those of channel_sums.h.
+// dimensions except the channels. The base class in channel_sums.h computes this sum.
 #include "cpp/conv/channel_sums.h"
 
 namespace minidnn {

@@ -18,7 +18,7 @@ KernelSpec spec(ConvDirection direction, DType t, DType y) {
   return {"cuda/conv/direct.cu", cat("minidnn::", kernel, "<", types, ">")};
 }
 
-// One thread computes each element of y or dx. A block of threads computes each element of dw or db.
+// Each element of y or dx is computed by a thread of its own, and each element of dw or db by a block of threads.
 cuda::LaunchConfig launch_config(ConvDirection direction, const ConvGeometry& g, const Device& d) {
   if (direction == ConvDirection::forward || direction == ConvDirection::backward_data)
     return cuda::elementwise_launch(conv_out_numel(g), d);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Convolution by its definition (cpp/conv/conv_math.h). A thread computes each element of y or dx. A block of 256
-// threads computes each element of dw or db. All kernels are grid-stride loops. T is the dtype of the operands; Y is
-// the dtype of the result.
+// Convolution by its definition (cpp/conv/conv_math.h). Each element of y or dx is computed by a thread of its own, and
+// each element of dw or db by a block of 256 threads. All kernels are grid-stride loops. T is the dtype of the
+// operands; Y is the dtype of the result.
 #include "cpp/conv/conv_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/reduce.cuh"

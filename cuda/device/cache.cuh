@@ -2,7 +2,7 @@
 // L2 eviction policies for the cache lines that a kernel reads. This file does not use the standard library, because
 // kernels include it. Host code includes it, too.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -6,10 +6,10 @@
 
 namespace minidnn {
 
-// An all-gather over the blocks of a cluster. Thread i of each block sends `mine[row]` to block i. Block i receives the
-// value in of_block[row][rank of the sending block]. The function returns when the values of all blocks have arrived;
-// it does not wait for other stores. `arrived` is an mbarrier that expects one arrival. `parity` is the parity of the
-// mbarrier's current phase.
+// An all-gather over the blocks of a cluster. Each block contributes `mine`, an array of kRows values. Block i receives
+// the array of block j in of_block[row][j], for each index `row` of the array. The function returns when the values of
+// all blocks have arrived; it does not wait for other stores. `arrived` is an mbarrier that expects one arrival.
+// `parity` is the parity of the mbarrier's current phase.
 template <int kRows, int kMaxBlocks>
 __device__ __forceinline__ void cluster_all_gather(uint32_t blocks, float4 (&of_block)[kRows][kMaxBlocks],
                                                    uint64_t& arrived, uint32_t parity, const float4 (&mine)[kRows]) {

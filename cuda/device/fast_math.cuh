@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions that take a few instructions. They are for results that are rounded to 16 bits, and for the
-// terms of sums. The error bounds in this file are relative errors. Tests compile this file for the host, too.
+// terms of sums. Unless a comment says otherwise, the error bounds in this file are relative errors. Tests compile this
+// file for the host, too.
 #pragma once
-#include "cpp/core/half.h"
-#include "cpp/core/maths.h"
-#include "cpp/core/normal_polynomial.h"
+#include "cpp/core/host_device/half.h"
+#include "cpp/core/host_device/maths.h"
+#include "cpp/core/host_device/normal_polynomial.h"
 
 #ifdef __CUDACC__
 #include "cuda/device/ptx/math.cuh"
@@ -35,7 +36,8 @@ MINIDNN_HD float exp2_ftz(float x) {
 template <class T> MINIDNN_HD float exp2_in(float x) { return exp2_ftz(x); }
 template <> MINIDNN_HD float exp2_in<bfloat16>(float x) { return exp2_ftz(x + 24) * 0x1p-24f; }
 
-// The base-2 logarithm of x, for x >= 2^-126. The relative error is at most 2^-22, except for x between 0.5 and 2.
+// The base-2 logarithm of x, for x >= 2^-126. The absolute error is at most 2^-22 for x between 0.5 and 2. For all
+// other x, the relative error is at most 2^-22.
 MINIDNN_HD float log2_ftz(float x) {
 #ifdef __CUDA_ARCH__
   return lg2_approx_ftz(x);
@@ -54,19 +56,19 @@ MINIDNN_HD float reciprocal_ftz(float x) {
 }
 
 // exp(x) for x <= 0, for a result that is rounded to T. If T has 16 bits, the function takes a few instructions, and
-// its relative error is at most 2^-15.
+// its relative error is at most 2^-15. If T is float32, it calls maths::exp_of_negative().
 template <class T> MINIDNN_HD float exp_of_negative(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_in<T>(x * kLog2E);
 }
-// exp(x) for x <= 0, as a term of a sum that is at least 1. If T has 16 bits, terms below 2^-126 become 0.
+// exp(x) for x <= 0, as a term of a sum that is at least 1. For 16-bit types T, terms below 2^-126 become 0.
 template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_ftz(x * kLog2E);
 }
 
-// tanh(x) with a relative error of at most 2^-19. The same error bound holds for sech2(x) and for x * normal(x).cdf /
-// (1 + x^2 / 2).
+// tanh(x) with a relative error of at most 2^-19. The relative error of sech2(x) has the same bound. The relative error
+// of x * normal(x).cdf (GELU) is at most 2^-19 * (1 + x^2 / 2).
 MINIDNN_HD float tanh(float x) {
   const float a = ::fabsf(x), square = x * x;
   const float e = exp2(-2 * kLog2E * a);
@@ -79,7 +81,8 @@ MINIDNN_HD float sech2(float x) {
   return 4 * e * (r * r);
 }
 // The cumulative distribution and the density of the normal distribution at x. This function is shorter and less exact
-// than elementary::normal() (cpp/core/elementary.h): it omits the steps that correct the last bits of the result.
+// than elementary::normal() (cpp/core/host_device/elementary.h): it omits the steps that correct the last bits of the
+// result.
 MINIDNN_HD maths::Normal<float> normal(float x) {
   const float e = exp2(-0.5f * kLog2E * x * x), a = ::fabsf(x);
   const float u = reciprocal_ftz((a > 15 ? 15 : a) + 3) - 0.1875f;

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Fragments: the operands of mma.sync in registers, for main loops on sm_80 and later.
 //
-// A fragment consists of 16 rows of an operand, with 32 bytes along k in each row. Each lane holds four 32-bit words of
-// the fragment. Word i of all 32 lanes is a block of 8 rows by 16 bytes: rows 0 to 7 or 8 to 15, and the first or the
-// second 16 bytes along k. In each block, lane l holds row l / 4, from byte 4 (l % 4) on. In a fragment of operand a,
-// words 0 and 1 are the blocks with the first 16 bytes along k. In a fragment of operand b, which serves two products
-// of eight rows each, words 0 and 1 are the blocks with rows 0 to 7.
+// A fragment is 16 rows of an operand, with 32 bytes along k in each row. Each lane of a warp holds four 32-bit words
+// of it. Word i of all lanes together is one quarter of the fragment: 8 rows with 16 bytes each. In a quarter, lane l
+// holds bytes 4 (l % 4) to 4 (l % 4) + 3 of row l / 4. In operand a, words 0 and 1 are the quarters with the first 16
+// bytes along k. In operand b, words 0 and 1 are the quarters with rows 0 to 7.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"

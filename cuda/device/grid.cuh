@@ -3,7 +3,7 @@
 // of threads of the grid. The results do not depend on the size of the grid, so the host can choose a fast one. Indices
 // have 64 bits, because tensors may have more than 2^31 elements.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -2,7 +2,7 @@
 // A tensor map as a kernel parameter. It has the 128 bytes of the driver's struct CUtensorMap. This file does not use
 // the standard library, because kernels include it. Host code includes it, too.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

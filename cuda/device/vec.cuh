@@ -70,7 +70,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
   }
 
   // pack() converts N floats to a Vec, and unpack() converts a Vec to N floats. T is float, float16 or bfloat16. The
-  // two functions contain no loops, because the compiler treats the loops of the caller differently if they do.
+  // two functions are written without loops, because loops in them would change how the compiler treats the loops of
+  // the caller.
   __device__ __forceinline__ void unpack(float* f) const {
     unpack_word(word[0], f);
     if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);

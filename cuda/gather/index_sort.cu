@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stable counting sort of the indices by row.
-// Grid: each block of 1024 threads sorts the indices of `rows` neighbouring rows. It loops over all indices twice, one
-// tile (kSortTile indices) at a time. The first loop counts the indices of each of the block's rows. It also counts the
-// indices of all earlier rows; the block's output starts at that number. The second loop copies those indices of a tile
-// that belong to the block's rows to shared memory, in order. Then one warp appends each of these indices to the output
-// of its row.
-// Shared memory (static), 20 KB: the counts, one number per warp, and the indices of a tile that belong to the block's
-// rows.
+// Method: each block sorts the indices of `rows` neighbouring rows. It loops over all indices twice, one tile
+// (kSortTile indices) at a time. The first loop counts the indices of each of the block's rows. It also counts the
+// indices of all earlier rows, because the output of the block begins after theirs. In the second loop, the block
+// collects its indices of a tile in shared memory, in order. One warp then appends them to the outputs of their rows.
+// Block: 1024 threads. Shared memory (static): 20 KB.
 #include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 
@@ -17,7 +15,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   constexpr int kWarps = kSortThreads / 32, kEach = kSortTile / kSortThreads;
   static_assert(kWarps == 32 && kSortRows <= 1 << 16 && kSortTile <= 1 << 16);
   __shared__ int32_t counts[kSortRows], of_warp[kWarps];
-  // bits 16 to 31: the row within the block; bits 0 to 15: the index within the tile
+  // Each element of `own` is an index that selects one of the block's rows. Bits 16 to 31 are the row, counted from the
+  // first row of the block. Bits 0 to 15 are the position of the index in the tile.
   __shared__ uint32_t own[kSortTile];
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));
@@ -42,7 +41,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     for (int k = 0; k < kEach; ++k) {
       before += row[k] >= 0 && row[k] < begin;
       if (row[k] >= begin && row[k] < begin + here)
-        // The order of these additions does not matter, since they are integer sums.
+        // The result does not depend on the order of these additions, because they are integer sums.
         atomicAdd(&counts[row[k] - begin], 1);
     }
   }
@@ -58,8 +57,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     }
     return v;
   };
-  // One warp converts the counts to start offsets, 32 counts at a time. One warp is enough, because there are at most
-  // kSortRows counts.
+  // One warp converts the number of indices of each row to the offset at which the output of that row begins, 32 rows
+  // at a time. One warp is enough, because there are at most kSortRows rows.
   if (warp == 0) {
     int32_t start = __shfl_sync(~0u, sum_up_to(of_warp[lane]), 31);
     for (int r = 0; r < here; r += 32) {

@@ -11,7 +11,7 @@ namespace minidnn::cuda::gather {
 inline bool is_backward(const GatherProblem& p) { return p.direction == GatherDirection::backward; }
 
 // Sorts the indices by row. The constructor loads the kernel. run() launches it, and returns the addresses of the
-// sorted order.
+// arrays in the workspace that the kernel fills in.
 class IndexSort {
  public:
   IndexSort(const GatherProblem& p, const Device& d);

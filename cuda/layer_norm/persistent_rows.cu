@@ -2,16 +2,15 @@
 // Forward layer, RMS and group norm of contiguous rows that stay in registers or shared memory. The gradients are in
 // persistent_rows_backward.cu.
 // - Work division: a thread has kVectors vectors of a row. The threads of a row are 8 or 16 lanes of a warp, one or
-//   more warps, a block, or a cluster of blocks (sm_90). Each block of a cluster sends its sums to all blocks of the
-//   cluster.
-// - Storage of short rows: they are in registers, and each block processes one set of rows.
-// - Storage of long rows: they are in shared memory, and blocks are persistent. The grid has as many blocks as run at
-//   the same time. Each block copies its next rows while it processes the current ones.
+//   more warps, a block, or a cluster of blocks (sm_90).
+// - Short rows are in registers.
+// - Long rows are in shared memory, and blocks are persistent: the grid has as many blocks as run at the same time.
+//   Each block copies its next rows while it processes the current ones.
 // - Bytes: x is read once, and the result is written once.
-// - Numerics: each warp computes the mean of the first vectors of its threads, and then the deviations of all its
-//   values from this mean. The mean of the deviations corrects the first mean and the sum of squares. The first vectors
-//   have an eighth of the values or more, so their mean is at most 2.7 standard deviations off. Therefore |mean| >> std
-//   costs no precision. The warps and blocks of a row then synchronise once.
+// - Numerics: each warp first computes a provisional mean of an eighth of its values or more: one vector of each
+//   thread. Then it computes the deviations of all its values from the provisional mean. The mean of the deviations
+//   corrects the provisional mean and the sum of squares. The provisional mean is at most 2.7 standard deviations off,
+//   so |mean| >> std costs no precision. At the end, the moments of all warps of a row are joined.
 #include "cuda/layer_norm/row_sums.cuh"
 
 namespace minidnn {

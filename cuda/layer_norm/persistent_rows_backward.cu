@@ -15,15 +15,16 @@ namespace minidnn {
 // The number of blocks of 512 threads for which the registers of an SM suffice.
 template <int kVec, int kVectors> constexpr int kBlocksOfSm = kVec * kVectors <= kTwoBlocksPerSm ? 2 : 1;
 
-// Waits until a commit group of cp.async is complete: number w of the latest kVectors groups, counted from the oldest.
+// Waits until commit group w of cp.async is complete. Only the kVectors latest commit groups are counted, from the
+// oldest (0) to the latest (kVectors - 1).
 template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == kGroup) cp_async_wait_group<kVectors - 1 - kGroup>();
   else if constexpr (kGroup + 1 < kVectors) wait_group<kVectors, kGroup + 1>(w);
 }
 
-// A ring buffer of r.stages stages in shared memory. A stage is a buffer for the rows of x and dy of one iteration. Its
-// copies are complete or in flight. A thread reads only vectors that it has copied itself, so the copies need no
-// barrier. Vectors beyond the end of the row or of the tensor are zeros.
+// A ring buffer of r.stages stages in shared memory. A stage is the buffer for the rows of x and dy of one iteration.
+// While one stage is computed, the copies to the other stages are in flight. A thread reads only vectors that it has
+// copied itself, so the copies need no barrier. Vectors beyond the end of the row or of the tensor are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
   Vec<T, kVec>* slots;  // The layout of the ring buffer is [stages][kVectors][x, dy][threads].
 
@@ -107,8 +108,8 @@ template <int kVec, int kVectors> struct RowScale {
   }
 };
 
-// Adds up dscale and dbias over the rows that a block processed at the same time. Each iteration adds the sums of the
-// upper half of the rows to those of the lower half.
+// Adds up dscale and dbias over the rows that a block processed at the same time. Each iteration of the loop halves the
+// number of rows: it adds the sums of the second half of the rows to those of the first half.
 template <int kVec, int kVectors>
 __device__ __forceinline__ void join_block_rows(const RowTiling& r, const RowSlice& slice, float2* other,
                                                 float (&dscale)[kVectors][kVec], float (&dbias)[kVectors][kVec]) {
@@ -198,8 +199,8 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
     if constexpr (!kOneStage) wait_stage(r.stages);
-    // Until the sums of the row are joined, `second` is the sum of dy scale (x - mean). inv_std multiplies the joined
-    // sum, because one multiplication per row costs less than one per element.
+    // In the loop, `second` is the sum of dy scale (x - mean), without the factor inv_std. After the loop, inv_std
+    // multiplies the sum of the whole row, because one multiplication per row costs less than one per element.
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {

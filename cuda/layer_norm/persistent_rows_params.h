@@ -1,21 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda.layer_norm.persistent_rows divides rows among blocks and threads, for host code and kernels.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
 constexpr int kMaxRowThreads = 512;  // the maximum number of threads in a persistent block
-// Two limits of the backward kernel, in elements per thread. A thread with at most kScaleInRegisters elements keeps
-// both scale and its sums in registers. If a thread has at most kTwoBlocksPerSm elements, the registers of an SM
-// suffice for two blocks.
+// Two limits of the backward kernel, in elements per thread. With at most kScaleInRegisters elements, a thread has
+// enough registers for scale and for its sums of dscale and dbias. With at most kTwoBlocksPerSm elements, an SM has
+// enough registers for two blocks.
 constexpr int kScaleInRegisters = 16, kTwoBlocksPerSm = 8;
 constexpr int kFewSumsThreads = 256;  // the number of threads in a block of layer_norm_few_parameter_sums
 // The maximum number of elements of a row that a thread of the persistent forward kernel has. The thread keeps scale
 // and bias of these elements in registers.
 constexpr int kForwardElements = 32;
-// The number of rows that a cluster of the persistent forward kernel processes per iteration. For 16-bit types, two
-// rows share one synchronisation. `vector` is the number of elements in 16 bytes.
+// The number of rows that a cluster of the persistent forward kernel processes per iteration. For 16-bit types it is
+// two, so that threads synchronise once for two rows. `vector` is the number of elements in 16 bytes.
 MINIDNN_HD constexpr int rows_per_iteration(int64_t vector) { return vector == 4 ? 1 : 2; }
 
 struct RowTiling {
@@ -26,7 +26,9 @@ struct RowTiling {
   uint32_t threads = 0;
   uint32_t rows_at_once = 0;  // the number of rows that a block processes at the same time
   uint32_t blocks = 1;        // the number of blocks (a cluster) that share a row
-  uint32_t stages = 1;        // for persistent blocks: how many iterations have their rows in shared memory (at most 4)
+  // For persistent blocks: the number of stages in shared memory, at most 4. A stage contains the rows of one
+  // iteration.
+  uint32_t stages = 1;
   int64_t centered = 1;
   // In group norm, row r has the channels of group r % groups. A group has `of_group` channels. `span` divides by the
   // number of vectors in a channel. A channel has one scale and one bias. In layer and RMS norm, `groups` is 0, and

@@ -22,13 +22,11 @@ bool set_blocks(PersistentRowsTiling& t, int64_t most, int64_t each, int64_t mos
   return threads_for(t, each) <= most_threads;
 }
 
-// Chooses the tiling of the forward kernel for rows that are in registers.
-// - In the shortest rows, a thread has four vectors. Then enough bytes are in flight, and a thread's sums have few
-//   terms.
-// - In rows that would then need more than 512 threads, a thread has eight vectors. Two blocks of 512 threads run on an
-//   SM at the same time.
-// - Longer rows have clusters of blocks with 512 threads each.
-// - Even longer rows have blocks of 1024 threads. One such block takes all registers of an SM.
+// Chooses the tiling of the forward kernel for rows that are in registers. From short to long rows:
+// - A thread has four vectors of a row, and at most 512 threads share a row.
+// - A thread has eight vectors of a row, and at most 512 threads share a row.
+// - A cluster of blocks shares a row. Each block has 512 threads, so that two blocks fit on an SM.
+// - A cluster of blocks of 1024 threads shares a row. One such block takes all registers of an SM.
 bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   const int64_t most = cuda::usual_cluster(d), max_thread_vectors = 8, full = 512;
   const int64_t each = t.vector == 1 ? max_thread_vectors : 4;
@@ -64,10 +62,14 @@ bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   return r.stages > 0;
 }
 
-// Chooses the tiling of the backward kernel. In short rows, a thread has two vectors. In longer rows, it has as many
-// vectors as its registers have sums and scale for. For even longer rows, a cluster of blocks shares a row. In the
-// longest rows, scale is in shared memory. The ring buffer of rows has at most 4 stages, as many as fit shared memory.
-// If two blocks share an SM, the stages must fit half of the shared memory.
+// Chooses the tiling of the backward kernel. From short to long rows:
+// - A thread has two vectors of a row.
+// - A thread has as many vectors as kScaleInRegisters allows: its registers contain scale and the sums of dscale and
+//   dbias.
+// - A cluster of blocks shares a row.
+// - A thread has twice as many vectors, and scale is in shared memory.
+// The ring buffer of rows has at most 4 stages. The stages must fit in shared memory or, if two blocks run on an SM, in
+// half of it.
 bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNormProblem& p) {
   RowTiling& r = t.rows;
   const int64_t most = cuda::usual_cluster(d), full = kMaxRowThreads,

@@ -16,20 +16,21 @@ namespace minidnn {
 constexpr int kMaxWarps = 32, kMaxBlocks = 16;
 
 // Shared memory for the sums of kRows rows. Even iterations use the first of two buffers, and odd iterations use the
-// second. Two buffers suffice, because a warp is at most one iteration ahead of warps that still read.
+// second. Two buffers suffice: while some warps read the sums of an iteration, other warps may write those of the next
+// iteration, but not of a later one.
 template <int kRows> struct RowSums {
   float4 of_warp[2][kRows][kMaxWarps];
   float4 of_block[2][kRows][kMaxBlocks];
   uint64_t arrived[2];  // two mbarriers, which complete when the sums of all blocks have arrived
 };
 
-// Functions for rows that several blocks share. Devices before sm_90 have no clusters, so a row has only one block
-// there.
+// The exchange of sums between the blocks of a cluster, for rows that several blocks share. Devices before sm_90 have
+// no clusters, so a row has only one block there.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const RowTiling& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const RowTiling& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
 // Initialises the mbarriers, then waits until all blocks of the cluster run. A block must not write to the shared
-// memory of another block before that block runs. The wait costs little while loads are in flight.
+// memory of another block before that block runs. The wait overlaps with loads that are in flight.
 template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>& shared) {
   if (threadIdx.x == 0) {
     mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1);
@@ -71,15 +72,15 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 
 // JoinSums and JoinMoments join the partial results of the warps of a row, and then those of the blocks of a row. Each
 // lane passes one partial result. All lanes obtain the same bits.
-struct JoinSums {  // This struct adds up two independent sums, x and y, over the lanes of a warp.
+struct JoinSums {  // Adds up two independent sums, x and y, over the lanes of a warp.
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }
 };
-// Joins moments over the lanes of a warp. x is the number of elements. y is the mean, rounded to float, and z is the
-// remainder of the mean. w is the sum of squares about the mean. A partial result with no elements is ignored, but lane
-// 0 always has elements. Means are taken relative to the mean of lane 0, so |mean| >> std costs no precision. The
-// resulting sum of squares is about the resulting mean.
+// Joins moments over the lanes of a warp. In a float4, x is the number of elements. y is the mean, rounded to float,
+// and z is the remainder of the mean. w is the sum of squares about the mean. Lanes without elements are ignored, but
+// lane 0 must have elements. The means of all lanes are taken relative to the mean of lane 0, so |mean| >> std costs no
+// precision.
 struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 partial) {
     const float first = shuffle(partial.y, 0);
@@ -125,7 +126,8 @@ __device__ __forceinline__ float4 join_row(const RowTiling& r, RowSums<1>& share
   return sums[0];
 }
 
-// The vectors of a row that a thread has. `row_in_block` numbers the rows that a block processes at the same time.
+// The vectors of a row that a thread has. `row_in_block` is the index of the row among the rows that the block
+// processes at the same time.
 struct RowSlice {
   uint32_t row_in_block, first, step;  // The thread has the vectors first, first + step, first + 2 * step, and so on.
   __device__ explicit RowSlice(const RowTiling& r) {

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of layer and RMS norm with long rows, for which registers and shared memory do not suffice.
-// - Three launches. The first launch divides each row into chunks, and computes two sums for each chunk. The second
-//   launch (the map) computes dx, and sums of dscale and dbias over sections of neighbouring rows. The third launch
-//   (parameter_sums.cu) joins the sums of all sections.
-// - Grid of the first launch: one block per chunk of kTwoPassRows neighbouring rows. Grid of the map: one block per
-//   tile of columns and section of rows. A block processes several rows at the same time, and reads scale once for all
-//   of them.
-// - Bytes: x and dy are read twice, and dx is written once. These are five tensors. A kernel that keeps rows on chip
-//   moves three. The five tensors move at the bandwidth of a copy. The map processes the blocks in reverse order, so it
-//   begins with data that is still in the L2 cache.
+// - First launch: a block has a chunk of columns of kTwoPassRows neighbouring rows. It computes two sums for each of
+//   these rows.
+// - Second launch (the map): a block has a tile of columns of a section of neighbouring rows. It computes dx, and sums
+//   of dscale and dbias over these rows. It reads scale only once.
+// - Third launch (parameter_sums.cu): joins the sums of all sections.
+// - Bytes: x and dy are read twice, and dx is written once, at the bandwidth of a copy. The map processes the tiles and
+//   sections in reverse order, so it begins with data that is still in the L2 cache.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/two_pass_params.h"
@@ -19,7 +17,8 @@ namespace minidnn {
 
 constexpr int kTwoPassWarps = kTwoPassThreads / 32;
 
-// One vector of x and one of dy, at the same columns, from each of kTwoPassRows rows. `row` is the first of these rows.
+// What a thread loads at a time: one vector of x and one vector of dy from each of kTwoPassRows rows, all in the same
+// columns. `row` is the first of these rows.
 template <class T, int kVec> struct RowBatch {
   Vec<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
   __device__ __forceinline__ void load(const TwoPassTiling& r, const LayerNormArgs& a, int64_t row, uint32_t vector) {
@@ -92,8 +91,8 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
   const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
   const float per_member = 1.f / float(r.columns);
-  // A warp joins the sums of four rows at the same time. Each row is divided into chunks, and a lane adds up the sums
-  // of every eighth chunk of one row.
+  // A warp joins the sums of four rows at the same time, with eight lanes for each row. Each of these lanes adds up the
+  // sums of every eighth chunk of the row.
   constexpr int kRows = 4;
   for (int64_t at = begin; at < end; at += kTwoPassWarps * kRows) {
     const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;

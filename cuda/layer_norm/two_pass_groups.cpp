@@ -17,8 +17,8 @@ ChannelTiling split_of(const LayerNormProblem& p, const BatchNormProblem& like, 
   const int64_t samples = p.x.shape[0], channels = c.channels, of_group = channels / p.groups;
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
-  // If there is only one channel, dense_channels() has taken all samples as one contiguous plane. In group norm, a
-  // plane is the channel of one sample.
+  // In group norm, a plane is one channel of one sample, with c.items elements. If there is only one channel,
+  // dense_channels() counts all samples as one plane, so the size of a plane is corrected here.
   if (channels == 1) c.plane = c.items;
   c.parameters = channels;
   c.by_group = FastDivmod(of_group);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // How cuda.layer_norm.two_pass divides long rows among blocks, for host code and kernels.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
@@ -12,8 +12,8 @@ constexpr int kMaxSectionRows = 128;  // the maximum number of rows in a section
 struct TwoPassTiling {
   int64_t rows = 0, columns = 0;
   uint32_t vectors = 0;  // the number of vectors in a row
-  // The launch that computes sums divides each row into `chunks` chunks of `chunk` vectors. A block adds up one chunk
-  // of some neighbouring rows.
+  // The launch that computes sums divides each row into `chunks` chunks of `chunk` vectors. A block has one chunk of
+  // columns in kTwoPassRows neighbouring rows.
   uint32_t chunk = 0, chunks = 0;
   // The launch that computes dx divides each row into `tiles` tiles of kTwoPassThreads vectors. It divides the rows
   // into `sections` sections of `section` rows. A block has one tile of the rows of one section.

@@ -2,7 +2,7 @@
 // The parameters of the kernels of cuda.loss.persistent_rows and cuda.loss.strided_axis. This file does not use the
 // standard library, because NVRTC compiles it.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/loss/loss_math.h"
 #include "cuda/device/cache.cuh"
 #include "cuda/rows/rows_params.h"

@@ -42,7 +42,7 @@ template <class T> using Four = Vec<T, kWidth>;
 
 // The kWidth neighbouring rows that one thread processes, and their targets.
 template <class T> struct Strip {
-  // `row` is the number of the first row of the strip. `first` is the offset in x of that row's class 0.
+  // `row` is the index of the first row of the strip. `first` is the offset in x of the element of class 0 in that row.
   int64_t row, first;
   int32_t target[kWidth];  // the target of each row, or -1 if the target is not a valid class
   uint32_t ignored = 0;    // bit w is 1 if the target of row w is ignore_index
@@ -121,7 +121,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   float lse[kWidth], loss[kWidth];
 #pragma unroll
   for (int w = 0; w < kWidth; ++w) {
-    // The difference (largest - largest) is 0 if `largest` is finite, and NaN if it is infinite.
+    // The term (largest - largest) makes the results NaN if `largest` is infinite. If `largest` is finite, the term is
+    // 0.
     const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);
     lse[w] = largest[w] + log_sum;
     loss[w] =

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.loss.thread_per_row is the engine for cross-entropy in which one thread computes each row. It is fast if there
-// are few classes, or if neighbouring rows are adjacent in memory.
+// are few classes, or if the classes are not the innermost dimension, so that neighbouring threads read neighbouring
+// elements.
 #include "cuda/loss/generic.h"
 
 namespace minidnn {

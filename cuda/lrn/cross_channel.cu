@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local response norm of dense tensors.
 // - NCHW (lrn_cross_channel_planes): each thread loops over the channels of some positions (see sliding_window.cuh).
-// - NHWC: each thread computes a strip, which is some neighbouring channels of one position. It loads the strip and the
-//   channels on both sides of it, and issues all loads before it uses the first value. Neighbouring threads load some
-//   elements twice, and most of these loads hit the L1 cache.
-// - Numerics: the window of each element is summed separately. A sliding sum would keep the rounding errors of large
+// - NHWC: each thread computes a strip, which is some neighbouring channels of one position. It also loads the channels
+//   before and after the strip, and issues all loads before it uses the first value. Most elements that two threads
+//   load come from the L1 cache.
+// - Numerics: the elements of each window are summed separately. A sliding sum would keep the rounding errors of large
 //   elements that have left the window.
-// - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. If the first or the last strip
-//   of a block has neighbours in other blocks, the block also computes g of these neighbours.
+// - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. A block also computes g of the
+//   strip before its first strip and of the strip after its last strip.
 #include "cuda/lrn/cross_channel_params.h"
 #include "cuda/lrn/power.cuh"
 #include "cuda/lrn/sliding_window.cuh"
@@ -15,7 +15,7 @@
 namespace minidnn {
 
 // The kernel of local response norm for NCHW tensors. kSize is the window size, or 0 if the kernel supports any size.
-// kWhole tells whether each plane begins at a multiple of a vector.
+// kWhole requires that each plane begins at a multiple of 16 bytes.
 template <class T, int kVec, bool kWhole, int kSize, bool kBackward>
 __global__ void __launch_bounds__(kWindowThreads, window_threads_per_sm(false) / kWindowThreads)
     lrn_cross_channel_planes(const __grid_constant__ SlidingWindowParams r, const __grid_constant__ SmemLayout smem,
@@ -32,8 +32,8 @@ template <class T, bool kWhole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // In backward (halo of 1), the first and the last thread of a block compute only g. Their neighbours in the block
-  // need these values.
+  // In backward (r.halo is 1), the first and the last thread of a block write no results. They only compute g of their
+  // strips for the neighbouring threads.
   __device__ __forceinline__ explicit Rows(const CrossChannelParams& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;

@@ -2,7 +2,7 @@
 // How cuda.lrn.cross_channel divides a local response norm of an NHWC tensor among threads, for host code and kernels.
 // A thread computes a strip: a vector of neighbouring channels of one position.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
@@ -13,9 +13,9 @@ constexpr int kCrossChannelThreads = 256;
 struct CrossChannelParams {
   int64_t channels = 0;
   int32_t behind = 0, ahead = 0;
-  // A strip is the neighbouring channels that a thread computes. `columns` is the number of all strips. `step` is the
-  // number of strips that a block writes. `halo` is the number of strips on either side of these for which the block
-  // computes only the factor g.
+  // A strip is the neighbouring channels that a thread computes. `columns` is the number of strips of the tensor.
+  // `step` is the number of strips that a block writes. Of the `halo` strips before these and of the `halo` strips
+  // after these, the block computes only the factor g.
   uint32_t columns = 0, step = 0, halo = 0;
   FastDivmod of_row;  // divides by the number of strips per position
 };

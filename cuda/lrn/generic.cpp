@@ -19,7 +19,8 @@ struct Generic final : Engine<LrnProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LrnProblem&, const Device&) const override { return ""; }
   double estimate_us(const LrnProblem& p, const Device& d) const override {
-    // The kernel of local norms reaches about 0.05 of the peak, because indices take 64-bit divisions.
+    // The kernel of local norms reaches about 0.05 of the device's peak rates, because its index arithmetic has 64-bit
+    // divisions.
     return roofline_us(local_norm_flop(p), local_norm_bytes(p), d, 0.05);
   }
   size_t workspace_bytes(const LrnProblem& p, const Device&, const Config&) const override {

@@ -6,8 +6,7 @@
 namespace minidnn {
 namespace {
 
-// For NHWC: the maximum number of channel vectors of a position that a group of threads has. Four vectors are 64 or 32
-// bytes.
+// For NHWC: the maximum number of vectors of channels that a group of threads has at each position.
 constexpr int64_t kSlice = 4;
 constexpr int64_t kReserved = 1024;  // the bytes of shared memory that the system reserves in each block
 
@@ -60,14 +59,15 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   m.block = c.axis == Axis::none ? uint32_t(c.block) : r.threads * r.in_block;
   m.gap = c.axis == Axis::none ? 0 : c.axis == Axis::contiguous ? 1 : r.slice * reach;
   m.slots = m.block + (r.in_block + 1) * m.gap;
-  // A ring buffer has a line for each row of a window and for each row in flight. A line is the buffer of one row. If
-  // threads read the slots of their neighbours, the ring buffer has one more line, because a line may still be read
-  // while the next line is written.
+  // A line is the buffer of one row. A ring buffer has a line for each row of a window and, if rows are aligned, for
+  // each row whose loads are in flight. If windows extend along the row, threads also read the vectors of other
+  // threads. The ring buffer then has more lines, because one thread may still read a line while another thread writes
+  // the next line.
   const uint32_t later = c.axis == Axis::none ? 0 : 1;
   m.line = m.slots * vector;
   m.ring = (size + later + (c.whole ? kRowsAhead : later)) * m.line;
-  // If rows are unaligned, a thread loads two aligned vectors to obtain one vector of a row. For the slots in the gaps
-  // between groups, it loads two vectors of x as well.
+  // If rows are unaligned, a thread loads two aligned vectors to obtain one vector of x or of the means. Vectors of x
+  // in the gaps between groups of threads are loaded in the same way.
   const uint32_t stages = kRowsAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
   m.staging = next(m.means, c.centered ? m.ring : 0);
@@ -77,8 +77,9 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   m.bytes = next(m.own, backward && !c.centered ? (uint32_t(r.behind) + 1 + later) * m.block * numbers : 0);
 }
 
-// Chooses the number of rows per block. Windows also need rows above and below the rows of their block. Two blocks read
-// and compute these rows, so a block should have many rows. But there should be enough blocks for all SMs.
+// Chooses the number of rows per block. The windows of a block also contain some rows above and below the block's own
+// rows. A neighbouring block reads and computes these rows, too, so a block should have many rows. But there should be
+// enough blocks for all SMs.
 void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
   // kBeginning is an estimate of the time that the start of a block takes. The unit is the time of one row.
   constexpr int64_t kBeginning = 2, kLeast = 8, kMaxChunks = 64;
@@ -158,8 +159,8 @@ LrnFactors lrn_factors(const LrnProblem& p, const LrnArgs& a) {
 }
 
 double sliding_window_us(const LrnProblem& p, const Device& d, const SlidingWindowTiling& c) {
-  // Some rows are read by two neighbouring blocks. The second block reads these rows from the L2 cache, which is
-  // estimated to take an eighth of the time.
+  // Some rows are read by two neighbouring blocks. The second block reads these rows from the L2 cache. This is
+  // estimated to take an eighth of the time of a read from memory.
   const double again = double((p.backward ? 2 : 1) * (c.params.behind + c.params.ahead)) / double(c.params.tall);
   return roofline_us(local_norm_flop(p), local_norm_bytes(p) * (1 + again / 8), d, c.whole ? 0.75 : 0.5);
 }
@@ -174,8 +175,8 @@ std::unique_ptr<Plan<LrnProblem>> sliding_window_plan(const LrnProblem& p, const
   const int64_t at_once = max_of(int64_t(cuda::fit_at_once(*kernel, config, d)), int64_t(1));
   const int64_t rounds = ceil_div(c.grid, at_once), even = ceil_div(c.grid, rounds * d.sm_count);
   // Blocks run in waves. If the last wave has fewer blocks than the GPU has SMs, it takes almost as long as a full
-  // wave. Then fewer blocks should run at the same time, so that all waves have nearly the same number of blocks. To
-  // reduce this number, each block requests more shared memory than it needs.
+  // wave. In this case, fewer blocks run at the same time, so that all waves have nearly the same number of blocks. To
+  // limit how many blocks an SM runs, each block requests more shared memory than it needs.
   if (rounds > 1 && c.grid - (rounds - 1) * at_once < d.sm_count && even * d.sm_count < at_once) {
     config.smem_bytes = unsigned((d.max_smem_bytes + kReserved) / (even + 1) - kReserved + 16) / 16 * 16;
     kernel = cuda::load_kernel(spec, d.place.index, int(config.smem_bytes));

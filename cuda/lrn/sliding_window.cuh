@@ -3,18 +3,19 @@
 // sample). Each iteration processes one row.
 // - Load: cp.async copies each row once, kRowsAhead iterations before the row is used, to a line of shared memory. A
 //   line is the buffer of one row.
-// - Sum: a thread has one vector of a row. For each element of the vector, it sums the elements of the row that are in
-//   the element's window. It adds this term to the sums of all windows that contain the row. These sums are in
-//   registers. Each window is summed separately; there are no sliding sums.
+// - Sum: a thread has one vector of each row. For each element of the vector, it sums the elements of the row that are
+//   in the element's window. It adds this row sum to the sums of all windows that contain the row. The window sums are
+//   in registers. Each window is summed separately; there are no sliding sums.
 // - Backward: threads exchange the factors g (lrn_math.h) through lines of their own. Windows of g are summed like
 //   windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
 //
-// Numerics of local contrast norm: all windows that contain a row share the sums over this row, although the means m of
-// their centres differ. The sums are taken about c, the value of x in that row and in the column of the thread. With
-// d_j = x_j - c and e = c - m,
+// Numerics of local contrast norm: the sum over a window is sum (x_j - m)^2, where m is the mean at the window's
+// centre. A row is in several windows, which have different means m. But a thread computes the sums over the row only
+// once, relative to c, the value of x in that row and in the column of the thread. With d_j = x_j - c, e = c - m, and n
+// elements of the row in a window,
 //   sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e).
-// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The formula for gradients is
-// similar:
+// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The gradients use a similar
+// formula, where m_c is the mean in the row of g and in the column of the thread:
 //   sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j).
 #pragma once
 #include "cuda/lrn/power.cuh"
@@ -31,23 +32,28 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       Rows::thread, Rows::top;
   using typename Rows::Bases, typename Rows::Ends, typename Rows::Taps, typename Rows::Vector, typename Rows::Weights;
 
-  // Whether the sums over a row add elements in pairs, because neighbouring windows have most pairs in common.
+  // Whether the sum over a row is a sum of pairs of elements. Neighbouring windows have most pairs in common, so a pair
+  // is added only once for several windows.
   static constexpr bool kPairs = kAxis == Axis::contiguous && kSize != 0;
   using Sums = float[kMost - 1][kVec];
   // The values that a thread keeps from one row to the next.
   struct State {
-    // In backward with means, `deviations` has the window sums of 2 (x_j - m).
+    // In backward with means, `deviations` has the window sums of 2 (x_j - m), where m is the mean of the window's
+    // centre.
     Sums squares{}, deviations{}, gradients{};
-    float own_before[kVec]{};  // in backward: dy s^-beta of the preceding row, which is read only if kSize is 0
+    // In backward: dy s^-beta of the preceding row (lrn_math.h). Only kernels for any window size (kSize = 0) read it.
+    float own_before[kVec]{};
     float counts[kCounts];
     int parity = 0;  // the number (0 or 1) of the buffer to which the current iteration writes its row of g
-    // the byte offset in the array `own` of shared memory at which the current iteration stores the first term of dx
+    // the byte offset in the array `own` of shared memory at which the current iteration stores dy s^-beta, the first
+    // term of dx
     uint32_t own_offset;
   };
-  // The results of one iteration, for row t - ahead, where t is the row of x that the iteration adds. `total` is the
-  // sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j - m). `mine` is x. `of_g` is the factor
-  // g, which is multiplied by the slope if means are subtracted (kCentered). `result` is y in forward, and dy s^-beta
-  // in backward.
+  // The results of one iteration. It adds row t of x, which completes the windows of row t - ahead(). The results are
+  // those of row t - ahead(). `total` is the sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j
+  // - m), where m is the mean of the window's centre. `mine` is x. `of_g` is the factor g (lrn_math.h); if means are
+  // subtracted (kCentered), it is multiplied by LrnFactors::slope. `result` is y in forward, and dy s^-beta in
+  // backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -57,8 +63,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       : Rows(r, smem, shared) {}
 
   // Computes sum[e], the sum of f over those elements of a row that are in the window of element e. If kPairs is true,
-  // elements are added in pairs, and the windows of e and e + 1 share most of these pair sums. Each of the two windows
-  // has one more element of its own.
+  // the sums for elements e and e + 1 share all pairs of elements that are in both windows. Then each of the two sums
+  // adds one more element.
   template <class Line, class F>
   static __device__ __forceinline__ void sum_line(float (&sum)[kVec], Line& line, const F& f) {
     if constexpr (kPairs) {
@@ -91,8 +97,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return at >= 0 && at < int(r.width);
   }
 
-  // Returns the term of a row plus the sum of window k over the preceding rows. The last window begins with this row,
-  // so it has no sum yet. Without this special case, the compiler would add 0 to the term.
+  // Returns `term` plus the sum of window k over the preceding rows. The last window has no preceding rows, so the
+  // result is `term`. Without this special case, the compiler would add 0.
   static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
     return k < kMost - 1 ? sums[k][e] + term : term;
   }
@@ -121,8 +127,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
     }
   }
-  // Adds up, for each element, the differences d to its neighbours in the row. It is for norms that subtract means
-  // (kCentered). `once` receives 2 sum d, and `twice` receives sum d^2.
+  // Computes, for each element of the vector, the differences d between its neighbours in the row and the element
+  // itself. `once` receives 2 sum d, and `twice` receives sum d^2. It is for norms that subtract means (kCentered).
   __device__ __forceinline__ void sum_differences(Taps& taps, const float (&mine)[kVec], float (&once)[kVec],
                                                   float (&twice)[kVec]) const {
 #pragma unroll
@@ -131,20 +137,21 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         taps.to(o);
 #pragma unroll
         for (int e = 0; e < kVec; ++e) {
-          // The difference is always the later element of the row minus the earlier one. So the compiler computes each
+          // `difference` is always an element of the row minus an element before it. So the compiler computes each
           // difference once, and uses it for the windows of both elements.
           const float difference = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
           once[e] = o == -kSide ? -difference : o < 0 ? once[e] - difference : once[e] + difference;
           twice[e] += difference * difference;
         }
       }
-    // If a window contains an infinite element, its sum of squares must be infinite. The difference in `once` could
-    // make this sum NaN, so `once` is set to 0 if `twice` is not finite.
+    // If a window contains an infinite element, its sum of squares must be infinite. Later, `once` is added to this
+    // sum, and could make it NaN. So `once` is set to 0 if `twice` is not finite.
 #pragma unroll
     for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
   }
   // Adds a row of x to the sums of all windows that contain the row. It is for norms that subtract means (kCentered).
-  // `once` is 2 sum d_j, and `twice` is sum d_j^2.
+  // `once` is 2 sum d_j, and `twice` is sum d_j^2, where d_j is x_j minus the value of x in this row and in the
+  // thread's column.
   __device__ __forceinline__ void add_centered(const float (&mine)[kVec], const float (&once)[kVec],
                                                const float (&twice)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -167,7 +174,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       }
   }
   // Finishes a vector whose window sums are complete. In forward, it computes y. In backward, it computes dy s^-beta
-  // and the factor g.
+  // and the factor g (see lrn_math.h for s and g).
   __device__ __forceinline__ void finish_vector(const LrnFactors& f, const float (&dy)[kVec], Results& v,
                                                 Sums& gradients) const {
 #pragma unroll
@@ -178,12 +185,14 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const bool inside = kWhole || kAxis == Axis::none || e < own.count;
       if (kBackward) v.of_g[e] = inside ? v.result[e] * (v.mine[e] * fast::reciprocal_ftz(s)) : 0.f;
       if (kBackward && kCentered) v.of_g[e] *= f.slope;
-      // The sums of dx for row o have this index until row o - 1 of g is summed, later in the same iteration.
+      // Adds the first term of dx to the other sums of dx for the same row. These are at index behind() + 1, until
+      // add_gradients() moves all sums by one index.
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // Sums a row of g over the window of each element, and sums g times the differences of the means. It is for norms
-  // that subtract means (kCentered).
+  // Sums a row of g over the window of each element (`sum`). Also sums g_j (m_c - m_j) over the window (`rest`). m_j is
+  // the mean at element j of the row, and m_c (`center`) is the mean at the element of the thread. It is for norms that
+  // subtract means (kCentered).
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -221,7 +230,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Computes dx from its first term and its complete window sum. It is for norms that do not subtract means.
+  // Computes dx from its first term, dy s^-beta (`first`), and the complete window sum of g (`total`). It is for norms
+  // that do not subtract means.
   static __device__ __forceinline__ void finish_gradients(const LrnFactors& f, const float (&first)[kVec],
                                                           const float (&x)[kVec], float (&total)[kVec]) {
 #pragma unroll
@@ -231,8 +241,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   // The number of iterations between the computation of a row of g and its summation.
   static constexpr int kLater = kAxis == Axis::none ? 0 : 1;
 
-  // Calls step() until row number t is `end`. If kSize is not 0, the iterations from first_inner to last_inner - 1 need
-  // no checks for the ends of the image.
+  // Calls step(), which increments t, until t is `end`. If kSize is not 0, the iterations from first_inner to
+  // last_inner - 1 need no checks for the ends of the image.
   template <class Step>
   static __device__ __forceinline__ void run_steps(const Step& step, int& t, int end, int first_inner, int last_inner) {
 #pragma unroll 1
@@ -252,8 +262,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // An iteration stores its results after it has requested row t + kRowsAhead, which advances own.at by one row.
-  // Therefore, the row offsets of the results are smaller by kRowsAhead + 1.
+  // The addresses of results are relative to own.at. When iteration t stores its results, own.at belongs to row t +
+  // kRowsAhead + 1 already, so kRowsAhead + 1 is subtracted from the rows of results.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
@@ -349,7 +359,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kAxis != Axis::none || kCentered) {
       this->clear_smem();
       __syncthreads();
-      // Threads for which shared memory has no slot have no vector to process.
+      // Shared memory has slots (each for one vector) for the first smem.block threads only. Other threads have no
+      // vector.
       if (kWhole && threadIdx.x >= smem.block) return;
     }
     const Bases at = bases_of(a);
@@ -359,8 +370,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kCentered) count_members(s.counts);
     s.own_offset = thread * 16;
 
-    // `inner` tells whether every tensor has the row that this iteration needs. If it is true, the checks for the ends
-    // of the image are left out.
+    // `inner` tells whether all rows that this iteration needs are inside the image. If so, the iteration does not
+    // check this.
     auto step = [&](bool inner) {
       cp_async_wait_group<kRowsAhead - 1>();
       if constexpr (!kWhole) this->extract_rows(a, at, t, x, g);
@@ -376,7 +387,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const int o = t - ahead();
       if (inner || g.has(o)) finish_row(a, f, at, o, inner, s, v);
       if constexpr (kBackward) {
-        // `row` is the row of g that this iteration sums. `i` is the row of dx whose windows are then complete.
+        // `row` is the row of g that this iteration sums. This completes the sums of row i of dx.
         const int row = o - kLater, i = row - behind();
         if (inner || g.has(row)) add_row_of_g(inner, s, v);
         else skip(s.gradients, v.total);

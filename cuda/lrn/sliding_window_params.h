@@ -4,8 +4,8 @@
 // position (NHWC). A group of threads has a row or a tile of a row. In local contrast norm, an image is a plane (NCHW)
 // or a sample (NHWC). In local response norm, an image is a sample, and the plane of each channel counts as a row.
 #pragma once
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/maths.h"
 
 namespace minidnn {
 
@@ -35,8 +35,9 @@ struct SlidingWindowParams {
   int64_t elements = 0;  // the number of elements of x
   int32_t behind = 0, ahead = 0;
   // A group has `threads` threads. In NHWC, `slice` threads share a position, and each has one vector of its channels.
-  // In NCHW, each thread has one vector of positions. A group writes `own` positions (NHWC) or vectors (NCHW). On
-  // either side of these, it computes `halo` more, but does not write them. A block processes `tall` rows.
+  // In NCHW, each thread has one vector of positions. A group writes the results of `own` positions (NHWC) or vectors
+  // (NCHW). It also computes `halo` positions or vectors before these and `halo` after these, which it does not write.
+  // A block processes `tall` rows.
   uint32_t threads = 1, slice = 1, own = 1, halo = 0, tall = 1;
   // `groups` is the number of all groups of threads, and `in_block` is the number of groups in a block. `tiled` is 1 if
   // a group has a tile of a row, and 0 if it has the whole row.

@@ -19,15 +19,16 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ WindowRows(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Slots(r, smem, shared) {}
 
-  // Returns a base address in `tensor`. It belongs to the row that is `rows` rows after the row that is loaded next.
-  // The caller adds own.at. Without the asm barrier, the compiler would repeat the multiplication at each use.
+  // Returns an address in `tensor`. The caller adds own.at to it, and obtains the address of its vector in the row that
+  // is `rows` rows after the row that is loaded next. The asm barrier makes the compiler keep the address in a
+  // register.
   __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
     T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
     asm volatile("" : "+l"(at));
     return at;
   }
-  // Loads the one or two aligned vectors that contain the `count` elements of an unaligned vector. The first aligned
-  // vector goes to offset `to` of shared memory. The second aligned vector goes to the slot n vectors after the first.
+  // Loads the one or two aligned vectors that contain an unaligned vector of `count` elements. The lower aligned vector
+  // is stored at byte offset `to` of shared memory, and the upper one n vectors after it.
   __device__ __forceinline__ void load_unaligned(uint32_t to, uint32_t n, const void* tensor, const T* rows_on,
                                                  int64_t index, int32_t count) const {
     const T* at = rows_on + index;
@@ -38,7 +39,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       if (left >= 2 * kVec) {
         cp_async<kBytes>(smem, at - shift, 1);
         cp_async<kBytes>(smem + n * kBytes, at - shift + kVec, 1, two);
-      } else {  // The second aligned vector may extend beyond the end of the tensor.
+      } else {  // The bytes of an aligned vector beyond the end of the tensor are not read, but set to 0.
         cp_async_zfill<kBytes>(smem, at - shift, uint32_t(min_of(left, int64_t(kVec))) * sizeof(T));
         if (two) cp_async_zfill<kBytes>(smem + n * kBytes, at - shift + kVec, uint32_t(left - kVec) * sizeof(T));
       }
@@ -74,8 +75,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         before.word[i] = shuffle_up(mine.word[i], 1);
       if (!writes) return;
       const uint32_t shift = shift_of(to);
-      // `joined` is the aligned vector at address to - shift. It consists of the last `shift` elements of the preceding
-      // lane's vector and the first `head` elements of this lane's vector.
+      // `joined` is the vector that is stored at the aligned address to - shift. It consists of the last `shift`
+      // elements of the preceding lane's vector and the first `head` elements of this lane's vector.
       const int head = kVec - int(shift);
       const Vector joined = shift ? extract(before, mine, uint32_t(head)) : mine;
       T* const from = to - shift;
@@ -191,10 +192,11 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   struct Bases {  // the base address of a row in each tensor
     T *x, *means, *dy, *out, *dmeans;
   };
-  // Loads the rows that iteration t of the loop over rows needs.
+  // Loads the rows that iteration t of the loop over rows needs. A window has behind() rows before the row of its
+  // centre, and ahead() rows after it.
   // - x: row t.
-  // - The means: row t + behind. The windows of this row's outputs begin with row t.
-  // - dy: row t - ahead. The windows of this row's outputs end with row t.
+  // - The means: row t + behind(). Its windows begin with row t.
+  // - dy: row t - ahead(). Its windows end with row t.
   __device__ __forceinline__ void load_rows(const LrnArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
                                             bool has_begun) {
     const uint32_t all = smem.block + 2 * smem.gap;

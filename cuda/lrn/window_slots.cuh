@@ -66,14 +66,14 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   uint32_t thread;  // the index of the thread in the block, or 0 for threads that have no vector
   uint32_t writes;
   // `linked` tells whether this thread's vector follows the preceding lane's vector in memory, and both vectors are
-  // written. `leads` tells whether the next lane is linked to this lane.
+  // written. `leads` tells whether the next lane's vector follows this thread's vector in the same way.
   bool linked, leads;
   int32_t top, bottom;  // The block writes the rows top <= row < bottom.
   // Offsets to neighbouring positions in shared memory. `x_far` is for buffers of x and of the means, and `g_far` is
   // for buffers of the factors g.
   Far x_far, g_far;
-  // `here` is the byte offset of the thread's slot in the line of the current row. `stage` is the number of the current
-  // iteration.
+  // `here` is the byte offset of the thread's slot in the line of the current row. `stage` counts the iterations, from
+  // 0 on.
   uint32_t here = 0, stage = 0;
 
   __device__ __forceinline__ int behind() const { return kSize ? (kSize - 1) / 2 : r.behind; }
@@ -114,7 +114,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
           coord_of(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : smem.gap + r.threads + i);
       in_gap.at -= own.at;
     }
-    // Without these asm barriers, the compiler would compute the values again at each use, including their divisions.
+    // Without these asm barriers, the compiler would compute the members of this class again at each use, including
+    // their divisions.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (kAxis != Axis::none) asm volatile("" : "+l"(in_gap.at), "+r"(in_gap.slot), "+r"(in_gap.count));
     here = own.slot * kBytes;
@@ -130,9 +131,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     }
   }
 
-  // Returns the byte offset in a ring buffer that is `lines` lines after offset `at`. If `lines` is negative, the
-  // result is before `at`. min_of() selects between two candidates: an offset inside the ring buffer and one outside.
-  // The offset outside is the larger one, because an unsigned number that wraps below 0 is large.
+  // Returns the byte offset that is `lines` lines after offset `at` in a ring buffer, or before `at` if `lines` is
+  // negative. min_of() selects between the offset and the same offset moved by the size of the ring buffer. The one
+  // outside of the ring buffer is the larger one, because an unsigned number that wraps below 0 is large.
   static __device__ __forceinline__ uint32_t ring_offset(uint32_t at, int lines, uint32_t line, uint32_t ring) {
     at += uint32_t(lines) * line;
     return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
@@ -152,9 +153,10 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset of the slot to which vector i of n is loaded, for data that is needed `later` iterations
-  // from now. If rows are unaligned, a pair of aligned vectors replaces each vector. The offset is then that of the
-  // pair's first vector, and the second vector is n slots after the first.
+  // Returns the byte offset of a staging slot (the memory for one vector). Each iteration uses n vectors. The slot is
+  // for the i-th vector that is used `later` iterations from now. If rows are unaligned, two aligned vectors are loaded
+  // instead of each vector. The result is then the slot of the lower aligned vector, and the slot of the upper one is n
+  // slots after it.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

@@ -31,7 +31,7 @@ double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
   // are slower, because they read shared memory more often. (Both rates are guesses; they were not measured.)
   double efficiency = tile_m == 128 ? 0.5 : 0.45;
   double rounds = std::ceil(double(tile_count(p, tile_m)) / d.sm_count);
-  // A tile waits for its first loads as long as it takes to multiply 16 k.
+  // The wait for the first loads of a tile takes as long as the multiplications of 16 values of k.
   double flop = 2.0 * double(tile_m * kTileN) * double(sizes_of(p).k + 16);
   return std::max(roofline_us(rounds * d.sm_count * flop, 0, d, efficiency), roofline_us(0, matmul_bytes(p), d, 0.7));
 }

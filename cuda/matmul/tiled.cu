@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products without tensor cores, of any strides and sizes: y = activation(alpha * a @ b + beta * c + bias). T is
 // the dtype of a and b; Y is the dtype of y and c.
-// Block: 256 threads compute a tile of kTileM x kTileN elements of y. A thread computes 1/16 of the rows by 1/16 of the
-// columns, with sums in registers. Each block computes several tiles, one after another.
-// Shared memory: two buffers. A buffer contains slices of both operands, with 16 k each. While one slice is multiplied,
-// the next is loaded into registers. At the end, the sums are written to the same memory and read in another order, so
-// that neighbouring threads access c and y along the smaller stride. A tile of 128 x 64 takes 33 KB.
+// Block: 256 threads compute a tile of kTileM x kTileN elements of y. A thread has the sums of kTileM / 16 rows by
+// kTileN / 16 columns in registers. Each block computes several tiles, one after another.
+// Shared memory: two buffers. A buffer has a slice of a and a slice of b, with 16 values of k. While the slices of one
+// buffer are multiplied, the next slices are loaded into registers. At the end, the sums pass through the same memory,
+// so that neighbouring threads access c and y along the smaller stride. A tile of 128 x 64 takes 33 KB.
 #include "cpp/matmul/matmul_math.h"
 
 namespace minidnn {
@@ -15,9 +15,9 @@ constexpr int kThreads = 256, kTileK = 16;
 // conflicts if threads store elements of different k at the same time. Vectors of 16 bytes remain aligned.
 constexpr int kPad = 4;
 
-// Copies slices of an operand, lines x kTileK elements, to shared memory. The layout there is [kTileK][kLines + kPad].
-// A line is a row of a or a column of b. Elements beyond the edges of the matrix become zeros. Neighbouring threads
-// read along the smaller stride.
+// Copies slices of an operand to shared memory. A slice has kTileK elements of each of kLines lines, where a line is a
+// row of a or a column of b. Its layout in shared memory is [kTileK][kLines + kPad]. Elements beyond the edges of the
+// matrix become zeros. Neighbouring threads read along the smaller stride.
 template <class T, int kLines>
 class SliceLoader {
  public:

@@ -31,15 +31,16 @@ OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
     std::vector<int> order;
     for (int i = 0; i < last - 1; ++i) order.push_back(i);
     const int inner =
-        // The contiguous dimension of the copy. For TF32, it is k. For 16-bit dtypes, it is the dimension with which
-        // the copy is a transpose, because transposes are the fastest copies.
+        // The contiguous dimension of the copy. For TF32, it is k. For 16-bit dtypes, it is a dimension that is not
+        // contiguous in the operand. The copy is then a transpose, and transposes are the fastest copies.
         d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;
     order.push_back(inner == k ? other : k);
     order.push_back(inner);
     r.copy(tensor, data, tma_layout(d, order));
   };
   copy_if_needed(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
-  // In TF32, the main loop transposes b if b is not contiguous along k. If y has many rows, a copy of b takes less time.
+  // In TF32, the main loop transposes b if b is not contiguous along k. If y has many rows, a copy of b takes less
+  // time.
   copy_if_needed(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
                  p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));
   return r;

@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of dense tensors in three launches. The first launch computes sums over chunks: a chunk is the elements of
-// a channel that one block adds up. The second launch joins the sums of all chunks of a channel. The third launch (the
-// map) computes y or dx.
+// Batch norm of dense tensors in three launches.
+// - First launch: computes sums over chunks. A chunk is the elements of a channel that one block adds up.
+// - Second launch: joins the sums of all chunks of a channel.
+// - Third launch (the map): computes y or dx.
 // - Group norm uses the same first and third launch for the channels of each sample. Its second launch joins the
 //   channels of a group.
 // - Grid: one block per chunk. A channel has several chunks, so even a few channels fill the GPU. Sums are bitwise
 //   reproducible. From sm_90 on, a launch may start before the preceding launch ends.
 // - Bytes: x is read twice. In backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
-//   time. The map processes the chunks, and the vectors or rows of each chunk, in reverse order. So it begins with data
-//   that is still in the L2 cache.
+//   time. The map processes all elements in reverse order, so it begins with data that is still in the L2 cache.
 // - Numerics: see channel_sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/channel_sums.cuh"
@@ -147,9 +147,9 @@ __global__ void __launch_bounds__(kChannelThreads)
     partials[int64_t(tile.chunk) * s.samples * s.channels + tile.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// Joins the partial results of each channel, one for each chunk of its elements. A block joins only kFinishChannels
-// channels, because NHWC tensors have about a thousand chunks per channel, and this one launch joins all of them. The
-// partial results of these channels are 128 contiguous bytes per chunk. Threads are arranged in kFinishRows rows of
+// Joins the partial results of each channel, one for each chunk of its elements. NHWC tensors have about a thousand
+// chunks per channel. A block joins only kFinishChannels channels, so that many blocks share this work. The partial
+// results of these channels are 128 contiguous bytes per chunk. Threads are arranged in kFinishRows rows of
 // kFinishChannels threads, and each row adds up every kFinishRows-th chunk.
 template <bool kBackward>
 __global__ void __launch_bounds__(kFinishThreads)
@@ -197,8 +197,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   const int64_t first = group * of_group;
   if (first >= all) return;
   const double n = double(s.members);
-  // `first` is a channel number that counts the channels of all samples. The remainder is the channel number within its
-  // sample, because all samples share the parameters.
+  // `first` is the index of a channel among the channels of all samples. The samples share the parameters, so
+  // `parameter` is the index of the channel within its sample.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!kBackward) {
@@ -242,8 +242,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// Returns the coefficients of channel c. Batch norm computes the coefficients here. Group norm passes them in `lines`,
-// which norm_groups_finish wrote.
+// Returns the coefficients of channel c. In group norm, norm_groups_finish has already written them to `lines`. In
+// batch norm, `lines` is null, and this function computes them.
 template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a,
                                                        const ChannelCoefficients* lines, int64_t c) {
@@ -277,8 +277,9 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Computes y or dx for the vectors or rows of a thread, from number `first` on, in reverse order. A thread processes
-// kUnroll of them at a time. It begins with the remainder, which are fewer than kUnroll.
+// Computes y or dx for the vectors or rows of a thread, in reverse order. `first` is the one with the lowest number. A
+// thread processes kUnroll vectors or rows at a time. If their count is not a multiple of kUnroll, the thread begins
+// with the remainder, which has the highest numbers.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {
@@ -310,7 +311,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   griddep_wait();
   if (tile.idle) return;
   ChannelCoefficients lines[kVec];
-  // Each group of columns is at least as wide as a vector, so a vector has elements of at most two groups.
+  // If a group has at least kVec channels, a vector contains channels of at most two groups.
   if (kVec > 1 && !given && s.by_group.divisor >= kVec) {
     const uint32_t from = uint32_t(tile.channel), first = s.by_group.quotient(from);
     const uint32_t last = s.by_group.quotient(from + kVec - 1);

@@ -2,9 +2,10 @@
 // The division of a dense batch norm among blocks by cuda.batch_norm.two_pass, for host code and kernels. The tensor is
 // [images][channels][plane] (NCHW, called planes) or [rows][channels] (NHWC, called columns). In planes, the vectors of
 // a channel are numbered through all images. Group norm (cuda.layer_norm.two_pass_groups) divides each sample
-// separately. It takes the planes of all samples as channels of one image, and it takes columns as `samples` tensors.
+// separately. In planes, each channel of each sample then counts as a channel of its own. In columns, each sample
+// counts as a tensor of its own.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
@@ -24,8 +25,8 @@ struct ChannelTiling {
   int64_t parameters = 0;  // the number of channels in a sample, each with its own scale and bias
   uint32_t tiles = 1;      // for columns (NHWC): the number of tiles in a row
   FastDivmod by_tiles;
-  // The number of neighbouring channels that share a mean and a variance. In batch norm, it is more than 1 only if the
-  // elements of NCHW planes are processed as columns.
+  // The number of neighbouring channels that share a mean and a variance. In batch norm, it is 1, except if an NCHW
+  // tensor is processed as columns: each position of a plane then counts as a channel.
   FastDivmod by_group{1};
   int64_t plane = 1;  // the number of elements of a channel in one image (NCHW), or 1 for columns (NHWC)
   // The number of vectors in a channel (for planes, NCHW), or the number of rows (for columns, NHWC).

@@ -4,13 +4,14 @@
 // cuda.batch_norm.persistent and cuda.layer_norm.two_pass_groups.
 //
 // Numerics: neither |mean| >> std nor a first element that is an outlier costs precision.
-// - Planes (NCHW): threads sum x - (the first element of the channel). The vectors that a thread adds at the same time
-//   have a mean of their own, and squares about this mean. Chan's formula joins them to the moments of the thread.
-// - Columns (NHWC): Chan's formula would be necessary for each element of a vector. Instead, threads sum d = x - (the
-//   first element of the thread) and d^2. Few digits are lost: for any one of n elements, (element - mean)^2 <= var n,
-//   and a thread has few elements.
-// A forward partial result is four floats: count, mean, squares, and the value to which the mean is relative. A
-// backward partial result is two sums.
+// - Planes (NCHW): threads subtract the first element of the channel from x. A thread loads several vectors at a time,
+//   and computes their mean and the sum of squares about this mean. Chan's formula joins both to the moments of the
+//   vectors that the thread loaded before.
+// - Columns (NHWC): Chan's formula would be necessary for each element of a vector. Instead, a thread subtracts its
+//   first element from x, and sums the differences and their squares. Few digits are lost, because a thread has few
+//   elements: if it has n elements, (first element - mean)^2 <= n times their variance.
+// A forward partial result is four floats: the count, the mean, the sum of squares about the mean, and the value to
+// which the mean is relative. A backward partial result is two sums.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cuda/device/vec.cuh"
@@ -64,8 +65,8 @@ template <class T, int kVec> struct PlaneTile {
   }
 };
 
-// Adds the first `have` of kUnroll vectors of one channel to `total`. In forward, `total` has the moments of x - first.
-// In backward, it has the sums of gradients.
+// Adds the first `have` of kUnroll vectors of one channel to `total`. In forward, `total` has the moments of the
+// differences between x and `first`, the first element of the channel. In backward, it has the sums of gradients.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_vectors(Moments<float>& total, const Vec<T, kVec> (&x)[kUnroll], uint32_t have,
                                             float first) {
@@ -106,7 +107,8 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Vec<T
 }
 
 // The elements that a block processes if a tensor is NHWC: `width` vectors of channels in each of the rows begin to end
-// - 1. A thread has one of these vectors.
+// - 1. The threads form s.rows rows of `width` threads. A thread has the same vector of channels in every s.rows-th
+// row.
 template <int kVec> struct ColumnTile {
   static constexpr bool kColumns = true;
   const ChannelTiling& s;
@@ -152,8 +154,8 @@ template <int kVec> struct ColumnMoments {
     }
     n += o.n;
   }
-  // Joins the moments of lanes of a warp. `first` is a power of two, and lanes are joined whose numbers are equal
-  // modulo `first`. The lowest of these lanes obtains the result.
+  // Joins the moments of those lanes of a warp whose numbers are equal modulo `first`, a power of two. The lowest of
+  // these lanes obtains the result.
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
@@ -195,9 +197,9 @@ template <int kVec> struct ColumnAdds {
     }
     n += float(have);
   }
-  // Returns the moments of this thread's elements. All threads of a column take their means relative to one shift,
-  // `of_block`, which is the shift of the column's first thread in the block. All threads receive it through shared
-  // memory (`shifts`).
+  // Returns the moments of this thread's elements. Their means are relative to `of_block`, which is the same for all
+  // threads of a column: the shift of the column's first thread in the block. Shared memory (`shifts`) passes it to all
+  // threads.
   __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>& tile, float* shifts,
                                                       float (&of_block)[kVec]) const {
     const uint32_t at = (threadIdx.x - tile.row * tile.s.width) * kVec;
@@ -268,9 +270,9 @@ template <int kVec, bool kBackward> struct ColumnAddsOf {
 template <int kVec> struct ColumnAddsOf<kVec, true> {
   using type = ColumnGradientAdds<kVec>;
 };
-// Joins the sums of `rows` rows of `width` threads. Each iteration halves the number of rows: the upper half stores its
-// sums to shared memory (`left`), and the lower half joins them to its own sums. The first row of threads obtains the
-// result.
+// Joins the sums of `rows` rows of `width` threads. Each iteration halves the number of rows: the second half of the
+// rows stores its sums to shared memory (`left`), and the first half joins them to its own sums. The first row of
+// threads obtains the result.
 template <class Sums>
 __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
                                           uint32_t column) {
@@ -285,9 +287,10 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
   }
 }
 
-// Functions that add up the partial results of a channel or group, in float64. Moments are about `about`, the mean of
-// one partial result, which has m elements. Few digits are lost, because (about - mean)^2 <= var n / m. These additions
-// take no division. Chan's formula takes one per addition.
+// Functions that add up the partial results of a channel or group, in float64. All means are taken relative to `about`,
+// the mean of one of the partial results. Few digits are lost: if this partial result has m of the n elements, (about -
+// mean)^2 <= n / m times the variance. Chan's formula would take a division for each partial result; these functions
+// take none.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;

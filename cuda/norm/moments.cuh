@@ -24,8 +24,8 @@ template <class F> struct Moments {
       o.n = shuffle_xor(n, lane);
       o.mean = shuffle_xor(mean, lane);
       o.squares = shuffle_xor(squares, lane);
-      // Both lanes of a pair take the lower lane's moments first. If each lane took its own moments first, the bits of
-      // their results would differ.
+      // In each step, two lanes exchange their moments. Both lanes take the lower lane's moments first. If each lane
+      // took its own moments first, the bits of their results would differ.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
         *this = o;
@@ -42,8 +42,7 @@ template <class F> struct Gradients {
     dy += o.dy;
     product += o.product;
   }
-  // Adds up the sums of lanes of a warp. kFirst is a power of two, and lanes are added whose numbers are equal modulo
-  // kFirst.
+  // Adds up the sums of those lanes of a warp whose numbers are equal modulo kFirst, a power of two.
   template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = kFirst; lane < 32; lane *= 2) {

@@ -2,10 +2,9 @@
 // Padding of a tensor to a dense y (without gaps). The kernel writes y in vectors of 16 bytes. The vectors are aligned,
 // whatever the addresses at which the lines of y begin.
 // Grid: enough blocks of 256 threads; each thread writes pad_vectors() vectors. No shared memory.
-// A thread loads each word of a vector from its source in x. The words that a warp loads with one instruction are in a
-// few cache lines of 128 bytes. The next loads of the warp find these cache lines in L1. Each cache line of x is read
-// from memory once, and each cache line of y is written once. Words are copied one by one at the two ends of y, and if
-// the lines of y are shorter than a vector.
+// A thread loads the words of a vector one by one from x. All loads of a warp are from a few cache lines of 128 bytes,
+// so most of them hit in L1. Each cache line of x is read from memory once, and each cache line of y is written once.
+// Words are copied one by one at the two ends of y, and if the lines of y are shorter than a vector.
 // Numerics: exact.
 #include "cuda/device/vec.cuh"
 #include "cuda/pad/vectorized_params.h"

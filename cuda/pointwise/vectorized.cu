@@ -4,8 +4,8 @@
 // - A whole tile is processed by 16-byte vectors, kVectors per thread, if each operand is of one of these kinds: dense;
 //   a single number; one value for each vector (such as the bias of a channel in NCHW); repeated along the last
 //   dimension, with a period of whole vectors.
-// - If an operand is of any other kind, and in the last tile, elements are processed one by one. A thread takes up to
-//   four at a time, and computes the offset of each.
+// - If an operand is of any other kind, or if the tile is incomplete, elements are processed one by one. A thread takes
+//   up to four at a time, and computes the offset of each.
 #include "cuda/device/block_tile.cuh"
 #include "cuda/pointwise/pointwise_params.h"
 

@@ -15,7 +15,7 @@ struct StaticStep {
 };
 inline constexpr StaticStep kStaticSteps[] = {{}, {2, 2}, {3, 2}, {3, 1}, {5, 1}};
 
-// Averages over windows of 5 x 5 elements are rare, so no kernel with this compile-time size is compiled for averages.
+// Averages over windows of 5 x 5 elements are rare, so kernels for this size are compiled for maxima only.
 inline bool is_compiled(StaticStep s, bool is_max) { return is_max || s.window < 5; }
 
 inline Windows windows_of(const PoolingProblem& p, int i) {
@@ -70,14 +70,14 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
-// Returns how much less work cuda.pooling.nchw and cuda.pooling.nhwc do than a kernel with one thread per element. The
-// two engines join an element only once for several windows that contain it. In backward, a window finds its maximum
-// once, and adds its dy only to the dx of this maximum.
+// Returns the factor by which cuda.pooling.nhwc does less work than a kernel that computes each result by itself. If
+// several windows contain an element, the engine joins the element only once for all of them. In backward, a window
+// finds its maximum only once.
 inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
 
-// Calls f(dtype, is_max, step) for each combination for which kernels are compiled.
+// Calls f(dtype, is_max, step) for all arguments for which kernels are compiled.
 template <class F> void each_compiled(F&& f) {
   for (DType t : {DType::float32, DType::float16, DType::bfloat16})
     for (StaticStep step : kStaticSteps)

@@ -14,15 +14,15 @@ namespace minidnn::cuda::pooling {
 // Returns the bits of a 16-bit number in canonical form: -0 becomes 0, and every NaN gets the same bits.
 template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 #ifdef __CUDA_ARCH__
-  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // computes v * 1 + 0, where every NaN gives 0x7fff
+  return fma_x2(T(), v.bits, T(1.f).bits, 0);  // computes v * 1 + 0; the result for any NaN is 0x7fff
 #else
   return float(v) != float(v) ? 0x7fff : T(float(v) + 0.f).bits;
 #endif
 }
 
 // The first maximum of some elements, and its index from 0 to 65535. A 16-bit element and its index are packed in one
-// 32-bit word. Such words are ordered by element first. If elements are equal, the word with the smaller index is
-// larger. So the larger of two words is the first maximum.
+// 32-bit word. The upper bits are the element, and the lower bits are larger for smaller indices. So the larger of two
+// words is the first maximum.
 template <class T, bool kInWord = sizeof(T) == 2> struct First : FirstMaxima<1> {
   MINIDNN_HD static Item item(T v, int index) { return FirstMaxima<1>::item({{float(v)}}, index); }
   MINIDNN_HD static Item moved(Item item, int by) {
@@ -51,9 +51,9 @@ template <> struct IndexOf<4> {
   using type = int32_t;
 };
 
-// The row and column of a maximum whose index is given. `seen` tells whether the element is in the window that begins
-// at first_line and first_column. If it is false, the index is negative, out of range or outside the window, and the dy
-// of the window must not be added to dx.
+// The row and column of a maximum whose index is given. `seen` tells whether the element is inside the window, whose
+// first element is at row first_line and column first_column. If it is false, the given index is invalid, and the dy of
+// the window must not be added to dx.
 template <class S> struct Given {
   int line, column;
   bool seen;
@@ -73,29 +73,30 @@ template <class T, class S, int kWindows> struct Strip {
   using Item = typename R::Item;
   // The number of rows (or columns) of x that neighbouring windows have in common.
   static constexpr int kKept = S::window - S::stride;
-  static constexpr int kOver = (S::window - 1) / S::stride;  // how many of the preceding windows overlap a window
+  static constexpr int kOver = (S::window - 1) / S::stride;  // how many windows before a window overlap it
   // the number of rows of windows that one iteration processes
   static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;
   // the number of columns of x that the windows of a row contain
   static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;
-  // The number of rows of windows above the strip with which the loop begins. Windows of these rows and windows of
-  // the strip have rows of x in common.
+  // The number of rows of windows, just above the strip, that have rows of x in common with the strip. The loop begins
+  // with these.
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
   int first;  // the number of columns of the strip's windows that are left of the plane
 
-  // `q` is the number of the strip's first window in a row. It may be negative.
+  // `q` is the index of the strip's first window in its row of windows. A negative index means that this window does
+  // not exist.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
 
-  // Loops over the rows of windows from p to p_end - 1, and calls visit(p, maxima) for each row. Before that, it does
-  // the following for each row, and also for the kEarlier rows of windows above the first row:
-  // - It calls step(p).
-  // - It calls read(line, j, column) for `stride` rows of x, which j numbers. These are the last rows of the windows.
-  //   Windows of earlier rows do not contain them.
-  // The index of an element is of_line(line) plus its column, counted from the first column of the strip. For an
-  // element outside the plane, read() must return the nearest element inside. Elements above or left of the plane get
-  // the index of this nearest element.
+  // Loops over the rows of windows from p - kEarlier to p_end - 1, and makes these calls for each:
+  // - step(row), where `row` is the index of the row of windows.
+  // - read(line, j, column), for the elements of the lowest `stride` rows of x in these windows. `line` is the row of
+  //   x, and j counts these rows from 0 to stride - 1. For an element outside the plane, read() must return the nearest
+  //   element inside.
+  // - visit(row, maxima), from row p on.
+  // The index of an element is of_line(line) plus its column, counted from the first column of the strip. Elements
+  // above or left of the plane get the index of the nearest element inside.
   template <class Step, class Read, class OfLine, class Visit>
   MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
     int line = h.first(p);
@@ -121,8 +122,8 @@ template <class T, class S, int kWindows> struct Strip {
     }
     for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
       if constexpr (S::stride == 1) {
-        // Rows are divided into groups of kKept rows. A window consists of the end of one group and the beginning of
-        // the next group.
+        // The rows of x are divided into groups of kKept rows. Each window consists of the end of one group and the
+        // beginning of the next group.
         MINIDNN_UNROLL
         for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL
         for (int i = 0; i < kWindows; ++i) lines[j][i] = R::join(lines[j][i], lines[j + 1][i]);

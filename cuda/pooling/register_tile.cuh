@@ -24,8 +24,8 @@ template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& la
 }
 
 // Operations that join elements in order, such as a maximum or a sum. `repeats` tells whether an element may be joined
-// twice. If it is true, elements outside x are replaced by the nearest elements of x. This changes no result, because
-// each window of compile-time size contains some element of x.
+// twice without changing the result. If so, elements outside x are replaced by the nearest elements of x. These are in
+// the window, too, because each window of compile-time size contains some element of x.
 template <bool kIsMax> struct Joined {
   static constexpr bool repeats = kIsMax;
   using Item = float;
@@ -79,8 +79,8 @@ template <int kN> struct FirstMaxima {
 };
 
 // Joins the elements of kCount windows along one dimension. out[k] joins the S::window elements that begin with in[k *
-// S::stride]. At stride 1, the elements are divided into blocks of S::window - 1 elements. Each window is then the end
-// of one block, joined with the beginning of the next block.
+// S::stride]. At stride 1, the elements are divided into groups of S::window - 1 elements. Each window consists of the
+// end of one group and the beginning of the next group, and neighbouring windows share partial results of these.
 template <class S, class R, int kCount, class Item = typename R::Item>
 MINIDNN_HD void join_axis(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
   if constexpr (S::stride == 1 && S::window > 2) {
@@ -116,8 +116,8 @@ struct Span {
   MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
 };
 
-// Some rows of a plane (begin <= row < end), and kN of its columns. Columns are stored as byte offsets, which saves
-// multiplications. An element outside these rows or outside the plane is replaced by the nearest element inside.
+// The rows begin to end - 1 of a plane, and kN of its columns. Columns are stored as byte offsets, which saves
+// multiplications. If a row or a column is outside these rows or outside the plane, the nearest one inside is used.
 template <class T, int kN> struct Columns {
   const T* plane;
   uint32_t line, offset[kN];
@@ -135,9 +135,9 @@ template <class T, int kN> struct Columns {
   }
 };
 
-// Joins the elements of all windows of a tile. read(r, c, exists) returns element (r, c) of the tile as Item, or zero
-// as Item if `exists` is false. It loads the nearest element even if `exists` is false, because a branch would keep the
-// loads from being in flight at the same time.
+// Joins the elements of all windows of a tile. read(r, c, exists) returns element (r, c) of the tile. If `exists` is
+// false, it loads the nearest element that exists, but returns zero. This takes no branch, which would keep the loads
+// from being in flight at the same time.
 template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
 MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
   constexpr int kLines = (kDown - 1) * S::stride + S::window, kColumns = (kAcross - 1) * S::stride + S::window;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values in registers: 16-byte words, the lanes of words, reciprocals of the divisors of means, and accumulators of
-// maxima and sums. NVRTC compiles this file into the kernels. g++ compiles it into a test that runs the kernels on the
-// CPU.
+// The arithmetic of values in registers: access to the elements of 16-byte words, reciprocals of the divisors of means,
+// and accumulators of maxima and sums. NVRTC compiles this file into the kernels. g++ compiles it into a test that runs
+// the kernels on the CPU.
 #pragma once
 #include "cuda/device/fast_math.cuh"
 #include "cuda/pooling/window_params.h"
@@ -17,8 +17,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// Returns 1 / v, rounded, for v from 1 to 2^48. It computes an approximation and one Newton step. A division would
-// spend most of its time on the check for overflow.
+// Returns 1 / v, rounded, for v from 1 to 2^48. It computes an approximation and one Newton step. This is faster than a
+// division, which also checks for overflow.
 MINIDNN_HD float reciprocal(float v) {
   const float r = fast::reciprocal_ftz(v);
   return ::fmaf(::fmaf(-v, r, 1.f), r, r);
@@ -166,7 +166,7 @@ template <class T> struct SumLanes {
 // number.
 struct Best {
   float value = -INFINITY;
-  int32_t index = 0x7fffffff;  // The value 0x7fffffff tells that no element has been added.
+  int32_t index = 0x7fffffff;  // 0x7fffffff if no element has been added
   // Adds an element to the maximum. The index of the element must be larger than the indices of all previous elements.
   MINIDNN_HD void next(float v, int32_t at) {
     bool take = index == 0x7fffffff || (!(v <= value) && value == value);
@@ -181,9 +181,9 @@ struct Best {
   }
 };
 
-// Largest, FirstLargest and Total are accumulators for a row of a window and for a whole window. next() adds an
-// element to a row, and join() adds a row to a window, in the order of rows. begin() takes the index of the row's
-// first element, or -1 if the row is empty.
+// Largest, FirstLargest and Total accumulate the elements of a row of a window, and then the rows of the window.
+// begin() starts a row; its argument is the index of the row's first element, or -1 if the row is empty. next() adds an
+// element to a row. join() adds a row to a window. Rows must be added from top to bottom.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The windows of pooling along one dimension, computed in 32-bit arithmetic.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn::cuda::pooling {
 
-// A key is the number of a maximum in a block. This key stands for a maximum whose dx belongs to another block.
+// A key is the index of a window's maximum among the elements of dx that a block computes. kNowhere is the key of a
+// window whose maximum is not among these elements.
 constexpr uint32_t kNowhere = 0xffff;
-// The upper limit for each size, stride, padding and dilated window. Under this limit, the sum of two of them fits 32
-// bits, and so does the product of one of them with a small number.
+// The upper limit for each size, stride and padding, and for the extent of a window with dilation. Under this limit,
+// the sum of any two of these numbers fits 32 bits, and so does the product of such a number with a small number.
 constexpr int64_t kMostSize = 1 << 24;
 
 // The window size and stride of a kernel, as compile-time constants. Both are 0 if they are unknown at compile time. If
@@ -25,8 +26,8 @@ struct Windows {
   FastDivmod by_stride;
 
   MINIDNN_HD int first(int at) const { return at * stride - before; }
-  // begin(at, low) and end(at, high) select taps of window `at`. The taps from begin(at, low) to end(at, high) - 1 have
-  // indices in x that are at least `low` and below `high`. A tap is an element of a window.
+  // A tap is an element of a window. In window `at`, begin(at, low) is the number of the first tap whose index in x is
+  // at least `low`. end(at, high) is the number after the last tap whose index in x is below `high`.
   MINIDNN_HD int begin(int at, int low) const {
     int missing = low - first(at);
     return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);
@@ -40,7 +41,7 @@ struct Windows {
     int low = exclude_padding ? 0 : -before, high = size + (exclude_padding ? 0 : after);
     return max_of(end(at, high) - begin(at, low), 0);
   }
-  // The windows that contain index `at` of x have the numbers from over_begin(at) to over_end(at) - 1.
+  // Index `at` of x is in the windows over_begin(at) to over_end(at) - 1.
   MINIDNN_HD int over_begin(int at) const {
     int beyond = at + before - (window - 1) * dilation;
     return beyond > 0 ? int(by_stride.quotient(uint32_t(beyond + stride - 1))) : 0;

@@ -2,7 +2,7 @@
 // Random numbers and dropout. Philox generates four words at a time, for four consecutive elements. A thread computes
 // two vectors of elements. Each vector has 16 bytes, or 32 bytes for 64-bit types. Dropout loads both vectors before it
 // uses the first one.
-// - Grid: one block per tile. Block: 256 threads. Shared memory: none.
+// - Grid: one block per tile (cuda/device/block_tile.cuh). Block: 256 threads. Shared memory: none.
 // - Bytes: the result is written once. Dropout reads x once.
 // - Numerics: random_math.h generates the same words on every device.
 #include "cpp/random/random_math.h"

@@ -25,7 +25,8 @@ struct Generic final : Engine<ReduceProblem> {
   std::string name() const override { return "cuda.reduce.generic"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ReduceProblem&, const Device&) const override { return ""; }
-  // The factor 0.1 of the peak is a guess. Each element takes a 64-bit division per dimension and a load of its own.
+  // The factor 0.1 of the peak bandwidth is a guess. Each element takes a 64-bit division per dimension and a load of
+  // its own.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     const double filled = std::min(1.0, double(p.y.numel()) * double(lanes_of(p)) / (1024.0 * d.sm_count));
     return roofline_us(0, reduce_bytes(p), d, 0.1 * filled);

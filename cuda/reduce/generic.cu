@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of tensors with any strides and dtypes, for problems that contiguous_axis.cu and strided_axis.cu do not
 // support. `lanes` threads share an output. They read its elements one by one, with 64-bit index arithmetic.
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cuda/reduce/lanes.cuh"
 
 namespace minidnn {

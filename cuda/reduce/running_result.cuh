@@ -11,8 +11,8 @@ namespace minidnn {
 
 constexpr int kAhead = kReduceAhead;
 
-// Computes reduction::mapped(), which maps each element before it is reduced, without a branch per element. Bits are
-// masked and flipped. Then the value is squared or tested for zero.
+// Maps each element before it is reduced, as reduction::mapped() does, but without a branch per element. The bits of
+// the element are masked and flipped. Then the value is squared or tested for zero, if the mode needs that.
 struct Map {
   uint32_t keep, flip;
   bool squares, tests;

@@ -11,7 +11,7 @@ namespace {
 // last wave is short.
 constexpr int64_t kBlocksPerSm = 16;
 // The maximum number of elements of x that one block reduces. Indices are int32_t, and a loop increments its index past
-// the last element.
+// the last element, so the maximum is somewhat less than 2^31.
 constexpr int64_t kMostElements = INT32_MAX - 2 * kThreads * kAhead * 8;
 constexpr const char* kTooMany = "supports fewer than 2^31 elements of x in a thread block; got more";
 

@@ -7,19 +7,20 @@
 
 namespace minidnn::rows {
 
-// The softmax of z = |scale| x, for 16-bit numbers x. If the scale is negative, the caller negates x. The largest x of
-// the row is subtracted before the multiplication. A single multiply-add (x scale - largest scale) would round the
-// product (largest scale). The error of the exponent would be |z| 2^-24, which is a factor of e^60 in the result for z
-// = 1e9. In this class, the difference, the scale and their product are each rounded once, and each rounding error is
-// relative to the difference. Therefore, results above 2^-150 have a relative error of at most 2^-15 for every x. x is
-// first halved, because the difference of two bfloat16 numbers may overflow. The division by two is exact.
+// The softmax of z = |scale| x, for 16-bit numbers x. If the scale is negative, the caller negates x.
+// The largest x of the row is subtracted from x before the multiplication by the scale. All rounding errors are then
+// relative to the difference, and results above 2^-150 have a relative error of at most 2^-15. If the scale were
+// multiplied first, the error of the exponent would be |z| 2^-24. For z = 1e9, the result could be wrong by a factor of
+// e^60.
+// x is first halved, because the difference of two bfloat16 numbers may overflow. The division by two is exact.
 class HalfScale {
  public:
   MINIDNN_HD explicit HalfScale(float of_x)
       : scale_(::fmaxf(2 * maths::abs(of_x), 0x1p-149f)), in_exp2_(2 * maths::abs(of_x) * fast::kLog2E) {}
 
-  // Returns the scale for Exponentials whose `largest` is half of the largest x. It is at least 2^-149, even if the
-  // scale of x is 0. With no numbers, `largest` is -inf, and the product of -inf and 0 would be NaN.
+  // Returns the scale for an Exponentials object whose numbers are x / 2. It is at least 2^-149, even if the scale of x
+  // is 0. A scale of 0 would make the sum of an empty set NaN: its `largest` is -inf, and the product of -inf and 0 is
+  // NaN.
   MINIDNN_HD float of_half() const { return scale_; }
   // Returns exp(z - largest z), which is one term of the sum of a row.
   MINIDNN_HD float term(float x, float half_of_largest) const {

@@ -18,8 +18,8 @@ inline cuda::LaunchConfig launch_config(const Shape& s, int64_t blocks) {
   return config;
 }
 
-// The work of a kernel that takes any axis and strides. The time estimates of this file take it. These estimates are
-// guesses.
+// The work of a kernel that takes any axis and strides. It is the argument of the time estimates in this file, which
+// are guesses.
 struct AnyStrides {
   int64_t rows, cols, item_bytes;
   bool innermost;  // true if the elements of a row are contiguous

@@ -70,9 +70,10 @@ class RowReduce {
 
   // Combines the Exponentials of all threads of the row, and returns the result to all of them. If several blocks
   // without a cluster share the row, combines only those of the calling block. If all numbers are -inf, the sum is 0.
-  // If a number is NaN, the sum is NaN, but `largest` may be a number. `index` is the number of this call in the
-  // kernel. Even and odd calls use different buffers, because a warp may start the next call while other warps still
-  // read. A warp cannot be two calls ahead of another. `scale` is the factor of the numbers in the exponentials.
+  // If a number is NaN, the sum is NaN, but `largest` may be a number. `index` is 0 for the first call in a kernel, 1
+  // for the second, and so on. Even and odd calls use different buffers, because a warp may start the next call while
+  // other warps still read. A warp cannot be two calls ahead of another. `scale` is the factor of the numbers in the
+  // exponentials.
   template <class T> __device__ Exponentials join(Exponentials e, int index = 0, float scale = 1) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
     e = join_lanes<T>(e, lanes, scale);
@@ -138,10 +139,10 @@ class RowReduce {
   int32_t team_, chunks_, clustered_;
 };
 
-// The aligned 16-byte vectors that cover a row of a tensor. Vector v begins at element v * width - skip of the row,
-// where `width` is the number of elements in a vector.
+// The aligned 16-byte vectors that cover a row of a tensor. `width` is the number of elements in a vector. The first
+// vector begins `skip` elements before the row, so vector v begins at element v * width - skip of the row.
 template <class T> struct RowVectors {
-  int64_t first;  // the number of the row's first vector, counted through the whole tensor
+  int64_t first;  // the index of the row's first vector among the vectors of the whole tensor
   int32_t skip, cols, vectors;
 
   __device__ RowVectors(const Shape& s, int64_t row) : cols(s.cols) {

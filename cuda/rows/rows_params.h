@@ -2,7 +2,7 @@
 // How kernels distribute contiguous rows to threads, which keep the rows in registers. The device functions are in
 // rows.cuh.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn::rows {
 
@@ -26,7 +26,7 @@ constexpr int kBlock = 256;          // the number of threads in most blocks
 constexpr int kLargestBlock = 1024;  // the maximum number of threads in a block, for long rows
 // the maximum number of blocks in a cluster (see largest_cluster() in cuda/runtime/launch.h)
 constexpr int kMaxCluster = 16;
-constexpr int kPortableCluster = 8;    // the number of blocks in a cluster that every GPU with clusters allows
+constexpr int kPortableCluster = 8;    // the largest number of blocks in a cluster that every GPU with clusters allows
 constexpr int kMaxSharedThreads = 64;  // the maximum number of threads of a row if a block has several rows
 
 // Returns the maximum number of vectors of `width` elements that a row of `cols` elements can overlap.

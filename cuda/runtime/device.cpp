@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Describes a GPU by the attributes that the driver reports, without creating a context.
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 #include <algorithm>
 #include <vector>

@@ -11,7 +11,7 @@
 #include <memory>
 #include <mutex>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 
 namespace minidnn::cuda {
 namespace {
@@ -46,7 +46,8 @@ std::string init(State& s) {
 
   CUresult result = s.table.cuInit(0);
   if (result == CUDA_SUCCESS) result = s.table.cuDeviceGetCount(&s.devices);
-  // The driver returns this error if CUDA was initialised before this process was forked, for example by torch or CuPy.
+  // The driver returns CUDA_ERROR_NOT_INITIALIZED if CUDA was initialised before this process was forked, for example
+  // by torch or CuPy.
   if (result == CUDA_ERROR_NOT_INITIALIZED) return kForked;
   if (result == CUDA_ERROR_NO_DEVICE || (result == CUDA_SUCCESS && s.devices == 0)) {
     const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
@@ -114,7 +115,7 @@ void fail(CUresult result, const std::string& what) {
 CUcontext context(int index) {
   State& s = state();
   if (index < 0 || index >= s.devices) [[unlikely]]
-    device(index);  // throws DeviceError, because there is no such device
+    device(index);  // throws DeviceError, because the driver has no device with this index
   std::atomic<CUcontext>& slot = s.contexts[size_t(index)];
   if (CUcontext found = slot.load(std::memory_order_acquire)) return found;
   static auto* const mutex = new std::mutex;

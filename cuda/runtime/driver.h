@@ -84,8 +84,8 @@ struct Driver {
   PFN_cuModuleGetFunction_v2000 cuModuleGetFunction = get("cuModuleGetFunction");
   PFN_cuFuncSetAttribute_v9000 cuFuncSetAttribute = get("cuFuncSetAttribute");
   PFN_cuFuncGetAttribute_v2020 cuFuncGetAttribute = get("cuFuncGetAttribute");
-  PFN_cuFuncGetParamInfo_v12040 cuFuncGetParamInfo =
-      get.optional("cuFuncGetParamInfo", 12040);  // null if the driver is older than release 550
+  // cuFuncGetParamInfo is null if the driver is older than release 550.
+  PFN_cuFuncGetParamInfo_v12040 cuFuncGetParamInfo = get.optional("cuFuncGetParamInfo", 12040);
   PFN_cuLaunchKernel_v4000 cuLaunchKernel = get("cuLaunchKernel");
   PFN_cuLaunchKernelEx_v11060 cuLaunchKernelEx = get("cuLaunchKernelEx");
   PFN_cuOccupancyMaxActiveBlocksPerMultiprocessor_v6050 cuOccupancyMaxActiveBlocksPerMultiprocessor =

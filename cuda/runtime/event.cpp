@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures with CUDA events how long the work on a stream takes.
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {

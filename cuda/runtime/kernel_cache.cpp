@@ -21,7 +21,7 @@
 #include <mutex>
 #include <unordered_map>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/sha256.h"
@@ -32,7 +32,9 @@ namespace {
 namespace fs = std::filesystem;
 using Result = std::shared_ptr<const Cubin>;
 
-constexpr int kFormat = 1;  // must be incremented when the format of cache files or the meaning of a cache key changes
+// The format number of cache files. It must be incremented when the format of cache files or the meaning of a cache key
+// changes.
+constexpr int kFormat = 1;
 
 struct State {
   std::mutex mutex;
@@ -106,7 +108,8 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     struct stat info;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
-    // `entry` stays valid during the recursion, because a std::map does not move its elements.
+    // The recursion inserts more files into `headers`. The reference entry->second stays valid, because a std::map does
+    // not move its elements.
     follow(entry->second, name, root, headers);
   }
 }

@@ -5,7 +5,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 
 namespace minidnn::cuda {

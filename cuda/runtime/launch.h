@@ -8,7 +8,7 @@
 #include <string>
 #include <type_traits>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cuda/runtime/driver.h"
 
@@ -52,9 +52,9 @@ struct LaunchConfig {
 };
 
 // usual_cluster() is the number of blocks in a cluster that every device with clusters allows, which is eight.
-// largest_cluster() is the largest number of blocks in a cluster. Both are 1 if the device has no clusters. A cluster
-// of sixteen blocks must fit in one GPC. A Hopper GPU has eight GPCs. If it has more than 8 * 15 multiprocessors, at
-// least one GPC has sixteen of them.
+// largest_cluster() is sixteen on a Hopper GPU if at least one of its eight GPCs has sixteen multiprocessors, because a
+// cluster must fit in a GPC. This is certain if the GPU has more than 8 * 15 multiprocessors. On other devices with
+// clusters, largest_cluster() is eight. Both are 1 if the device has no clusters.
 inline int usual_cluster(const Device& d) { return d.arch < 90 ? 1 : 8; }
 inline int largest_cluster(const Device& d) { return d.arch < 90 ? 1 : d.arch == 90 && d.sm_count > 120 ? 16 : 8; }
 // allow_cluster() must be called once before a kernel is launched with more than eight blocks per cluster.

@@ -2,13 +2,14 @@
 // Stream-ordered memory of a GPU, from one memory pool for each device. This library owns the pools. The pools keep
 // freed memory, so a repeated allocation takes about a microsecond and never synchronises. The default pool of CUDA
 // stays unchanged, because torch and CuPy use its settings. A stream that is being captured is not used for
-// allocations. Such an allocation would become a node of the CUDA graph, and a tensor could not keep its memory.
+// allocations. An allocation on such a stream would become a node of the CUDA graph. Its memory would belong to the
+// graph, so a tensor could not keep it.
 #include <algorithm>
 #include <deque>
 #include <mutex>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {
@@ -95,7 +96,7 @@ class GpuMemory final : public Memory {
   void release_idle(void* p, size_t) noexcept override {
     try {
       Current current(device_);
-      // cuMemFree can also free memory of a pool, and does not synchronise then.
+      // cuMemFree can free memory of a pool, too. For memory of a pool, it does not synchronise.
       driver().cuMemFree(address(p));
     } catch (const Error&) {}
   }
@@ -193,7 +194,7 @@ class GpuMemory final : public Memory {
       drop(object);
     } else {
       result = driver().cuGraphRetainUserObject(static_cast<CUgraph>(graph), owned, 1, CU_GRAPH_USER_OBJECT_MOVE);
-      // This call releases the last reference to `owned`, which calls drop(object).
+      // This call releases the last reference to the user object `owned`. The driver then calls drop(object).
       if (result != CUDA_SUCCESS) driver().cuUserObjectRelease(owned, 1);
     }
     check(result, "assigning memory of cuda:", device_, " to a CUDA graph");
@@ -223,7 +224,7 @@ class GpuMemory final : public Memory {
   }
 
   CUresult take(CUdeviceptr* p, size_t bytes, Stream stream) {
-    bytes = std::max<size_t>(bytes, 1);  // at least one byte, so that an empty tensor has an address, too
+    bytes = std::max<size_t>(bytes, 1);  // an empty tensor gets one byte, so that it has an address, too
     if (pool()) return driver().cuMemAllocFromPoolAsync(p, bytes, pool(), queue(stream));
     return driver().cuMemAlloc(p, bytes);
   }

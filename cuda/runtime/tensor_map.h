@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <string>
 
-#include "cpp/core/desc.h"
+#include "cpp/core/host_device/desc.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {
@@ -35,8 +35,9 @@ struct TiledMap : MapTensor {
 };
 
 // An im2col map. TMA loads the pixels that one tap of a filter reads: `pixels` pixels with `channels` channels each.
-// `dims` are C, W, [H, [D,]] N. `lower` and `upper` bound the positions of the tap in each spatial dimension, W first.
-// lower = -pad_lo is relative to the first pixel. upper = pad_hi - (taps - 1) * dilation is relative to the last pixel.
+// `dims` are C, W, [H, [D,]] N. `lower` and `upper` bound the positions of the filter's first tap in each spatial
+// dimension, W first. The lowest position is lower = -pad_lo, counted from the first pixel. The highest position is
+// upper = pad_hi - (taps - 1) * dilation, counted from the last pixel.
 struct Im2colMap : MapTensor {
   int lower[3]{}, upper[3]{};
   uint32_t channels = 0;

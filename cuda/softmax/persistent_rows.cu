@@ -51,9 +51,9 @@ __device__ __forceinline__ bool store_partial(const SoftmaxRows& p, const rows::
   if (team.rank == 0 && team.row < p.shape.rows) partials[team.chunk] = all;
   return true;
 }
-// Returns the maximum and the sum that a thread contributes to those of its row. In the second of two launches (stage
-// `finish`), it joins the stored results of every team.threads-th chunk of the row. In all other launches, it returns
-// `own`, which the thread has computed.
+// Returns the maximum and the sum that this thread contributes to the reduction over its row. In the second of two
+// launches (stage `finish`), it joins the stored results of the chunks rank, rank + threads, rank + 2 * threads and so
+// on. In all other launches, it returns `own`, which the thread has computed.
 template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
                                                                               const rows::RowReduce& team,
                                                                               rows::Exponentials own,
@@ -67,7 +67,7 @@ template <class T> __device__ __forceinline__ rows::Exponentials load_partial(co
 }
 
 // The forward softmax for 16-bit numbers without a mask. A thread keeps the packed numbers in registers. It does not
-// keep their exponentials, but computes each exponential twice, which takes four instructions.
+// keep their exponentials, but computes each exponential twice, with about four instructions each time.
 template <class T, int kVectors>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* partials,
                                                const rows::RowReduce& team, const RowVectors<T>& line, int32_t begin,

@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels of cuda.softmax.persistent_rows and cuda.softmax.strided_axis.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/softmax/softmax_math.h"
 #include "cuda/rows/rows_params.h"
 
 namespace minidnn {
 
-// Returns the number of 16-byte vectors that a thread of the forward kernel keeps. They take 32 registers. 16-bit
-// numbers stay packed unless a mask is applied to them. The backward kernel keeps kSoftmaxBackwardVectors vectors of y
-// and as many of dy, which also take 32 registers.
+// Returns the number of 16-byte vectors that a thread of the forward kernel keeps. Without a mask, they take 32
+// registers, because 16-bit numbers stay packed. With a mask, 16-bit numbers are converted to float32, so half as many
+// vectors take 32 registers. The backward kernel keeps kSoftmaxBackwardVectors vectors of y and as many of dy, which
+// also take 32 registers.
 MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask) {
   return mask == SoftmaxMask::none || (item == 4 && mask == SoftmaxMask::keep) ? 8 : 4;
 }
@@ -18,8 +19,8 @@ MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask)
 constexpr int64_t kSoftmaxShortRow = 256;
 constexpr int kSoftmaxBackwardVectors = 4;
 
-// Computes the offset of a row of the mask. The row number is split into one index per dimension, beginning with the
-// innermost dimension.
+// Computes the offset of a row of the mask. The index of the row is split into one index per dimension, beginning with
+// the innermost dimension.
 struct MaskRows {
   int64_t stride[kMaxRank]{};
   FastDivmod size[kMaxRank]{};
@@ -43,8 +44,9 @@ struct SoftmaxRows {
   MaskRows mask;
 };
 
-// A softmax along `cols`, in tensors of shape [outer, cols, inner]. `columns` counts vectors: a vector is `width`
-// adjacent columns. A block processes `lanes` of these vectors. `lanes` is a power of two.
+// A softmax along the dimension `cols` of tensors of shape [outer, cols, inner]. A column is the `cols` elements of one
+// softmax. `columns` is the number of all columns, counted in vectors of `width` adjacent columns. A block processes
+// `lanes` of these vectors. `lanes` is a power of two.
 struct SoftmaxColumns {
   int64_t inner = 0;  // the number of elements in the dimensions after the axis
   int32_t cols = 0, columns = 0, lanes = 0, log = 0;

@@ -42,9 +42,9 @@ template <int kWidth> struct Columns {
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * kWidth;
   }
 
-  // Reduces v[e] over all threads with the same columns, and returns the result to all of them. `shared` first has a
-  // partial result per column and warp. If `lanes` exceeds 32, it has one per column and row of threads. Then `shared`
-  // has the results.
+  // Reduces v[e] over all threads with the same columns, and returns the result to all of them. In `shared`, each warp
+  // (or each row of threads, if `lanes` exceeds 32) stores a partial result per column. After the partial results,
+  // `shared` has a result per column.
   template <class Op> __device__ void reduce(float (&v)[kWidth], float* shared) const {
     warp_reduce_strided<Op>(v, lanes);
     const int32_t numbers = lanes * kWidth, groups = int32_t(blockDim.x) / max_of(lanes, 32);

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.softmax.thread_per_row is the engine for softmax in which one thread computes each row. It is fast if there are
-// many short rows, or if neighbouring rows are adjacent in memory.
+// many short rows, or if the axis is not the innermost dimension, so that neighbouring threads read neighbouring
+// elements.
 #include "cuda/softmax/generic.h"
 
 namespace minidnn {
@@ -12,9 +13,9 @@ struct ThreadPerRow final : GenericEngine {
   cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }
-  // The estimate of the time is a guess. If neighbouring rows are adjacent in memory, threads use whole sectors of 32
-  // bytes. If each row is contiguous, threads use whole sectors only if the rows of a warp fit in the L1 cache. A
-  // thread waits about half a microsecond for each element of its row.
+  // The estimate of the time is a guess. If the axis is not the innermost dimension, neighbouring threads read
+  // neighbouring elements, and use whole sectors of 32 bytes. If each row is contiguous, threads use whole sectors only
+  // if the rows of a warp fit in the L1 cache. A thread waits about half a microsecond for each element of its row.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double row_bytes = double(p.cols()) * double(itemsize(p.in.dtype));
     double useful = axis_is_innermost(p) ? 0.2 * std::min(1.0, 64 / row_bytes) : 0.5;

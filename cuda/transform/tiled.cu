@@ -2,17 +2,17 @@
 // Transposes a tensor. x is contiguous along the dimension `columns`, y is contiguous along the dimension `lines`. T is
 // an integer of the elements' size.
 // Grid: one block of 256 threads for each tile (tiled_params.h). A block transposes its tile in shared memory. It loads
-// and stores words of 16 bytes or fewer. The size of a word is the largest power of two that divides all addresses of x
+// and stores words of at most 16 bytes. The size of a word is the largest power of two that divides all addresses of x
 // (for loads) or of y (for stores). Each instruction of a warp accesses whole cache lines of 128 bytes. Elements
 // shorter than 4 bytes are first packed in registers: a 4-byte word gets the elements of neighbouring lines. x is read
 // once and y is written once. A block has 8 KB of loads in flight (16 KB for 8-bit elements); an SM runs 8 blocks at
 // the same time.
 //
-// In shared memory, each column of the tile consists of units: a unit is 16 bytes of elements of neighbouring lines.
+// In shared memory, a column of the tile is divided into units of 16 bytes. A unit has elements of neighbouring lines.
 // Units are stored with a swizzle:
 //   tile[column][u ^ (column / kVector)] = unit u of the column
-// Eight threads store the eight vectors of a line at the same time, and read eight units of a column at the same time.
-// With the swizzle, both access different units.
+// The swizzle avoids bank conflicts: eight threads store to eight columns at the same time, and read eight units of one
+// column at the same time.
 #include "cuda/transform/tiled_params.h"
 
 namespace minidnn {
@@ -160,7 +160,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   const int vector = threadIdx.x % 8, row = threadIdx.x / 8;
   const bool whole = lines == Shape::kLines && columns == Shape::kColumns;
   Vector in[kLoads][kJoined];
-  // For complete tiles there is a separate loop, whose code is short and whose loads are adjacent.
+  // Complete tiles have a separate loop without conditions. Its code is short, and no branch separates its loads.
   if (whole && c.x_bytes == 16) {
 #pragma unroll
     for (int k = 0; k < kLoads; ++k)
@@ -185,7 +185,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   }
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
-    // The offset, in bytes, of the lines within a column of the tile.
+    // The offset, in bytes, of this thread's lines in a column of the tile.
     const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);
     char* to = reinterpret_cast<char*>(&tile[vector * Shape::kVector][byte / 16 ^ vector]) + byte % 16;
     scatter_to_columns<kItem>(to, in[k]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of cuda.transform.tiled, and the shape of the tile that a block copies.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
@@ -26,8 +26,9 @@ struct TiledCopy {
 
 // The tile of a block covers 128 bytes along the columns, and at least 128 bytes along the lines.
 template <int kItem> struct TiledShape {
-  static constexpr int kVector = 16 / kItem;                // the number of elements of a 16-byte vector
-  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;  // the height of the tile, as a multiple of 128 bytes
+  static constexpr int kVector = 16 / kItem;  // the number of elements of a 16-byte vector
+  // The extent of the tile along the lines, in multiples of 128 bytes.
+  static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;
   static constexpr int kColumns = 128 / kItem, kLines = kColumns * kStack;
 };
 

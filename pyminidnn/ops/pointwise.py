@@ -172,7 +172,7 @@ _INTEGERS, _BITS = "Integers", "Integers and bool"
 
 neg = _unary("neg", _NUMERIC, "-a")
 abs = _unary("abs", _NUMERIC, "|a|")
-sign = _unary("sign", _NUMERIC, "The sign of a: -1, 0 or 1; NaN and zeros are kept")
+sign = _unary("sign", _NUMERIC, "The sign of a: -1, 0 or 1; 0 for -0.0; NaN is kept")
 bitwise_not = _unary("bitwise_not", _INTEGERS, "Every bit inverted: -1 - a")
 square = _unary("square", _NUMERIC, "a^2")
 reciprocal = _unary("reciprocal", _FLOATING, "1 / a")

@@ -5,7 +5,7 @@
 
 struct Fake {
   unsigned long free_bytes = 1 << 20;
-  int refused_modules = 0;  // how many of the next module loads fail
+  int refused_modules = 0;  // the number of module loads that will fail, beginning with the next one
   int launch_result = 0;
   int shut_down = 0;
   int waits = 0, trims = 0, copies = 0, peer_copies = 0, modules = 0, launches = 0, attributes = 0, events = 0;

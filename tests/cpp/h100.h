@@ -2,7 +2,7 @@
 // The description of an H100 that engines receive from a test. With it, tests of tilings and estimates run without a
 // GPU.
 #pragma once
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 inline const minidnn::Device& h100() {
   static const minidnn::Device d = [] {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random convolutions and matrix products, for tests of the code that converts them to GEMMs. The expected results come
-// from the arithmetic of the direct engines. Every test program starts from the same seed, so its problems depend only
-// on its own calls.
+// Random convolutions and matrix products, for tests of the code that converts them to GEMMs. The expected results are
+// computed with the functions of the direct engines. Every test program starts from the same seed, so its problems
+// depend only on its own calls.
 #pragma once
 #include <iostream>
 #include <random>

@@ -20,10 +20,10 @@
 #include <thread>
 #include <vector>
 
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/dlpack.h"
-#include "cpp/core/fast_divmod.h"
 #include "cpp/core/handle.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/transform/transform_math.h"
 
 using namespace minidnn;
@@ -75,7 +75,7 @@ struct Format {
     auto at = [&](int bits) {
       return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
     };
-    int low = 0, high = infinity();  // the binary search keeps at(low) <= magnitude
+    int low = 0, high = infinity();  // at(low) <= magnitude holds throughout the binary search
     if (magnitude >= at(high)) return sign | infinity();
     while (high - low > 1) {
       int middle = (low + high) / 2;
@@ -141,8 +141,8 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // `tie` is the midpoint of two adjacent bfloat16 values, 2^k (1 + odd / 256). The loop also checks the integers
-    // next to the midpoint.
+    // `tie` is the midpoint of two adjacent bfloat16 values. A bfloat16 has 8 significant bits, so `tie` is an odd
+    // integer of 9 bits times a power of two. The loop also checks the integers next to the midpoint.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) {
       wide(v);
@@ -522,7 +522,7 @@ static void test_captured_graphs() {
   for (int i = 0; i < 4; ++i) others.push_back(allocate(1));
   CHECK(!handed_out(output), "a tensor of the graph, freed after the capture");
 
-  // Two streams that wait for each other are captured into a second graph.
+  // Streams 1 and 2 are captured into one graph. The tensor `shared` is allocated on stream 1 and used on stream 2.
   auto both = allocate(1);
   memory.captures[stream(1)] = memory.captures[stream(2)] = 8;
   auto shared = allocate(1);
@@ -639,7 +639,8 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  // Several threads use one tensor on their own streams. Calls that read the same weights do so, too.
+  // Several threads use one tensor at the same time, each on its own streams, as do threads whose calls read the same
+  // weights.
   std::vector<std::thread> threads;
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
@@ -770,9 +771,9 @@ static void test_parallel_limit() {
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
 
-// With one thread more than cores, the scheduler suspends threads between any two instructions: for example, after a
-// thread has claimed a chunk and before it computes the chunk. An earlier thread pool closed the job at that point, and
-// lost one chunk in four million jobs.
+// Another thread keeps a core busy, so the scheduler suspends threads of the pool between any two instructions. An
+// earlier thread pool lost one chunk in four million jobs: it closed the job while a suspended thread had claimed a
+// chunk, but not computed it yet.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {

@@ -7,7 +7,7 @@
 #include <iostream>
 #include <vector>
 
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 
 using namespace minidnn;
 

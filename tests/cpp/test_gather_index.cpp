@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the arguments of the kernel mma/kernel.cu for random problems. The kernel looks up an offset and a mask for
-// each row and each k of an operand. They must agree with the GemmView, which describes the product by strides. Each
-// vector must satisfy the rules of cp.async.
+// Tests the arguments of the kernel mma/kernel.cu for random problems. For an element of an operand, the kernel looks
+// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. Both must
+// agree with the GemmView, which describes the product by strides. The vectors that the kernel copies must satisfy the
+// rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"
 #include "tests/cpp/random_problems.h"
 
@@ -48,9 +49,9 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
     fail(cat(text, ": rows have no end"));
 }
 
-// Checks an operand that is read without a table of k. The kernel mma/kernel.cu reads k in slices of 64 bytes. Within a
-// slice, the operand must have a constant step along k, and either all or none of its elements must be inside the
-// tensor.
+// Checks an operand that the kernel mma/kernel.cu reads with a constant step along the inner dimension k, and not by an
+// offset and a mask for each index k. The kernel reads 64 bytes along k at a time (a slice). Within a slice, the step
+// must be constant, and either all or none of the elements must be inside the tensor.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;

@@ -51,8 +51,8 @@ static void check(const MatmulProblem& p, bool transposed, Row row, bool a_in_pl
          "the blocks do not cover y");
   expect(t.blocks == t.s.batch * t.blocks_down * t.blocks_across, p, "wrong number of blocks");
   expect(t.block_tiles <= PackedTiling::kBlockTiles, p, "a block has more tiles than the epilogue has rows for");
-  // Each thread must have a block, unless the blocks are so small that they are not divided: at most 4 tiles and one
-  // panel. There may then be fewer blocks than threads, because the size of blocks is rounded up.
+  // Each thread must have a block, unless a block has at most 4 tiles (groups of rows) and one panel (group of
+  // columns). Such small blocks are not divided further.
   expect(t.blocks >= d.sm_count || (t.block_tiles <= 4 && t.block_panels == 1), p, "a thread has no block");
   expect(t.slice == t.s.k || t.slice % PackedTiling::kSegment == 0, p, "a slice ends within a segment");
 
@@ -77,7 +77,7 @@ int main() {
   check(product(1024, 1024, 1024, "", DType::float64), false, Row::no, true, false);
   // b is packed, because its elements are converted from bfloat16 to float32.
   check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, false, false);
-  // Few tiles use each panel of b, so it does not pay to pack b.
+  // Few tiles use each panel (group of columns) of b, so it does not pay to pack b.
   check(product(2 * rows, 1024, 1024), false, Row::no, true, true);
   check(product(1, 2048, 2048), false, Row::wide, true, true);
   check(product(1, 2048, 2048, "b"), false, Row::dots, true, false);

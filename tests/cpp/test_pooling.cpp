@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Compares the results of cuda.pooling.nchw, and the gradients that cuda.pooling.nhwc computes by strips (neighbouring
-// columns), with the definition of pooling. The host executes the kernels' code thread by thread, and step by step
-// between barriers. Problems have random sizes, values with many ties, and addresses that are not multiples of 16
+// columns), with the definition of pooling. The host executes the kernels' code. Between two barriers, it executes one
+// thread after the other. Problems have random sizes, values with many ties, and addresses that are not multiples of 16
 // bytes. Threads that run at the same time are tested on a GPU only.
 #include <cmath>
 #include <cstring>
@@ -58,8 +58,8 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
   s.lane_bits = 0;  // threads run one at a time here, so they cannot exchange values by shuffles
   const bool backward = p.direction == PoolingDirection::backward;
   std::vector<Words> smem(size_t(t.smem.bytes / 16 + 1));
-  // Blocks are executed from the last to the first. If a block writes beyond its end, the block that owns these
-  // elements has been executed before. Therefore, the error stays visible.
+  // Blocks are executed from the last to the first. If a block writes beyond its end by mistake, it overwrites the
+  // results of a block that was executed before. No later block replaces the wrong values, so the test finds them.
   for (int64_t block = s.blocks(); block-- > 0;) {
     std::memset(smem.data(), 0x7f, smem.size() * 16);
     auto* bytes = reinterpret_cast<unsigned char*>(smem.data());
@@ -226,7 +226,8 @@ template <class T> static void one(DType dtype) {
         counted *= double(std::max<int64_t>(within, 1));
       }
     argmax[size_t(i)] = first;
-    // The gradient of a window is dropped if the window's index is outside of the window.
+    // In some windows, the given index of the maximum is random. If this index is outside of the window, the gradient
+    // of the window is dropped.
     if (backward && indexed && pick(0, 9) == 0) indices[size_t(i)] = pick(-2, plane + 1);
     else if (backward) indices[size_t(i)] = first;
     if (!backward) {

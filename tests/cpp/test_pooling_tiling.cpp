@@ -46,8 +46,9 @@ static void expect(const std::string& what, int64_t got, int64_t want) {
   if (got != want) fail(cat(what, " is ", got, ", should be ", want));
 }
 
-// Checks a tiling of cuda.pooling.nchw: the method, the threads of a block, the planes, chunks and rows of a block, and
-// its bytes of shared memory.
+// Checks a tiling of cuda.pooling.nchw: the method, the number of threads of a block, the number of planes (the pixels
+// of one channel) in a block, the number of blocks that share a plane, the number of rows in a block, and its bytes of
+// shared memory.
 static void expect_nchw(const Layer& layer, const PoolingProblem& p, NchwTiling::Method method, int64_t threads,
                         int64_t planes, int64_t chunks, int64_t lines, int64_t smem_bytes) {
   const NchwTiling t = nchw_tiling(p);

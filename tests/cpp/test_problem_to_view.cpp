@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the conversion of random problems to GemmViews, which describe matrix products by strides. Plain loops over the
-// GemmViews compute the results. They are compared with the arithmetic of the direct engines.
+// GemmViews compute the results. They are compared with the results of the direct engines' functions.
 #include "cuda/gemm/view/problem_to_view.h"
 #include "tests/cpp/random_problems.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the code of cuda/runtime that needs no GPU: hashes, the headers that a kernel includes, keys, kernel caches,
-// NVRTC, rules of tensor maps.
+// Tests the code of cuda/runtime that needs no GPU: hashes, the headers that a kernel includes, cache keys of kernels,
+// kernel caches, NVRTC, rules of tensor maps.
 //   test_runtime --source-root <repository> [--search-path <site-packages>]
-// NVRTC is found in site-packages, or is named by $PYMINIDNN_NVRTC. It compiles kernels for sm_80, sm_90a and sm_120.
-// Without NVRTC, the tests that need it print that they are skipped. The library reads environment variables once, so
+// NVRTC is found in site-packages, or is named by $PYMINIDNN_NVRTC. Without NVRTC, the tests that need it print that
+// they are skipped. Kernels are compiled for sm_80, sm_90a and sm_120. The library reads environment variables once, so
 // tests that set them start this program again as a child process: `test_runtime child <package folder> <arch>` prints
 // the result of cubin().
 #include <fcntl.h>
@@ -19,7 +19,7 @@
 #include <thread>
 #include <vector>
 
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/nvrtc.h"
@@ -295,7 +295,7 @@ static void test_tensor_maps() {
   Im2colMap wide = good_im2col();
   wide.rank = 3;
   wide.lower[0] = -129;
-  wide.upper[0] = 300;  // with one spatial dimension, a corner of the im2col box may have 16 bits
+  wide.upper[0] = 300;  // with one spatial dimension, a corner of the im2col box may be any integer of 16 bits
   CHECK(why_not(wide).empty(), why_not(wide));
 }
 
@@ -363,7 +363,7 @@ static void test_compile(const std::string& source_root) {
 
   // One of the library's own device headers is compiled through the kernel cache.
   set_package_folder(source_root);
-  KernelSpec spec{"cpp/core/half.h",
+  KernelSpec spec{"cpp/core/host_device/half.h",
                   "convert<minidnn::bfloat16>",
                   "template <class T> __global__ void convert(T* x, "
                   "const float* y) { x[threadIdx.x] = T(y[threadIdx.x]); }\n",

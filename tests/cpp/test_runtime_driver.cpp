@@ -13,8 +13,8 @@
 #include <fstream>
 #include <iostream>
 
-#include "cpp/core/allocator.h"
-#include "cpp/core/cuda_backend.h"
+#include "cpp/core/device/allocator.h"
+#include "cpp/core/device/cuda_backend.h"
 #include "cuda/runtime/kernel_cache.h"
 #include "cuda/runtime/launch.h"
 #include "cuda/runtime/nvrtc.h"
@@ -95,8 +95,8 @@ static void test_memory() {
   CHECK(fake->events == 1, "events are used again: ", fake->events);
   CHECK(fake->recorded_in == fake->waited_in && fake->recorded_in == reinterpret_cast<void*>(0x1001l));
 
-  // The machine has two GPUs. An event of the context of one GPU is waited for in the context of the other GPU. The
-  // default streams of both contexts have the same handle (null).
+  // The machine has two GPUs, and each has its own context. A stream of one GPU waits for an event that was recorded in
+  // the context of the other GPU. The default streams of both contexts have the same handle (null).
   m.order(nullptr, {true, 0}, nullptr);
   CHECK(fake->recorded_in == reinterpret_cast<void*>(0x1001l), fake->recorded_in);
   CHECK(fake->waited_in == reinterpret_cast<void*>(0x1000l), fake->waited_in);

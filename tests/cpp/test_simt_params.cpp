@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the launch parameters of cuda.conv.simt and cuda.matmul.simt for random problems. Plain loops with the kernel's
-// own index arithmetic compute every tile, with and without a split of k. Their results are compared with the
-// arithmetic of the direct engines.
+// own index arithmetic compute every tile, with and without a split of k. Their results are compared with the results
+// of the direct engines' functions.
 #include "cuda/gemm/simt/plan.h"
 #include "tests/cpp/random_problems.h"
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests what tensor_maps.cpp computes for random TF32 problems: tensor maps, taps (elements of a window), phases
-// (remainders modulo the stride), the exchange of a and b, and addresses of results. Loops over elements, in the order
-// of sm90/kernel.cu and its epilogue, are compared with the arithmetic of the direct engines.
+// (remainders modulo the stride), products a b that are computed as b^T a^T, and addresses of results. Loops over
+// elements, in the order of sm90/kernel.cu and its epilogue, compute the results. They are compared with the results of
+// the direct engines' functions.
 #include "cuda/gemm/sm90/tensor_maps.h"
 #include "tests/cpp/random_problems.h"
 
@@ -19,8 +20,8 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
   return index;
 }
 
-// Returns the element that Sm90Loader loads for a row and a k of an operand. `tap` is the element of the window to
-// which k belongs.
+// Returns the element of an operand that Sm90Loader loads for a row and an index k along the inner dimension. `tap` is
+// the element of the window to which k belongs.
 struct Fetch {
   const TmaView& low;
   const TmaOperand& o;
@@ -119,8 +120,8 @@ void check_conv() {
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;
   for (TensorDesc* d : {&p.x, &p.w, &p.y})
-    // In backward_data, p.x describes the result dx. In some of these problems it keeps its random layout, which may be
-    // NCHW.
+    // In backward_data, p.x describes the result dx. In about one of five problems of this direction, p.x keeps the
+    // layout that random_conv() chose, which may be NCHW. All other tensors become NHWC.
     if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))
       *d = described(DType::float32, Shape(d->shape, d->shape + d->rank), true);
   const ConvNumbers<float> n(p, 4);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the transforms of cuda.conv.winograd with the definition of convolution, in double. The results of a GPU
-// differ from these only by rounding errors.
+// Compares the transforms of cuda.conv.winograd with the definition of convolution. All numbers are double, so that
+// rounding errors are negligible.
 #include <cmath>
 #include <iostream>
 
@@ -8,8 +8,9 @@
 
 using namespace minidnn;
 
-// Computes A^T ((G g) * (B^T d)) in one dimension for all unit vectors g and d, and compares the result with the
-// definition of convolution.
+// Computes A^T ((G g) * (B^T d)) in one dimension, where A, B and G are the matrices of the transforms, g is a window
+// and d is a patch of x. All unit vectors are tried as g and as d. The results are compared with the definition of
+// convolution.
 template <class Results, class Window>
 static int check(const char* what) {
   int wrong = 0;

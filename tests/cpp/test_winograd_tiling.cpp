@@ -46,7 +46,8 @@ int main() {
   check(square_conv(forward, 1, 40, 13, 40, 3, 1), false);    // the last tiles and the last panel are partly filled
   check(square_conv(backward_data, 32, 128, 28, 256, 3, 1), false);
   check(square_conv(backward_data, 1, 512, 7, 512, 3, 1), true);
-  // Of all tiles of an image, those in the corners need the fewest products.
+  // The result at a corner of the image is the sum of the fewest products: its window has 2 x 2 elements inside the
+  // image.
   check_least_products(square_conv(forward, 1, 64, 56, 64, 3, 1), 64 * 2 * 2);
   check_least_products(square_conv(forward, 1, 64, 1, 64, 3, 1), 64);  // each image has a single pixel
   check_least_products(square_conv(backward_data, 1, 64, 56, 32, 3, 1), 32 * 2 * 2);

@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes the cdf and the density of the standard normal distribution for a vector of sixteen floats. This header is
-// only for files that are compiled once per instruction set (X_isa.cpp). The function reads its coefficients from a
-// table and does not divide, unlike elementary::normal (cpp/core/elementary.h). It takes two thirds of the time of
-// elementary::normal. For float results, a fused multiply-add avoids the rounding error of x^2.
+// only for files that are compiled once per instruction set (X_isa.cpp). Unlike elementary::normal
+// (cpp/core/host_device/elementary.h), normal_of_vector() reads the coefficients of its polynomials from a table, and
+// does not divide. It takes two thirds of the time of elementary::normal.
 #pragma once
 #ifdef __AVX512F__
 #include <type_traits>
 
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. The range of a + 1 is [1, 16). Each
-// octave of a + 1 is divided into eight intervals. The tables start with the intervals of [2, 16), and end with those
-// of [1, 2). kMiddles holds the centre of each interval. kCoefficients holds the coefficients of the polynomial around
-// the centre, the highest degree first. The error is within 2^-23.8 for float, and within 2^-13.9 for results that are
-// rounded to bfloat16. The polynomials are minimax fits that were made for this library, as in elementary.h.
+// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. There are 32 intervals: eight for
+// each octave of a + 1, whose range is [1, 16). kMiddles has the value of a in the centre of each interval: first the
+// 24 intervals with a + 1 >= 2, then the eight with a + 1 < 2. kCoefficients has one row per power of the distance from
+// the centre, the highest power first. The error is within 2^-23.8 for float, and within 2^-13.9 for results that are
+// rounded to bfloat16. The polynomials are minimax fits that were made for this library.
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,
@@ -87,7 +87,7 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
   constexpr int32_t kMost = 0x416e6666;
   const Ints<Floats> bits = bits_of(x) & 0x7fffffff;
   const Floats a = float_of<Floats>(bits > kMost ? Ints<Floats>{} + kMost : bits);
-  // The shuffle instruction uses only the low five bits of an index.
+  // The low five bits of `index` are the index of the interval. The shuffle instruction ignores all other bits.
   const Ints<Floats> index = bits_of(a + 1.0f) >> 20;
   auto lookup = [&](const float(&line)[32])
                     __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), index); };
@@ -105,8 +105,8 @@ template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats
     p = p * q + 0x1.0003fp-3f;
     p = p * q - 0x1.fffba6p-2f;
   } else {
-    // A fused multiply-add computes q without rounding a^2. Rounding a^2 would add an error of x^2 / 2 ulp to the
-    // exponential.
+    // A fused multiply-add computes q without rounding a^2, where a is |x|. Rounding a^2 would add an error of a^2 / 2
+    // ulp to the exponential.
     q = n * (2 * kLn2Low) + fused(a, a, n * (2 * kLn2High));
     p = 0x1.6a5266p-16f * q - 0x1.12396ep-12f;
     p = p * q + 0x1.5558aap-9f;

@@ -2,7 +2,7 @@
 // cpu.activation.reference: computes the formulas of activation_math.h in a threaded loop without SIMD, for tensors
 // with any strides.
 #include "cpp/activation/activation.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {

@@ -3,8 +3,8 @@
 // dense tensors in memory order.
 #include "cpp/activation/activation.h"
 #include "cpp/activation/cpu/vectorized_kernel.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 #include "cpp/simd/non_temporal.h"

@@ -2,7 +2,7 @@
 // The loops of cpu.activation.vectorized, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
 #include "cpp/activation/activation_math.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 namespace minidnn {
 

@@ -3,7 +3,7 @@
 // the statistics of a channel. Then threads share the elements of the result, and compute one contiguous span at a
 // time.
 #include "cpp/batch_norm/batch_norm.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {

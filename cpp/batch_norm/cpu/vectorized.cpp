@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.batch_norm.vectorized: one loop sums the elements, and a second loop writes the result. Channels are divided into
-// tiles, and the elements of a tile are divided into sections. The sections depend on the shape alone, so sums do not
-// depend on the number of threads. If there are many tiles, one thread runs both loops over a tile, so the second loop
-// reads from the cache of that core. If there are few tiles, threads share the sections of a tile. The moments of the
-// sections are combined in float64, in a fixed order (Chan, Golub and LeVeque 1979).
+// cpu.batch_norm.vectorized: one loop computes sums for each channel, and a second loop writes the result. A tile is
+// some neighbouring channels, and a section is some elements of each channel of a tile. If there are many tiles, one
+// thread runs both loops over a tile, so that the second loop reads from the cache of its core. If there are few tiles,
+// threads share the sections of a tile. Sections depend on the shape alone, so results do not depend on the number of
+// threads. The sums of all sections of a tile are combined in float64, in a fixed order (Chan, Golub and LeVeque 1979).
 #include "cpp/batch_norm/cpu/vectorized_tiling.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
@@ -18,12 +18,11 @@ constexpr int64_t kGrain = 16384;  // the least number of elements that one thre
 // compute sums, and use the limit kNormSummedBytes instead.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
-// The workspace of one tile of channels. The arrays mean, factor, offset and slope have one element per column of the
-// tile (NormBlock explains columns). The other arrays have one element per channel.
+// The workspace of one tile of channels. The arrays first, second, var and inv_std have one element per channel. The
+// arrays mean, factor, offset and slope have one element per column: a channel may have several adjacent columns.
 struct Tile {
   int64_t channel, count;  // `channel` is the first channel of the tile, and `count` is the number of its channels.
-  // The sums over all sections. Training needs the mean and sum((x - mean)^2). Backward needs sum(dy) and sum(dy (x -
-  // mean)).
+  // In training, the mean and sum((x - mean)^2) of each channel. In the backward pass, sum(dy) and sum(dy (x - mean)).
   double *first, *second;
   // The coefficients from which norm_element() computes the result, one per column of the tile.
   float *mean, *factor, *offset, *slope;
@@ -48,7 +47,7 @@ struct Tile {
   }
 
  private:
-  static constexpr int64_t kKinds = 3;  // the largest number of sums per column of a section
+  static constexpr int64_t kKinds = 3;  // the largest number of values that a section stores for each of its columns
 };
 
 template <class T> const ChannelNormKernels::Typed& kernels_of() {
@@ -113,7 +112,7 @@ template <class T> class VectorizedCall {
     else cpu::parallel_for(c.sections, cpu::work_size(kGrain) / elements + 1, each);
   }
 
-  // The tensors that a loop over a block reads and writes.
+  // The pointers and strides of the tensors that one loop reads (x, dy) and writes (out).
   struct Tensors {
     const T *x, *dy;
     T* out;
@@ -147,8 +146,8 @@ template <class T> class VectorizedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of the tile. i is the number of the channel in the tile. `at` is the offset of the
-  // channel in the parameter tensors.
+  // Calls f(i, at) for each channel of the tile. i is the index of the channel within the tile. `at` is the offset of
+  // the channel in the parameter tensors.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)
       for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
@@ -165,8 +164,9 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // For each section, calls work(i, block, results), which writes `kinds` numbers per column to `results`. Then calls
-  // join(block, results) for each section, in order.
+  // Calls work(i, block, results) and join(block, results) for each section i. work() writes an array [kinds][columns]
+  // to `results`, with the columns of the section, and join() reads it. Several threads may call work(). join() is
+  // called in the order of the sections.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -178,8 +178,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // A section may have several columns per channel. Each call f(results, step) gets one column of every channel. The
-  // numbers of neighbouring channels are `step` elements apart in `results`.
+  // Reads results of a section, which may have several columns per channel. Each call f(from, step) gets one column of
+  // every channel: from[i * step] is the value of channel i.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -261,8 +261,9 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // True if a loop over dy precedes the loop that sums. With relu, it masks dy by the sign of y. Without relu, it
-  // copies dy. It writes to the gradient of the residual, or to dx if the call has no such gradient.
+  // True if an extra loop first copies dy, and writes zeros instead where a fused relu made y zero. The copy is the
+  // gradient of the residual. If the call does not return that gradient, the copy is stored in dx, and overwritten
+  // later.
   bool gates = false;
   bool non_temporal = false;
 };

@@ -3,7 +3,7 @@
 
 #include <numeric>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::batch_norm {
@@ -11,7 +11,8 @@ namespace {
 
 // The bytes of a tile. A tile stays in the cache of a core until it is read for the second time.
 constexpr int64_t kTileBytes = 256 << 10;
-constexpr int64_t kSection = 64 << 10;  // the number of elements of a section, if `space` is 1
+// the usual number of elements of a section, for tensors of the form [rows][columns]
+constexpr int64_t kSection = 64 << 10;
 constexpr int64_t kUneven = INT64_MIN;
 
 // Returns the constant stride between consecutive elements that the loops `s` visit in a tensor. Returns kUneven if the
@@ -61,8 +62,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // Computes the number of rows to merge into one row. A merged row has a multiple of 16 elements, and at least kRow
-    // elements. The sums of a merged row fit a first-level cache.
+    // Merges several short rows into one. A merged row has at least 256 elements, and a multiple of 16. It has at most
+    // kNormColumns elements, so that its sums fit a first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
@@ -95,9 +96,9 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.chunks > 1 ? c.rows * c.chunks : ceil_div(c.rows, c.section);
   } else {
-    // If a tile fits a cache, each thread computes a range of columns. If it does not, rows are not divided, and
-    // threads share the sections, which are ranges of rows. Sections have the same rows in both cases, so the sums have
-    // the same bits.
+    // A tile is a range of columns, and a section is a range of rows. If columns are short, tiles are narrow, so that a
+    // tile fits a cache and one thread can compute it. If not, tiles are wide, and threads share their sections.
+    // Sections have the same rows in both cases, so sums are the same bit for bit.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
     if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)

@@ -7,9 +7,9 @@
 namespace minidnn {
 namespace cpu::batch_norm {
 
-// The tensors of a call in the form that the loops of cpp/simd/channel_norm.h expect: [rows][channels][space], or
-// [rows][columns] with `space` 1. In the form [rows][columns], each channel has `repeat` adjacent columns in a row. If
-// a row is too short to fill vectors, `copies` rows are merged into one.
+// The tensors of a call as arrays [rows][columns][space], which the loops of cpp/simd/channel_norm.h expect. Elements
+// along `space` are contiguous and belong to the same channel. If `space` is 1, each channel has `repeat` adjacent
+// columns, and if rows are too short to fill vectors, `copies` rows are merged into one.
 struct Tiling {
   int64_t channels = 0, members = 0;
   int64_t rows = 0, columns = 0, space = 1;
@@ -20,9 +20,8 @@ struct Tiling {
   NormBlock::Steps y{}, gated{};
   bool ordered = false;         // whether parameters have the same order in memory as the channels
   int64_t tile = 0, tiles = 0;  // `tile` is the number of channels per tile, and `tiles` is the number of tiles.
-  // `section` is the size of a section, and `sections` is the number of sections. If `chunks` is 1, the size is in
-  // rows. If `chunks` is larger, a section is a range of the `space` elements of one channel in a row, and the size is
-  // in elements.
+  // `sections` is the number of sections of a tile. If `chunks` is 1, a section has `section` rows. If `chunks` is
+  // larger, each row of a channel (`space` elements) is divided into `chunks` sections of `section` elements.
   int64_t section = 0, sections = 0;
   int64_t chunks = 1;
   bool tile_by_thread = false;
@@ -31,11 +30,12 @@ struct Tiling {
   int64_t tile_columns() const { return min_of(tile * repeat * copies, columns); }
 };
 
-// Returns the loops over the tensors of a call. Returns nothing if the strides are uneven, or if neither the elements
-// of a channel nor the channels are contiguous.
+// Returns the tensors of a call as arrays, which are not divided into tiles yet. Returns nothing if the distance
+// between rows or between channels is not constant, or if neither the elements of a channel nor the channels are
+// contiguous.
 std::optional<Tiling> loops_of(const BatchNormProblem&);
-// Returns the loops over the tensors of a call, divided into tiles and sections. loops_of() must return loops for this
-// call.
+// Returns the tensors of a call as arrays that are divided into tiles and sections. loops_of() must return a result for
+// this call.
 Tiling tiling_of(const BatchNormProblem&, const Device&);
 
 }  // namespace cpu::batch_norm

@@ -2,7 +2,7 @@
 // cpu.conv.direct: the arithmetic of conv_math.h in plain loops, for any strides. Each thread computes some elements of
 // the output.
 #include "cpp/conv/conv.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {

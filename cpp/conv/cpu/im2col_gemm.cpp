@@ -3,8 +3,8 @@
 // im2col matrix, and one sums the matrix into dx. The first loop copies whole spans of elements that are contiguous
 // both in x and in the matrix. It copies all other data element by element.
 #include "cpp/conv/im2col.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {

@@ -14,12 +14,14 @@ inline int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * siz
 struct ConvTap {
   // The offset in w of the weight of this tap (window element).
   int64_t w;
-  // For pixel number t of a phase, this tap reads the input at index t * in_step + shift.
+  // A tap (window element) reads the input pixel t * in_step + shift, where t is the index of the result pixel in its
+  // phase, and in_step is the distance of the input pixels that two neighbouring result pixels read.
   int64_t shift[kMaxSpatial];
 };
 // A phase is a set of result pixels that use the same taps (window elements): the pixels first + t * step for t <
-// count. `step` is the stride in backward_data, and 1 in a forward convolution. The input pixels that these pixels read
-// are `in_step` pixels from each other. `in_step` is 1 in backward_data, and the stride in a forward convolution.
+// count. `step` is the stride in backward_data, and 1 in a forward convolution. Two neighbouring pixels of a phase read
+// input pixels that are `in_step` pixels apart. `in_step` is 1 in backward_data, and the stride in a forward
+// convolution.
 struct ConvPhase {
   int64_t first[kMaxSpatial], count[kMaxSpatial];
   std::vector<ConvTap> taps;

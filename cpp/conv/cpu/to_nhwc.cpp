@@ -3,8 +3,8 @@
 
 #include <algorithm>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/op.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -15,7 +15,7 @@ namespace {
 constexpr int64_t kGrain = 16384;
 
 // Copies images to channels-last. The pixels of each channel must be contiguous, and the copy gets no border of zeros.
-// All pixels of an image then form one line, which is divided into chunks.
+// So all pixels of an image form one line, which is divided into chunks.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];

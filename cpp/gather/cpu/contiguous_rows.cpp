@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.gather.contiguous_rows: gathers from row-major tensors. The forward function copies one contiguous slice of x per
 // index. The gradient computes each row of dx as the sum of those slices of dy whose index selects this row.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.gather.reference: gathers one element at a time, for any strides. The elements are divided among threads. For the
 // gradient, one thread first sorts the indices by counting.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/gather/gather.h"
 

@@ -3,8 +3,8 @@
 // norm of NCHW. The gradient of layer and RMS norm divides the rows into sections. The sections depend on the shape
 // alone. Each section has its own sums for dscale and dbias, and the sums of all sections are added in a fixed order.
 // The gradient of group norm keeps its sums per sample and channel. So no result depends on the number of threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 #include "cpp/layer_norm/layer_norm.h"
@@ -16,8 +16,8 @@ namespace cpu::layer_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// The least number of elements of a section of rows. A section is so long that adding up the sums of all sections takes
-// little time in comparison.
+// The least number of elements of a section of rows. Computing the sums of such a section takes much longer than adding
+// them to the sums of other sections.
 constexpr int64_t kSection = 65536;
 // kMostSums limits the product of the number of sections and the length of a row. Each section has two float32 sums
 // (for dscale and dbias) per element of a row. So the sums of all sections take at most 32 MB.
@@ -33,7 +33,7 @@ int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
 // lanes of vectors would be unused.
 constexpr int64_t kLeastPlane = 16;
 // The length in bytes of the shortest row that is written with non-temporal stores. Such stores are slow for a cache
-// line that two rows share, and short rows share a larger fraction of their lines.
+// line that two rows share. The shorter the rows, the larger is the fraction of cache lines that two rows share.
 constexpr int64_t kLongRow = 4096;
 
 std::string why_no_groups(const LayerNormProblem& p) {
@@ -46,8 +46,8 @@ std::string why_no_groups(const LayerNormProblem& p) {
   return "";
 }
 
-// Returns the operands of row i for the gradient. `scale` points to the scale of the first element of the row, or in
-// group norm of its first channel.
+// Returns the operands of row i for the gradient. In layer and RMS norm, `scale` points to the scale of the first
+// element of the row. In group norm, it points to the scale of the first channel of the row.
 LayerNormKernels::Backward backward_row(const LayerNormArgs& a, int64_t i, int64_t row_bytes, const float* scale) {
   return {.x = static_cast<const char*>(a.x) + i * row_bytes,
           .dy = static_cast<const char*>(a.dy) + i * row_bytes,
@@ -112,8 +112,8 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
                        a.dbias ? dscale + n : nullptr);
         }
       });
-      // Adds up the sums of all sections. The inner loop covers kColumns adjacent elements of a row, because the sums
-      // of one element in two sections are pages apart in memory.
+      // Adds up the sums of all sections. The inner loop covers kColumns adjacent elements of a row, so that it reads
+      // contiguous memory. The sums of one element in two sections are far apart.
       auto join = [&](const float* from, float* to, int64_t begin, int64_t end) {
         constexpr int64_t kColumns = 64;
         for (int64_t first = begin, count; first < end; first += count) {

@@ -79,8 +79,9 @@ struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
 // Computes the statistics of a row. First, it sums d = x - center and d^2, where center is the mean of the first
-// elements. If center differs from the mean of the row by more than a standard deviation, it sums again with that mean
-// as center. The variance is E[d^2] - E[d]^2. With such a center, the subtraction loses at most one bit.
+// elements. If center differs from the mean of the row by more than a standard deviation, it sums again, with the mean
+// of the row as center. The variance is E[d^2] - E[d]^2. Because center is within a standard deviation of the mean,
+// this subtraction loses at most one bit.
 template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
   constexpr int64_t kFew = 64;
   float center = 0;
@@ -152,7 +153,8 @@ void backward(const LayerNormKernels::Backward& row, int64_t n, float* dscale, f
   });
 }
 
-// Computes y[i] = map(x[i], dy[i]) for n elements. If `to` is not null, y is written with non-temporal stores.
+// Computes map(x[i], dy[i]) for n elements. If `to` is null, the results are written to the array y. If not, `to`
+// writes them with non-temporal stores.
 template <class T, class Map>
 MINIDNN_HD void map_plane(const T* x, const T* dy, int64_t n, T* y, Streamer<T>* to, const Map& map) {
   constexpr int64_t kPair = 2 * kFloats;

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.layer_norm.strided_axis: group and instance norm of contiguous channels (NHWC), with the loops of
-// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections. The sums of a channel over each section
-// are added up per sample, and then per group. If there are many samples, threads share the samples. If there are few,
-// threads share the sections of one sample at a time. Results do not depend on this choice, nor on the number of
-// threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections. The engine sums each channel of a
+// section, then adds up the sums of all sections, and last the sums of all channels of a group. If there are many
+// samples, threads share the samples. If there are few, threads share the sections of one sample at a time. Results do
+// not depend on this choice, nor on the number of threads.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
 #include "cpp/simd/channel_norm.h"
@@ -72,8 +72,9 @@ struct Sample {
     return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
             steps};
   }
-  // Calls sum(block, results) for each section. Then calls join(results, pixels) for each section, in order. Last,
-  // calls map(block) for each section, which writes the result.
+  // Computes y or dx of one sample in three steps. sum(block, results) computes the sums of one section. join(results,
+  // pixels) adds these sums to the sums of the sample, in the order of the sections. `pixels` is the number of pixels
+  // of the section. map(block) writes the result of one section.
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
     const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.reference: the formulas of loss_math.h, for any axis and strides. A thread computes one row of classes at a
 // time.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/loss.h"
 

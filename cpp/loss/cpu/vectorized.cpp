@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.loss.vectorized: cross-entropy over contiguous rows of classes, with the vectorised loops of vectorized_isa.cpp.
 // Threads share the rows.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/loss/loss.h"
@@ -24,8 +24,8 @@ struct Vectorized final : Engine<LossProblem> {
     return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
   // Estimates the time of a call. Vectors compute the exponentials of 8 or 16 classes at a time, as in
-  // cpu.softmax.vectorized. For short rows, starting the loops takes longer than the rows themselves, so the estimate
-  // assumes a lower efficiency.
+  // cpu.softmax.vectorized. For short rows, starting the loops takes longer than the rows themselves. So for rows of
+  // fewer than 32 classes, the estimate assumes a lower speed.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
     const double useful = std::min(1.0, double(p.cols()) / 32);

@@ -80,8 +80,8 @@ void gradients(const float* x, float* out, int64_t n, float lse, float g, float 
   for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
 }
 
-// Returns the index of element i of a span in the float buffer to which the span is converted. For bfloat16, the
-// conversion reorders each kStep elements: even elements precede odd elements.
+// A span is converted to floats in a buffer. Returns the index in the buffer of element i of the span. For bfloat16,
+// the conversion reorders each kStep elements: even elements precede odd elements.
 template <class T> int64_t lane_of(int64_t i) { return i; }
 template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
   return (i & -kStep) + i % kStep / 2 + i % 2 * kHalf;

@@ -2,7 +2,7 @@
 // The loops of cpu.loss.vectorized, compiled once per instruction set (vectorized_isa.cpp), for contiguous rows of
 // classes.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/loss/loss_math.h"
 
 namespace minidnn {

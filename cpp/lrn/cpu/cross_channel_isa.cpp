@@ -9,8 +9,9 @@ namespace {
 
 static_assert(kChannelSpan % kFloats == 0 && kChannelChunk <= kLineChunk && kMaxChannelWindow <= kMargin);
 
-// The two terms by which an element contributes to dx. `own` is dy s^-beta, a term of the element's own dx. `g` is own
-// x / s, the weight of the element in the dx of its neighbours in the window.
+// The two terms by which an element contributes to dx. s is the sum k + scale * (squares over the window of the
+// element), as in lrn_math.h. `own` is dy s^-beta, a term of the element's own dx. `g` is dy x s^(-beta - 1), the
+// weight of the element in the dx of its neighbours in the window.
 struct Terms {
   Floats own, g;
 };
@@ -47,7 +48,8 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const int64_t size = c.behind + c.ahead + 1;
-  // Ring buffers. For the last `size` channels, they hold dy s^-beta and the weight g.
+  // Ring buffers with the terms `own` and `g` of each element, for the last `size` channels. `size` is the number of
+  // channels of a window.
   float own[kMaxChannelWindow * kChannelSpan], g[kMaxChannelWindow * kChannelSpan];
   const float slope = 2 * c.beta * c.scale;
   for (int64_t next = 0; next < c.channels + c.behind; ++next) {
@@ -114,8 +116,8 @@ void backward_channels(const ChannelWindow& c, const void* from, const void* gra
         store(gradients + i, p.own);
         store(g + i, p.g);
       }
-      // Channels outside x must have the weight g = 0. The loop above may have computed 0 / 0 for them, because s may
-      // be 0.
+      // Channels outside x must have the weight g = 0. Their computed weight is 0 / 0 = NaN if k and all squares in the
+      // window are 0.
       for (int64_t i = -c.ahead; i < -first; ++i) *(g + i) = 0;
       for (int64_t i = c.channels - first; i < n + c.behind; ++i) *(g + i) = 0;
       for (int64_t i = 0; i < n; i += kFloats) {

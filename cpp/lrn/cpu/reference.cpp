@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.lrn.reference: computes one element at a time with the functions of lrn_math.h. The backward function first
 // computes the weight g of every element (see lrn_math.h), and then dx.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/lrn.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.lrn.spatial_window: vectorised local contrast norm of dense tensors in the order NCHW or NHWC.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/lrn/cpu/spatial_window_kernel.h"
 #include "cpp/lrn/lrn.h"

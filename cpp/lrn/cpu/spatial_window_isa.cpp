@@ -19,10 +19,10 @@ struct Lanes {
     return v;
   }
 };
-// For each position in the window, and for each vector of elements of the chunk, calls tap(i, from, lanes). `i` is the
-// index of the first element of the vector, counted from the start of the chunk. `from` is the offset of the neighbour
-// of that element at the position in the window. Neighbours outside the row are skipped. The last vector may overlap
-// the vector before it. If so, `lanes` selects only the elements that were not processed before.
+// Calls tap(i, from, lanes) for each position in the window and each vector of elements of the chunk. `i` is the index
+// of the vector's first element, counted from the start of the chunk. `from` is the offset of the element that is at
+// the given position in the window of this first element. Positions outside the row are skipped. The last vector may
+// overlap the vector before it. If so, `lanes` selects only the elements that were not processed before.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -50,10 +50,10 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Whether adjacent positions are contiguous in memory and the window fits the margins of a Line. Then each row of the
-// window is copied to a Line, with zeros around it. Each vector of results loops over its neighbours in the Line.
-// each_tap() would be slower: the vectors of two successive taps begin at different elements. So a load of sums would
-// partly overlap two earlier stores, and would wait for both.
+// Returns true if adjacent positions are contiguous in memory and a window extends at most kMargin positions to each
+// side. If so, each row of the windows is copied to a buffer, with zeros around it, and sums stay in registers while
+// all elements of this row are added. each_tap(), the alternative, loads and stores the sums once for each position in
+// the window. A load of sums then partly overlaps two earlier stores, and waits for both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

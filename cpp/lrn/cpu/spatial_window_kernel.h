@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.lrn.spatial_window. They are compiled once per CPU instruction set.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -3,7 +3,7 @@
 // of a vector, the power s^-beta, and a copy of a row with zeros around it. The loops add up the squares of each window
 // anew. A sliding sum would keep the rounding errors of large elements that have left the window.
 #pragma once
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -27,8 +27,8 @@ struct Line {
   MINIDNN_HD float* operator+(int64_t i) { return at + kMargin + i; }
 };
 
-// Copies elements of a row of n elements to a Line. Index i of the Line receives element first + i of the row, for
-// begin <= i < end. Elements outside the row become zero.
+// Copies the elements [first + begin, first + end) of a row of n elements to the indices [begin, end) of a Line.
+// Elements outside the row become zero.
 template <class T>
 MINIDNN_HD void read_line(int64_t n, const T* row, int64_t first, int64_t begin, int64_t end, Line& to) {
   const int64_t from = max_of(begin, -first), until = min_of(end, n - first);

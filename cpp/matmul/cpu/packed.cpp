@@ -8,8 +8,8 @@
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/cpu/packed_tiling.h"
 #include "cpp/simd/gemm_microkernel.h"
@@ -31,7 +31,8 @@ template <class Acc> const GemmKernel<Acc>& kernel_of(PackedTiling::Row row) {
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const PackedTiling& tiling;
-  // The arguments of the product. If tiling.transposed is true, the operands a and b have been exchanged.
+  // The arguments of the product. If tiling.transposed is true, they describe y^T = b^T a^T, so args.a is the data of
+  // b, and args.b is the data of a.
   const MatmulArgs& args;
   const MatmulProblem& p = tiling.p;
   const GemmKernel<Acc>& kernel = kernel_of<Acc>(tiling.row);
@@ -85,8 +86,8 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // If a is read in place and fewer rows remain than a tile has, the excess rows of the tile read its first row
-          // again.
+          // If the operand a is read in place and fewer rows remain than a tile has, the excess rows of the tile read
+          // the first row of the tile again.
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
@@ -112,9 +113,9 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Calls f(first k, count) for chunks of the inner dimension k. If k is contiguous in memory, there is one chunk. If
-  // it is not, a chunk is 16 steps of k. All tiles or panels then copy from the same cache lines before the loop
-  // continues.
+  // Calls f(first, count) for chunks of the inner dimension k, where f packs the chunk for all tiles or panels. If k is
+  // contiguous in memory, there is one chunk. If it is not, a chunk is 16 steps of k. Neighbouring tiles share cache
+  // lines, and small chunks let them read a line soon after each other.
   template <class F> static void in_strips(int64_t length, bool k_is_contiguous, F&& f) {
     const int64_t some = k_is_contiguous ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));
@@ -195,7 +196,8 @@ struct Packed final : Engine<MatmulProblem> {
         auto block = [&](int64_t i, int64_t thread) {
           product.block(i, static_cast<char*>(workspace) + size_t(thread) * tiling.scratch_bytes);
         };
-        // One thread computes a product of a few microseconds. It finishes before another thread would wake up.
+        // One thread computes a product that takes only a few microseconds, because the product is finished before
+        // another thread would wake up.
         const bool small = matmul_flop(tiling.p) < double(cpu::work_size(1000000));
         if (small)
           for (int64_t i = 0; i < tiling.blocks; ++i) block(i, 0);

@@ -3,17 +3,17 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-// Sizes of slices and blocks. kSlice is the number of steps of k in a slice, a multiple of kSegment. kBlockPanels is
-// the number of panels in a block, where a panel is some columns of b. With these values, a packed slice of b takes 200
-// KB for vectors of 32 bytes. If a must be packed, too, kPackedSlice and kPackedPanels are used instead. Slices are
-// then shorter and blocks wider, so that each packed row of a serves more columns.
+// kSlice is the number of steps of k in a slice, a multiple of kSegment. kBlockPanels is the number of panels in a
+// block. A panel is some columns of b. The packed b of a slice and a block takes 200 KB for vectors of 32 bytes. If a
+// must be packed, too, kPackedSlice and kPackedPanels replace the two sizes: wider blocks use each packed row of a for
+// more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
 // b is not packed if a block of y has at most this number of tiles (groups of rows).
 constexpr int64_t kFewTiles = 2;

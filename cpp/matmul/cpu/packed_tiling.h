@@ -18,8 +18,9 @@ struct PackedTiling {
   // a kernel for b with contiguous columns. `no` means that the product uses the kernel for any number of rows.
   enum class Row { no, wide, dots };
 
-  // True if y^T = b^T a^T is computed instead of y = a b, and p then describes the exchanged product. This is done if
-  // the columns of y are contiguous. The rows of y^T are then contiguous, so sums can be formed directly in y.
+  // True if y^T = b^T a^T is computed instead of y = a b. The member p then describes the product b^T a^T. The
+  // transposed product is computed if the columns of y are contiguous. The rows of y^T are then contiguous, so sums can
+  // be formed directly in y.
   bool transposed;
   MatmulProblem p;
   MatmulSizes s;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.matmul.reference: the arithmetic of matmul_math.h in a plain loop over the elements of y, for any strides. The
 // elements of y are divided among threads.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/matmul/matmul.h"
 

@@ -4,8 +4,8 @@
 // line to a buffer first, took 1.4 times as long (58 elements per line, 26 MB, 2 Zen 3 cores, 2026-11).
 #include <algorithm>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pad/pad.h"
 
@@ -16,8 +16,8 @@ namespace {
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;
 
-// Writes the elements [first, end) of one line of the result to y. x points to the first element of x that this line
-// copies.
+// Writes the elements [first, end) of one line of the result to y. x points to the start of the line of x that is
+// copied to this line of the result.
 template <class T> void fill(const PadLines& l, const T* x, bool inside, T value, int64_t first, int64_t end, T* y) {
   const PadDimension& d = l.line;
   if (!inside) return std::fill(y, y + (end - first), value);
@@ -68,7 +68,8 @@ struct ContiguousRows final : Engine<PadProblem> {
     return pad_lines(p, 1, l, word);
   }
   double estimate_us(const PadProblem& p, const Device& d) const override {
-    // The efficiency of the time estimate is 2, as for copies by cpu.transform.tiled.
+    // The estimate assumes twice the rate of copies of the device (copy_gb_s), as the estimate of cpu.transform.tiled
+    // does.
     return roofline_us(0, pad_bytes(p), d, 2);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device&, const Config&) const override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pointwise.reference: computes the formulas of pointwise_math.h one element at a time, in several threads, for
 // tensors with any strides.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pointwise/cpu/element_loop.h"
 #include "cpp/pointwise/pointwise.h"

@@ -2,8 +2,8 @@
 // cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of the result, which are contiguous
 // elements in memory order. An operand is first copied to a contiguous buffer if it is not contiguous, is broadcast, or
 // has elements that are narrower than float and int32_t.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pointwise/cpu/vectorized_kernel.h"
 #include "cpp/pointwise/pointwise.h"
@@ -117,8 +117,8 @@ struct Vectorized final : Engine<PointwiseProblem> {
   }
   static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
 
-  // Reads elements of `dtype`, and converts them to the C++ type in which elements of dtype `type` are computed.
-  // `dtype` and `type` differ only for the condition of `where`, whose dtype is bool.
+  // Reads elements of the dtype `dtype`, and converts them to the C++ type that is used to compute a function of
+  // elements of the dtype `type`. The two dtypes differ only for the condition of `where`, whose dtype is bool.
   static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);

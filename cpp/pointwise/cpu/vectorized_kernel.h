@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.pointwise.vectorized, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pointwise/pointwise_math.h"
 
 namespace minidnn {
@@ -27,7 +27,7 @@ struct PointwiseTypeKernels {
 };
 struct PointwiseKernels {
   PointwiseTypeKernels of[9];  // the loops, indexed by DType
-  // finish() orders non-temporal stores before all later stores. It must be called after them.
+  // Orders the non-temporal stores that were made before this call before all stores after it.
   void (*finish)();
 };
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.max_with_indices: max pooling with indices. The forward function finds maxima and their indices for a
-// line of y at a time: all positions along the last dimension. If channels are contiguous, it finds them for all
-// channels of a pixel at a time. The gradient reads dy and the index of each window once, and adds dy to the element of
-// dx with that index. The sums of a plane (H x W of one channel) fit the cache of a core.
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// cpu.pooling.max_with_indices: max pooling with indices. If channels are contiguous, the loops of the forward function
+// run over all channels of a pixel of y. If not, they run over a line of y: all positions along the last dimension. The
+// gradient reads dy and the index of each window once, and adds dy to the element of dx with that index. The sums of a
+// plane (H x W of one channel) fit the cache of a core.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/max_with_indices_kernel.h"
 #include "cpp/pooling/pooling.h"
@@ -31,12 +31,12 @@ struct Tiling {
   MaxWithIndicesKernels::UpdateMaxima update_maxima;
   int64_t plane = 1;         // the number of elements of a plane of x (the spatial dimensions of one channel)
   FastDivmod rows, columns;  // division by the height of x, and division by the width of x
-  // A table for the gradient. is_tap[d] is 1 if a window has an element whose index in x is d more than the index of
-  // its first element. The table is empty if it is not used.
+  // A table for the gradient, which is empty if it is not used. is_tap[d] is 1 if a window has an element whose index
+  // in x is larger by d than the index of the window's first element, else 0.
   std::vector<uint8_t> is_tap;
   // For the gradient, `channels` is the number of channels per task, and `blocks` is the number of tasks per image.
   int64_t channels = 1, blocks = 1;
-  // whether the sums of a task can be stored in dx itself, because they have its layout and its type
+  // whether the sums of a task are stored in dx itself, which requires that dx has the type and the layout of the sums
   bool in_place = false;
   // scratch_bytes is the number of bytes of scratch memory per thread.
   int64_t tasks = 0, threads = 1, scratch_bytes = 0;
@@ -71,7 +71,7 @@ struct Tiling {
         std::clamp<int64_t>(max_of(p.x.numel(), windows.numel()) / cpu::work_size(kGrain), 1, min_of(cores, tasks));
   }
   void make_table() {
-    constexpr int64_t kMost = 1 << 14;  // the largest size of the table in bytes
+    constexpr int64_t kMost = 1 << 14;  // the largest size in bytes of the table is_tap
     const int64_t H = spatial_size(p.x, 1), W = spatial_size(p.x, 2);
     auto at = [&](int64_t u, int64_t v, int64_t w) {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
@@ -174,8 +174,8 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
   store(p.out.stride[4], p.indices.stride[4]);
 }
 
-// Tells whether an index belongs to an element of a window. It covers all windows of a line of y, which is all
-// positions along the last dimension. Indices come from the user, so they may have any value.
+// For each window of a line of y (all positions along the last dimension), checks whether an index belongs to an
+// element of the window. The indices of maxima come from the user, so they may have any value.
 class WindowIndices {
  public:
   WindowIndices(const Tiling& tiling, int64_t i, int64_t j) : c(tiling), s(tiling.p.spatial) {

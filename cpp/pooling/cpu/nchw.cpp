@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.nchw: the gradient of max pooling without indices, for contiguous rows. Threads share slices. A slice is
 // a range of rows of a plane (H x W of one channel). The sums do not depend on the number of threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/pooling/pooling.h"
@@ -13,7 +13,7 @@ namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one thread processes
-// If dx has more bytes than this, it is written with non-temporal stores, as in batch norm.
+// If dx has more bytes than this, it is written with non-temporal stores.
 constexpr int64_t kStreamBytes = 12 << 20;
 
 // The number of floats of scratch memory for a slice. They fit a first-level cache.

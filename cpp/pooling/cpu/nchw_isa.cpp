@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The gradient of max pooling for contiguous rows, computed for one slice of rows at a time. First, the first maximum
-// of each window is found. Then each element of dx is computed as the sum of dy over those windows whose maximum it is.
-// So each element is written once. All loops use the memory layout that SliceLayout describes.
+// of each window is found. Then each element of dx is computed: the sum of dy over all windows that have their first
+// maximum at this element. So each element is written once. All loops use the memory layout that SliceLayout describes.
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/simd/simd.h"
 
@@ -32,8 +32,8 @@ MINIDNN_HD Ints lanes() {
   return v;
 }
 
-// load_halved() loads a row of elements for two vectors. It returns the even elements as one vector, and the odd
-// elements as a second vector. store_joined() interleaves two such vectors and stores them.
+// load_halved() loads consecutive elements that fill two vectors. It returns the even elements as one vector, and the
+// odd elements as a second vector. store_joined() interleaves two such vectors and stores them.
 template <class T> MINIDNN_HD Pair load_halved(const T* from) {
   if constexpr (kIsInterleaved<T>) return load_pair(from);
   const Floats a = load_floats(from), b = load_floats(from + kFloats);
@@ -64,9 +64,9 @@ template <class T, int window, int step> class Slice {
       for (int64_t c = 0; c < p.window[2]; ++c)
         tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * layout.x_plane +
                                       r * s.dilation[1] / down * layout.pitch + c * s.dilation[2] / right;
-    // Lists the windows that contain an element. The element is a different tap (element of the window) in each of
-    // them: the earlier the window, the later the tap. So taps in descending order give windows in ascending order, and
-    // dy is summed in that order.
+    // Lists the windows that contain an element, in ascending order, so that dy is always summed in this order. Taps
+    // (elements of a window) are visited in descending order, because the later window has the element at an earlier
+    // tap.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
       for (int64_t r = p.window[1]; r-- > 0;)
@@ -84,15 +84,15 @@ template <class T, int window, int step> class Slice {
 
   // Computes the rows `rows` of dx. Any memory of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
-    // The rows of windows that have an element in the slice. If the stride exceeds the window, the first row of the
-    // slice may lie between two rows of windows. Then the row of windows above it is included, so that `first`, the
-    // first row of x that is loaded, is not below the slice. The range may be empty.
+    // The rows of windows that have an element in the slice; there may be none. If the stride exceeds the window, the
+    // first row of the slice may lie between two rows of windows. The upper one is then included, too, so that `first`,
+    // the row of x from which rows are counted here, is not greater than the first row of the slice.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    // A lane of `special` becomes NaN if any row has a NaN or an infinity in that lane.
+    // A lane of `special` becomes NaN if an element that is loaded into this lane is NaN or infinite.
     Floats special{};
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * layout.x_plane + (h - first) / down * layout.pitch;
@@ -102,8 +102,8 @@ template <class T, int window, int step> class Slice {
           for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last slice of a plane may have rows below the last window. For these rows, dy is set to zero, because an
-    // earlier slice may have left values in the scratch memory.
+    // The last slice of a plane may have rows below the last row of windows. For these rows, dy is set to zero, because
+    // an earlier slice may have left values in the scratch memory.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -133,11 +133,11 @@ template <class T, int window, int step> class Slice {
   }
 
  private:
-  // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. The last
-  // vector may have elements of the next row. They are replaced by -inf.
+  // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. At the end of
+  // the row, a vector may also load elements of the next row; these are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // A local copy, which the compiler can keep in a register.
+    Floats special = special_lanes;  // A local copy of special_lanes, which the compiler can keep in a register.
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
@@ -230,13 +230,14 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes n elements of a row of dx, from column w on. `at` is the offset of the row's windows in the layout of the
-  // slice. Memory after the n elements and before `end` may be overwritten.
+  // Writes n elements of a row of dx, from column w on. `at` is the offset at which the windows of this row begin in
+  // those planes of SliceLayout that have one element per window. Memory after the n elements and before `end` may be
+  // overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;
-    // Returns a vector of gradients. `right` is the stride of the windows along a row. The elements k, k + right, k + 2
-    // right and so on of the row form a sequence, and the vector begins at its i-th element.
+    // Returns a vector of gradients. Lane j has the gradient of element (i + j) * right + k of the row, counted from
+    // column w. `right` is the stride of the windows along the row.
     auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
       const Over *t = over + over_begin[remainders + remainder[k]], *const last =
                                                                         over +
@@ -263,8 +264,8 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes elements of a row of dx as long as whole vectors can be stored. Returns the number of elements that it
-  // wrote, divided by the stride.
+  // Writes elements of a row of dx as long as whole vectors can be stored. Returns the number of written elements,
+  // divided by the stride of the windows along the row.
   template <int r0> MINIDNN_HD int64_t write_rows(T* to, const T* end, int64_t n, int64_t at) {
     auto of = [&](auto first, int64_t from) __attribute__((always_inline)) {
       constexpr int c0 = first.value;
@@ -292,8 +293,8 @@ template <class T, int window, int step> class Slice {
     return i;
   }
 
-  // A window that contains an element. `tap` is the number of the element among those of the window. `at` is the offset
-  // of the window in the layout of the slice, relative to the window that begins at the element.
+  // A window that contains an element. `tap` is the index of the element within the window. `at` is the offset of the
+  // window in the layout of the slice, relative to the window that begins at the element.
   struct Over {
     int32_t at, tap;
   };
@@ -305,8 +306,8 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // The windows that contain an element. They depend only on the row and the column of the element modulo the strides.
-  // There is one list for each pair of such remainders.
+  // For each element, the windows that contain it. They depend only on the row and the column of the element modulo the
+  // strides. So there is one list of windows for each pair of remainders (of the row and of the column).
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

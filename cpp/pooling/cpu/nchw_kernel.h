@@ -3,7 +3,7 @@
 // have three spatial dimensions: missing dimensions are added in front, with size 1. The first spatial dimension counts
 // planes.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {
@@ -26,16 +26,17 @@ namespace cpu::pooling {
 // The largest window and the largest stride along a dimension that the engine supports.
 constexpr int64_t kMostWindow = 16, kMostStride = 8;
 
-// The memory layout of a slice. The padded x is split by the remainders of its rows and columns modulo the strides.
-// Each pair of remainders has its own plane. In such a plane, the offset of a tap (element of a window) is the same for
-// all windows. Two more planes have one element per window: the number of its first maximum, and its dy. In these two
-// planes, rows and columns of padding precede the windows. The padding matches no element of x.
+// The memory layout of a slice. Elements of the padded x are stored in several planes: one for each pair of the row
+// modulo the vertical stride and the column modulo the horizontal stride. In these planes, the offset of a tap (element
+// of a window) relative to its window is the same for all windows. Two more planes have one element per window. One
+// holds the index of the window's first maximum, counted within the window. The other holds the window's dy. In these
+// two planes, rows and columns of padding, whose dy is zero, precede the windows.
 struct SliceLayout {
   int64_t pitch;            // the number of elements from one row to the next, in all planes of the layout
   int64_t above, left;      // the number of rows and of columns of padding that precede the windows
-  int64_t x_rows, x_plane;  // The plane of one pair of remainders has `x_rows` rows and `x_plane` elements of x.
-  // `windows` is the number of rows of windows in a slice. `plane` is the number of elements of a plane that has one
-  // element per window, with padding.
+  int64_t x_rows, x_plane;  // the numbers of rows and of elements in the plane of one pair of remainders
+  // `windows` is the number of rows of windows in a slice. `plane` is the number of elements of each of the two planes
+  // that have one element per window. It includes the padding.
   int64_t windows, plane;
   MINIDNN_HD SliceLayout(const PoolingProblem& p, int64_t rows) {
     constexpr int64_t kVectors = 32;  // the number of elements after the last row that may be read or written

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.nhwc: pooling in which each lane of a vector computes one channel. If channels are contiguous, the loops
-// read and write the tensors directly. If they are not, kPlanes planes (all spatial positions of one channel) are
-// transposed at a time. The transposed slice is in scratch memory, where the planes are adjacent. Threads share the
-// lines of y, or the slices. Each thread has its own scratch memory.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+// read and write the tensors directly. If they are not, slices of kPlanes planes (all spatial positions of one channel)
+// are transposed to scratch memory, so that the elements of different planes at one position are adjacent. Threads
+// share the lines of y, or the slices. Each thread has its own scratch memory.
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/cpu/nhwc_kernel.h"
 #include "cpp/pooling/pooling.h"
@@ -17,7 +17,7 @@ namespace {
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
 // The number of floats of scratch memory for a slice. They fit the cache of a core.
 constexpr int64_t kSliceFloats = 64 << 10;
-// If dx has more bytes than this, it is written with non-temporal stores, as in batch norm.
+// If dx has more bytes than this, it is written with non-temporal stores.
 constexpr int64_t kStreamBytes = 12 << 20;
 
 bool is_backward(const PoolingProblem& p) { return p.direction == PoolingDirection::backward; }
@@ -61,7 +61,8 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     int axis = 0;
     for (int i = 1; i < kMaxSpatial; ++i)
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
-    int64_t x_line = 1, y_line = 1;  // The number of positions of x, and of y, that have the same index along the axis.
+    // The numbers of positions of x, and of y, that have the same index along `axis`.
+    int64_t x_line = 1, y_line = 1;
     for (int i = 0; i < kMaxSpatial; ++i)
       if (i != axis) {
         x_line *= spatial_size(p.x, i);

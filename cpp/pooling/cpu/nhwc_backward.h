@@ -19,8 +19,8 @@ struct Taps {
 
 // Adds the gradient of one window to the sums of dx. For max pooling, it adds dy at the first maximum. For average
 // pooling, it adds dy / divisor at each tap (element of the window). If `disjoint` is set, windows do not overlap, and
-// values are stored instead of added. The order of the sums is that of the lanes after T is converted to float. The
-// memory of the sums is padded to whole vectors.
+// values are stored instead of added. The sums have their channels in the order of load_pair(), which may reorder
+// elements when it converts them from T to float. The memory of the sums is padded to whole vectors.
 template <bool is_max, bool disjoint, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
@@ -51,8 +51,8 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     // A NaN counts as a maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // If a window has many taps (elements), few of them are the maximum of any lane. Then each lane adds dy only at its
-    // maximum, lane by lane.
+    // If a window has many taps (elements), most taps are the maximum of no lane. Then dy is added only at the maximum
+    // of each lane, one lane after the other.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
@@ -79,7 +79,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
   if (taps.n == 0) return;
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) window(c, [](const T* from) { return load_pair(from); });
-  // Lanes after the last channel add zeros. The memory of the sums is padded for them.
+  // Lanes after the last channel add zeros to the padding of the sums.
   if (const int64_t n = channels - c; n > 0)
     window(c, [=](const T* from) {
       return Pair{load_first(from, min_of<int64_t>(n, kFloats)),

@@ -21,7 +21,7 @@ template <class F> MINIDNN_HD Pair both(const Pair& a, const Pair& b, F f) {
 // Returns the larger of two numbers. If either is NaN, the result is one of the two, and it is not specified which.
 MINIDNN_HD Floats larger(Floats a, Floats b) {
 #if defined(__AVX__) && !defined(__AVX512F__)
-  return __builtin_ia32_maxps256(b, a);  // If a or b is NaN, the instruction returns a.
+  return __builtin_ia32_maxps256(b, a);  // If `a` or `b` is NaN, this instruction returns `a`.
 #else
   return a < b ? b : a;
 #endif
@@ -53,8 +53,9 @@ MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxS
 constexpr int kFewTaps = 64;
 constexpr int kGroup = 8;  // the number of taps (elements of a window) in a group, which is pooled in registers
 
-// Writes make(c, load) to out[c] for all channels c. A call of `make` computes the channels of two vectors. For the
-// last channels, a call computes one vector, and the last vector may have fewer channels than lanes.
+// Writes the results of all channels to `out`. A call make(c, load) computes the channels of two vectors, beginning
+// with channel c. It reads elements of these channels by load(address). For the last channels, a call computes one
+// vector, and the last vector may have fewer channels than lanes.
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));
@@ -82,8 +83,9 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
   });
 }
 
-// Pools the window at one output position, kGroup taps (elements) at a time. The sum of a few equal elements is exact.
-// The sums of groups are added with compensation. `scratch` has memory for two floats per channel.
+// Pools the window at one output position, kGroup taps (elements) at a time. The elements of a group are added in
+// registers. The sums of the groups are added in `scratch`, with compensation for rounding errors. `scratch` has memory
+// for two floats per channel.
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
                float* scratch, T* out) {
@@ -137,8 +139,8 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
   for (; c < channels; c += kFloats) store_first(out + c, min_of<int64_t>(kFloats, channels - c), result(c));
 }
 
-// Computes a range of positions of a line of y, which is [positions along the last axis][channels]. `x` and `out` point
-// to the first element of the image.
+// Computes a range of positions of a line of y, for all channels. A line is all positions along the last axis. `x` and
+// `out` point to the first element of the image.
 template <class Op, class T>
 void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
                      int64_t channels, float* scratch) {
@@ -146,7 +148,8 @@ void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, in
   out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
   const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
   // The offsets of the taps (elements of a window that are inside x) from the first element of the window, which may be
-  // outside x. Most windows have the same offsets as the previous window, so they are kept.
+  // outside x. Most windows have the same offsets as the previous window, so the offsets are computed again only if
+  // they change.
   int64_t taps[kFewTaps], n = 0;
   float divide_by = 1;
   Range last{-1, -1};

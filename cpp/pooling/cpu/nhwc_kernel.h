@@ -3,7 +3,7 @@
 // PoolingChunk). All tensors have three spatial dimensions: missing dimensions are added in front, with size 1. There
 // are loops for contiguous channels, and loops for a contiguous last dimension.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {

@@ -116,7 +116,7 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
 // A slice of kPlanes planes, described as a tensor of one image with kPlanes channels. `range` has the indices of the
 // slice along each axis: a range along one axis, and all indices along all other axes.
 struct PlaneSlice {
-  TensorDesc desc;  // `desc` has the strides of the slice, but the shape of whole planes.
+  TensorDesc desc;  // The shape is that of whole planes. The strides are those of the slice in memory.
   Range range[kMaxSpatial];
   int64_t positions = 1;
   bool is_contiguous = true;  // whether the elements of the slice are contiguous in each plane
@@ -149,7 +149,8 @@ struct PlaneSlice {
   }
 };
 
-// Returns the range of indices of x along `axis` that the windows read.
+// Returns the range of indices of x along `axis` that a range of windows reads. `windows` has the indices of the
+// windows along `axis`.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
   const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};

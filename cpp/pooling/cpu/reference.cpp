@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.pooling.reference: computes the formulas of pooling_math.h in a loop without SIMD, for any strides. Threads share
 // the elements of the result.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/pooling/pooling.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.random.reference: the formulas of random_math.h, four elements at a time, for any strides. The elements are
 // divided among threads.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/random.h"
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.random.vectorized: the vectorised loops of vectorized_isa.cpp over row-major tensors. The elements are divided
 // among threads.
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/random/random.h"

@@ -27,8 +27,8 @@ MINIDNN_HD Wide product(Wide a, Wide b) {
 }
 
 // Computes n words of Philox for consecutive counters, beginning with the counter `group`. n is a multiple of kStep.
-// During the computation, each 64-bit lane has one word in its lower half, and its upper half is ignored. Philox needs
-// both halves of each product. A shift moves the upper half to the lower half, so no shuffles are needed.
+// Each 64-bit lane has one word in its lower 32 bits. The upper 32 bits are ignored. Philox needs both halves of each
+// 64-bit product. A shift moves the upper half to the lower 32 bits, so no shuffle of lanes is needed.
 void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
   constexpr uint64_t kWord = 0xffffffff;
   const Wide by0 = Wide{} + 0xD2511F53u, by2 = Wide{} + 0xCD9E8D57u;

@@ -2,7 +2,7 @@
 // The inner loops of cpu.random.vectorized for row-major tensors, compiled once per instruction set
 // (vectorized_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/random/random_math.h"
 
 namespace minidnn {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.reduce.reference: computes one element of the result at a time, for any strides and dtypes. Threads share the
 // elements of the result. Sums are compensated.
-#include "cpp/core/team.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/reduce/reduce.h"
 

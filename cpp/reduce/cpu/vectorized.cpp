@@ -8,8 +8,8 @@
 #include <memory>
 #include <vector>
 
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/reduce/reduce.h"

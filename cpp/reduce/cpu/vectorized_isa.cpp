@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.reduce.vectorized, compiled once per instruction set. An output is one element of the result. A
 // vector holds several elements that are reduced to one output, or one element for each of several outputs.
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 #include "cpp/simd/simd.h"
@@ -45,8 +45,8 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-// The vector `v` holds the last elements of a span of n elements. It has kFloats lanes. Keeps its last n % kFloats
-// lanes, and sets all lanes before them to the neutral element of the reduction.
+// The vector `v` has kFloats lanes, which hold the last elements of a span of n elements. Returns v with its last n %
+// kFloats lanes kept, and all lanes before them set to the neutral element of the reduction.
 template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
@@ -73,7 +73,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // This is like combine(), but it ignores a NaN. A NaN is detected after the loop, from `sizes`.
+      } else {  // Takes the maximum, but ignores a NaN. `sizes` shows after the loop whether there was a NaN.
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;
@@ -114,9 +114,9 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int
   if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
   return combine<mode>(one, two);
 }
-// Combines each pair of neighbouring lanes to one lane. The result has the lanes from `a` first, then the lanes from
-// `b`. Repeated log2(kFloats) times, this reduces kFloats vectors to one vector, with one lane for each of them.
-// kFloats is the number of lanes of a vector.
+// Combines each pair of neighbouring lanes to one lane, first the pairs of `a`, then those of `b`. So two vectors
+// become one. After log2(kFloats) such steps, kFloats vectors have become one vector, which has one lane for each of
+// them. kFloats is the number of lanes of a vector.
 template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;

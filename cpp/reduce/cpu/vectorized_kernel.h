@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.reduce.vectorized, compiled once per instruction set (vectorized_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/reduce/reduce_math.h"
 
 namespace minidnn {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of blocks. A block has several rows, and is used for rows that are too short for the loops of rows_isa.cpp.
-// It is also used if the axis is not contiguous and too few columns are adjacent for a strip (see strips_isa.cpp).
-// Contiguous rows of up to kLongestShortRow elements stay in vector registers. All other blocks are transposed to a
-// strip and back.
+// Softmax of blocks of several rows. Blocks are used for rows that are too short for the loops of rows_isa.cpp. They
+// are also used if the axis is not contiguous and too few columns are adjacent for the loops of strips_isa.cpp.
+// Contiguous rows of up to kLongestShortRow elements, of float32 or bfloat16, are computed in vector registers. All
+// other blocks are copied to a strip, a buffer in which the elements at the same index of the axis are adjacent. The
+// results are copied back.
 #include "cpp/simd/transpose.h"
 #include "cpp/softmax/cpu/strip_loops.h"
 
@@ -25,9 +26,9 @@ inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
   return lane < int32_t(cols % kLane) ? v : V{} + fill;
 }
 // load_row() loads a row as vectors, and applies `map` to them. The elements may be reordered within the vectors. Lanes
-// after the end of the row are set to `fill` in a register. Setting them by a masked store to memory would be slow: the
-// store buffer could not forward it to the load that follows. store_row() stores a row. If `exact` is set, it stores
-// only the elements of the row. If not, it stores whole vectors, which extend after the end of the row.
+// after the end of the row are set to `fill` in a register, because a load from memory would wait for a masked store.
+// store_row() stores a row. If `exact` is set, it stores only the elements of the row. If not, it stores whole vectors,
+// which extend after the end of the row.
 template <class F> inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols,
                                                                        float fill, F map) {
   int64_t i = 0;
@@ -159,9 +160,9 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
-// Calls f(index in the block, index in the strip) for all elements. Each `inner` adjacent elements of the block are
-// also adjacent in the strip. A separate vectorised loop over these elements is faster only if `inner` is at least
-// kLongSpan.
+// Calls f(index in the block, index in the strip) for all elements of a block. A strip is a copy of the block in which
+// the elements at the same index of the axis are adjacent. If `inner` is at least kLongSpan, the loop over the inner
+// dimension is vectorised. For shorter loops, that would be slower.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   constexpr int64_t kLongSpan = 8;
   int64_t i = 0;

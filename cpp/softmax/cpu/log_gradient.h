@@ -2,8 +2,8 @@
 // The gradient of log-softmax. This header is only for the X_isa.cpp files of its folder, which are compiled once per
 // instruction set.
 #pragma once
-#include "cpp/core/elementary.h"
-#include "cpp/core/maths.h"
+#include "cpp/core/host_device/elementary.h"
+#include "cpp/core/host_device/maths.h"
 #include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {

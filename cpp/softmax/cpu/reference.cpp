@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.softmax.reference: the formulas of softmax_math.h, for any axis and strides. A thread computes one row at a time.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/softmax/softmax.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Softmax of contiguous rows, one row at a time. The lanes of a vector hold elements of one row. Sums are compensated:
 // a few terms are added without compensation, and their sum is added to a compensated sum.
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"
@@ -65,18 +65,18 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
 
-// Computes softmax or log-softmax of a row. If `masked` is set, `scratch` already holds the row, times scale and with
-// its mask applied. Its elements are in memory order, and -inf follows the last element.
+// Computes softmax or log-softmax of a row. If `masked` is set, `scratch` already holds scale * x with the mask
+// applied, padded with -inf to a multiple of kStep elements.
 template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
-  // `kept` tells whether `scratch` can hold the whole row as floats. The maximum of a float32 row is computed from x
-  // itself; only the last elements are copied to scratch.
+  // `kept` is true if `scratch` can hold the whole row as floats. `copied` is true if `scratch` holds the row when the
+  // exponentials are computed. A float32 row without a mask is not copied.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
-  // Lanes after the end of a row are set to `fill`. fill * scale is -inf, so the exponential of these lanes is 0. If
-  // scale is 0, no value of fill gives -inf. Then fill is 0, each of these lanes adds 1 to the sum, and `ones` is
-  // subtracted from the sum.
+  // A row is padded with `fill` to whole vectors. Usually fill * scale is -inf, so the exponential of a padding element
+  // is 0. But if scale is 0, fill is 0, and each padding element adds 1 to the sum. `ones`, the number of padding
+  // elements, is then subtracted from the sum.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {

@@ -4,7 +4,7 @@
 // compensated, as in rows_isa.cpp. These loops are only for the X_isa.cpp files of this folder, which are compiled once
 // per instruction set.
 #pragma once
-#include "cpp/core/team.h"
+#include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
 #include "cpp/softmax/cpu/vectorized_kernel.h"
@@ -80,7 +80,8 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   each_column(as.at, b != a ? bs.at : as.at, values, other, as.at, n, f);
   narrow<Order::memory>(as.at, out, n);
 }
-// Computes out[j] = e[j] * values[j] for n columns. `e` and `values` have their columns in the order of PerColumn.
+// Computes out[j] = e[j] * values[j] for n columns. If `out` is bfloat16, the even columns come before the odd columns
+// in `e` and `values`.
 [[maybe_unused]] void scale_columns(const float* e, const float* values, float* out, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep
@@ -99,8 +100,8 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   narrow<Order::memory>(products.at, out, n);
 }
 
-// Computes e[j] = exp(x[j] * scale - largest[j]) for n columns, and adds e[j] to sum[j]. `e` has its columns in the
-// order of PerColumn.
+// Computes e[j] = exp(x[j] * scale - largest[j]) for n columns, and adds e[j] to sum[j]. If x is bfloat16, the even
+// columns come before the odd columns in `largest`, `e` and `sum`.
 [[maybe_unused]] void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum,
                                        int64_t n) {
   n &= -kStep;
@@ -132,8 +133,8 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
     plain[j] = 0;
   }
 }
-// Computes one compensated sum per column, over all rows of a strip. add(c, plain) must add row c to `plain`, the sums
-// without compensation.
+// Computes one compensated sum per column, over all rows of a strip. add(c, plain) must add row c to `plain`, an array
+// of plain sums, one per column.
 template <class Add>
 inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, PerColumn& sum, Add add) {
   PerColumn plain, compensation;

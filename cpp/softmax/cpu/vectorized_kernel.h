@@ -2,13 +2,13 @@
 // The loops of cpu.softmax.vectorized, compiled once per instruction set (rows_isa.cpp, strips_isa.cpp and
 // blocks_isa.cpp). A tensor is described as [outer, cols, inner] in memory order, where `cols` is the axis of softmax.
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/softmax/softmax_math.h"
 
 namespace minidnn {
 
-// The widths of buffers are rounded up to a multiple of kWholeColumns, which is a multiple of the columns that any loop
-// processes at a time.
+// The width of a buffer, in columns, is rounded up to a multiple of kWholeColumns. Each loop processes some columns at
+// a time, and kWholeColumns is a multiple of their number.
 constexpr int64_t kWholeColumns = 32;
 
 // How a call of softmax is divided into items that threads share, and how much scratch memory a thread needs.
@@ -16,8 +16,8 @@ struct SoftmaxTiling {
   // What an item of the call is.
   // rows: an item is one contiguous row (`inner` is 1).
   // strips: an item is `width` adjacent columns.
-  // blocks: an item is several outer indices, which are transposed to a strip and back. Blocks are used if rows are too
-  // short for vectors, or if too few columns are adjacent.
+  // blocks: an item is several rows. Blocks are used if rows are too short for vectors, or if too few columns are
+  // adjacent.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
   int64_t width;           // the number of columns of a strip, or of the strip to which a block is transposed

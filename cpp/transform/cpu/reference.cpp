@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.transform.reference: copies, casts or scales one element at a time, for any strides and any two dtypes. The
 // elements are divided among threads.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/transform/transform.h"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of cpu.transform.tiled, compiled once per instruction set (tiled_isa.cpp).
 #pragma once
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 #include "cpp/transform/transform_math.h"
 
 namespace minidnn {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.conv.direct_nchw: an engine that computes in float32 without tensor cores. Its kernel nchw.cu keeps planes
-// (NCHW) in shared memory. The engine is meant for the first layer of a network: its x has so few channels that the
-// tiles of a matrix product would be mostly padding. The engine supports groups = 1 only.
+// cuda.conv.direct_nchw: an engine that computes in float32 without tensor cores (nchw.cu). It is meant for the first
+// layer of a network: its x has so few channels that the tiles of a matrix product would be mostly padding. The engine
+// supports groups = 1 only.
 // Times on an H100 for 3 -> 64 channels, 3x3, 32 images of 224 x 224: 224 us for y, 343 us for dx, 240 us for dw. To
 // write y takes at least 137 us; the multiply-adds take at least 109 us at 51 TFLOP/s.
 #include "cpp/engine/engine_object.h"

@@ -115,9 +115,9 @@ std::string group_conv_why_not(const ConvProblem& p, GroupConvLayout layout, int
   return why.empty() ? common(tiling_of(p, layout, filters, d)).why_not : why;
 }
 
-// Estimates the time of a call in us, from its memory traffic and its instructions. The instructions are counted.
-// rate() returns a fraction of the bandwidth of a device-to-device copy. The fractions 0.6 and 0.7 are measured; they
-// are for accesses that use whole 32-byte sectors. The lower fractions are guesses.
+// Estimates the time of a call in us, from its memory traffic and from the number of its instructions. rate() returns
+// the rate at which a tensor is accessed, as a fraction of the bandwidth of a device-to-device copy. The fractions 0.6
+// and 0.7 are measured; they are for accesses that use whole 32-byte sectors. The lower fractions are guesses.
 double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout, int filters, const Device& d) {
   const AnyTiling any = tiling_of(problem, layout, filters, d);
   const GroupConvTiling& l = common(any);
@@ -127,10 +127,11 @@ double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout
   const auto rate = [&](const GroupConvStrides& s, bool written) {
     const bool by_columns = nchw && s.column == 1;
     if (nchw && !written && s.channel == 1 && (&s == &p.out || p.in_channels <= 4) && l.dy_by_filters)
-      // A warp reads eight neighbouring filters of dy at a time, and all neighbouring channels of x.
+      // nchw_filter.cu reads a tensor whose channels are contiguous (NHWC). A warp reads eight neighbouring filters of
+      // dy at a time. Of x, it reads all channels of a pixel, of which there are at most four.
       return 0.6;
     if (by_columns || !nchw) return !written || steps_by(s, vector, !by_columns) ? 0.7 : 0.5;
-    // Each access uses only a part of the 32-byte sectors that it touches.
+    // If columns are not contiguous, each access uses only a part of the 32-byte sectors that it touches.
     return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;
   };
   const bool backward = problem.direction == ConvDirection::backward_data;

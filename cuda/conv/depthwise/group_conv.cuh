@@ -10,8 +10,8 @@
 namespace minidnn {
 
 // read_quad() reads four neighbouring elements as floats, and write_quad() writes them. Each makes one memory access,
-// so the address must be a multiple of the size of four elements. The overload for float uses float4 instead of Vec,
-// because Vec compiles to other machine code in these kernels.
+// so the address must be a multiple of the size of four elements. The overload for float does not use Vec, which would
+// change the machine code of these kernels.
 template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], const T* from) {
   Vec<T, 4>::load(from).unpack(v);
 }
@@ -34,18 +34,18 @@ struct GroupConvStep {
   int32_t channel;  // the index of the first channel within each group
 };
 
-// Runs the main loop of a block, with two buffers in shared memory. A step is what the loop loads into one buffer at a
-// time.
-// `loaded` is the first step, and `tiles` is the number of tiles. next(step) returns the step after `step`.
-// load(step, buffer) fills a buffer, while compute(step, buffer) reads the buffer that was filled before. load()
-// returns false if all elements of the step are padding; then compute() is not called for that step.
-// finish(step) is called after the last step of each tile. All threads of the block must call for_each_step().
+// Runs the main loop of a block, with two buffers in shared memory: one is loaded while the other is computed. A step
+// is the data that one buffer contains at a time.
+// `loaded` is the first step, and `tiles` is the number of tiles. next(step) returns the step after `step`. load(step,
+// buffer) starts to fill a buffer. It returns false if all elements of the step are padding; then compute() is not
+// called for that step. compute(step, buffer) reads a full buffer. finish(step) is called after the last step of each
+// tile. All threads of the block must call for_each_step().
 template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t tiles, Next next, Load load,
                                               Compute compute, Finish finish) {
   GroupConvStep step = loaded;
-  // Says what the buffer contains that was filled in the previous iteration. kPadding means that load() returned false:
-  // all elements are padding, so compute() is not called.
+  // The previous iteration has filled one of the two buffers; `other` says with what. kPadding means that load()
+  // returned false: all elements are padding, so compute() is not called for this buffer.
   enum { kEmpty, kPadding, kData } other = kEmpty;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
@@ -56,7 +56,8 @@ __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t til
       cp_async_wait_group<1>();
       __syncthreads();
       if (other == kData) compute(step, buffer ^ 1);
-      // All threads have finished compute() before the next iteration overwrites the buffer that it reads.
+      // compute() reads a buffer that the next iteration overwrites. This barrier waits until all threads have finished
+      // compute().
       __syncthreads();
       if (loaded.tile != step.tile) finish(step);
     }
@@ -87,11 +88,12 @@ struct ActivateFour {
 };
 }  // namespace detail
 
-// Adds the residual to the n sums of a thread, and applies the activation. The sums are in registers. add_residual(i,
-// four) adds the residual to the sums 4 i to 4 i + 3.
-// Only relu without residual is unrolled over all sums. For other activations, unrolled code would contain thirteen
-// activation formulas and one load for each sum, and would be most of the kernel. Therefore a loop processes v[0] to
-// v[3] in each iteration, and then rotates the sums by four through the registers.
+// Adds the residual to the n sums v of a thread, and applies the activation. add_residual(i, four) adds the residual to
+// the array `four`, which contains the sums 4 i to 4 i + 3.
+// The loop over the sums is unrolled for relu without a residual only. In all other cases, the unrolled code would be
+// most of the kernel, because each sum would have thirteen activation formulas. There, each iteration processes v[0] to
+// v[3], and then rotates the array by four elements. So all indices are compile-time constants, and v stays in
+// registers.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -9,16 +9,17 @@
 namespace minidnn::cuda::conv {
 
 enum class GroupConvLayout {
-  nchw,  // any strides; the kernel nchw.cu computes from planes (one channel of one image)
-  nhwc,  // contiguous channels (NHWC), depthwise: each channel is a group; the kernel nhwc.cu
-  // contiguous channels (NHWC); each group has equal numbers of input and output channels, a multiple of 4
+  nchw,  // the kernel nchw.cu, for any strides; it computes from planes (one channel of one image)
+  nhwc,  // the kernel nhwc.cu, for depthwise convolutions with contiguous channels (NHWC)
+  // the kernel nhwc.cu, for contiguous channels (NHWC) in groups; each group has equal numbers of input and output
+  // channels, a multiple of 4
   nhwc_groups,
 };
 
-// The parameter `filters` is a property of the kernel nchw.cu. For y and dx, it is the number of filters that a thread
+// The parameter `filters` is for the kernel nchw.cu only. For y and dx, it is the number of filters that a thread
 // computes. For dw, it is the number of channels of x that a thread computes.
-// group_conv_why_not() returns an empty string if the kernel can run the problem. If not, it returns a sentence that
-// names the limit.
+// group_conv_why_not() returns an empty string if the kernel that the GroupConvLayout selects can compute the
+// convolution. If not, it returns a sentence that names the limit.
 std::string group_conv_why_not(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 double group_conv_estimate_us(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 size_t group_conv_workspace_bytes(const ConvProblem&, GroupConvLayout, int filters, const Device&);
@@ -26,9 +27,9 @@ std::unique_ptr<Plan<ConvProblem>> build_group_conv(const ConvProblem&, GroupCon
 // Returns all kernels that build_group_conv() may load.
 std::vector<KernelSpec> group_conv_kernels(GroupConvLayout, int filters, std::initializer_list<DType>);
 
-// Kernels outside of this folder also use these two functions, if they describe a convolution by the struct GroupConv.
-// group_conv_index_why_not() returns an empty string if no operand is empty and all offsets fit in 32 bits. If not, it
-// returns the reason.
+// group_conv_index_why_not() and group_conv_params() also serve kernels outside of this folder that describe a
+// convolution by the struct GroupConv. group_conv_index_why_not() returns an empty string if no operand is empty and
+// all offsets fit in 32 bits. If not, it returns the reason.
 std::string group_conv_index_why_not(const ConvProblem&);
 GroupConv group_conv_params(const ConvProblem&);
 

@@ -8,7 +8,7 @@
 // use std.
 #pragma once
 #include "cpp/conv/conv_math.h"
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 
@@ -33,15 +33,17 @@ struct GroupConvDim {
   // `in` and `out`: the sizes of the input and of the output. `taps`: the size of the window.
   int32_t in = 1, out = 1, taps = 1;
   int32_t stride = 1, pad = 0, step = 1, up = 1;
-  // The windows of the outputs o and o + spread start `hop` taps apart, so these outputs share inputs. All outputs o, o
-  // + spread, o + 2 spread ... together are called a phase. A tile has up to `tile` outputs of one phase.
+  // If the dilation is larger than 1, not all neighbouring outputs share inputs. Outputs whose indices differ by
+  // `spread` do: their windows start `hop` taps apart. All outputs whose indices have the same remainder modulo
+  // `spread` are called a phase. A tile has up to `tile` outputs of one phase.
   int32_t spread = 1, hop = 1, phases = 1, tile = 1;
 
   MINIDNN_HD int32_t tiles() const { return phases * ceil_div(ceil_div(out, spread), tile); }
   // Returns the first output of the i-th tile.
   MINIDNN_HD int32_t first(int32_t i) const {
     if (phases == 1) return i * tile * spread;
-    const int32_t of_phase = i / phases;  // the index of the tile within its phase
+    // The index of the tile among the tiles of its phase (outputs with the same remainder modulo `spread`).
+    const int32_t of_phase = i / phases;
     return i - of_phase * phases + of_phase * tile * spread;
   }
   // Returns the number of positions of the input that a tile reads.
@@ -81,14 +83,13 @@ template <class T> struct GroupConvOperands {
   void* out;
 };
 
-// A tile is a rectangle of outputs in one plane (one channel of one image). A tile's index is the number of a tile in
-// the order [image][depth][tile along the height][tile along the width].
+// A tile is a rectangle of outputs in one plane (one channel of one image). The index of a tile counts the tiles in the
+// order [image][depth][tile along the height][tile along the width].
 struct GroupConvTiles {
   FastDivmod depth, height, width;
   uint32_t count = 0;
-  // The work is divided in two ways. A channel tile has some of the channels; for dw, it has some of the elements of w.
-  // A split has some of the `count` tiles: split i has the tiles i, i + splits, i + 2 splits ... A block of threads
-  // computes one channel tile for one split.
+  // A block of threads computes a channel tile in all tiles of a split. A channel tile is some of the channels or, for
+  // dw, some of the elements of w. Split i has the tiles i, i + splits, i + 2 splits ... of the `count` tiles.
   FastDivmod channel_tiles;
   uint32_t splits = 0;
 };

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.grouped: an engine for convolutions with groups of a few channels, as in ResNeXt. It does not use tensor
-// cores, because a group would fill at most half of a tile of their matrix product.
+// cores, because one group would fill at most half of a tile of a matrix product on tensor cores.
 // Kernels for contiguous channels (NHWC): nhwc_3x3.cu for groups of 4 channels with 3x3 windows at stride 1, and
-// nhwc.cu for other windows and for groups of 8 or 16 channels (in 16 bits also 32). All other problems run the kernel
-// nchw.cu.
+// nhwc.cu for other windows and for groups of 8 or 16 channels (in 16 bits also 32). nchw.cu computes all other
+// convolutions.
 // Times on an H100 for 64 images, 3x3, 32 groups of 4 channels of 56 x 56: 75 us in bfloat16, 155 us in float32. The
 // multiply-adds take at least 36 us at 51 TFLOP/s. Memory traffic takes at least 34 us in bfloat16 and 69 us in
 // float32.

@@ -74,7 +74,7 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
   // kEfficiency: these kernels issue 0.45 to 0.75 (measured) of the instructions that the device could issue at its
-  // peak rate. kEnoughThreads: the number of threads that an SM needs to reach this rate. It is a guess.
+  // peak rate. kEnoughThreads: a guess how many threads an SM needs for this.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.channel_tiles);
@@ -92,7 +92,7 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 GroupConvLaunch load(const KernelSpec& spec, const ConvProblem& problem, GroupConvTiling& l, const Device& d) {
   GroupConvLaunch launch;
   launch.kernel = load_kernel(spec, d.place.index, int(l.smem_bytes));
-  // The workspace was allocated for this number of partial sums.
+  // The workspace was allocated for tiles.splits partial sums, so the number of splits must not grow.
   if (is_dw(problem)) l.most_splits = l.tiles.splits;
   distribute_tiles(l, d, launch.kernel->registers);
   launch.config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};

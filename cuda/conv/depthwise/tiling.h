@@ -19,12 +19,11 @@ struct GroupConvTiling {
   GroupConv p;
   GroupConvTiles tiles;
   int64_t threads = 0, smem_bytes = 0;  // the number of threads of a block, and its shared memory in bytes
-  // The grid has channel_tiles * tiles.splits blocks. A channel tile has some of the channels, and a split has some of
-  // the tiles. most_splits is the limit on tiles.splits.
+  // The grid has channel_tiles * tiles.splits blocks (see GroupConvTiles). most_splits is the limit on tiles.splits.
   int64_t channel_tiles = 0, most_splits = 0;
   // The number of registers of a thread, an estimate. The exact number is known when the kernel is loaded.
   int64_t registers = 0;
-  double instructions = 0;     // the counted instructions that a warp issues for one tile
+  double instructions = 0;     // an estimate of the instructions that a warp issues for one tile
   bool dy_by_filters = false;  // whether nchw_filter.cu loads several filters of dy at a time
   // Empty if the kernel can run the problem. If not, a sentence that names the limit.
   std::string why_not;
@@ -39,7 +38,8 @@ CompiledWindow choose_window(const GroupConv&, const std::vector<CompiledWindow>
 
 inline bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 inline int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-// Divides `length` into chunks of equal length, at most `most`, and returns the length of a chunk.
+// Divides `length` into as few chunks as possible, each at most `most` long. Returns the length of a chunk; only the
+// last chunk may be shorter.
 inline int64_t equal_chunk(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 inline int64_t outputs_of_phase(const GroupConvDim& d) { return ceil_div(d.out, d.spread); }
 inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes dw by adding its partial sums. nchw_filter.cu, nhwc.cu or first_layer_filter.cu has written one partial sum
 // for each split of the tiles.
-// Grid: one block for each 32 elements of dw. Block: 32 x 8 threads. Thread (x, y) adds the partial sums y, y + 8, y +
-// 16 ... of element x. Then thread (x, 0) adds the sums of the eight threads (x, y). Shared memory: 1 KiB, static.
+// Grid: one block for each 32 elements of dw. Block: 32 x 8 threads. Thread (i, j) adds the partial sums j, j + 8, j +
+// 16 ... of element i. Then thread (i, 0) adds the sums of the eight threads (i, j). Shared memory: 1 KiB, static.
 // Numerics: float32; the partial sums of an element are added in a fixed order.
 #include "cuda/conv/filter_reduce/filter_reduce_params.h"
 #include "cuda/device/ptx/griddep.cuh"

@@ -32,8 +32,8 @@ struct Image {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
     int64_t channels = 4;  // the number of channels of a pixel in the padded copies
     while (channels < p.x.shape[1]) channels *= 2;
-    // Adds channels until the windows of neighbouring positions start at least one chunk (16 bytes) apart. If they
-    // start several chunks apart, each row of the copy stores its chunks in that number of planes.
+    // Adds channels until the windows of neighbouring positions start at least one chunk (16 bytes) apart. They may
+    // start several chunks apart; first_layer_params.h describes the layout for this case.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)

@@ -1,18 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes y of a network's first layer by tensor cores (sm_90a). For each line of y (a row of an image), it multiplies
 // the matrix of all windows by the matrix of the filters.
-// Method: the windows overlap in shared memory as they do in x. This is possible because wgmma accepts rows of its
-// operand a that are 16 bytes apart. Along k, it accepts chunks of 16 bytes at any distance. A stage contains the lines
-// of x that a line of y reads; each line is one bulk copy.
+// Method: the windows of neighbouring positions overlap in shared memory, as they do in x. This is possible because
+// wgmma accepts matrices whose rows start only 16 bytes apart. A stage contains all lines of x that one line of y
+// depends on. Each line is loaded by one bulk copy.
 // Grid: persistent blocks over the lines of y x tiles of kFilters filters. Block: 384 threads. One thread issues the
-// copies. Two warpgroups take alternate tiles of 64 positions. Shared memory (dynamic): a buffer for the epilogue, the
-// filters (as long as the block runs), and kStages stages.
-// Bytes: writes y once. Each line of x is read by about (lines of a window / stride) lines of y, mostly from L2.
+// copies. Two warpgroups compute alternate tiles of 64 positions. Shared memory (dynamic): a buffer for the epilogue,
+// the filters of the block, and kStages stages.
+// Bytes: writes y once. Each line of x is read for several lines of y, mostly from L2.
 //
-// Numerics: float32 operands are multiplied as TF32; sums are float32. Each line of a window is rounded up to a whole
-// number of chunks. So elements just past the end of a window are multiplied by zero weights. If one of these elements
-// is an infinity or a NaN, the sums of all filters at that position become NaN. The kernel then computes those sums
-// again from the elements of the window only.
+// Numerics: float32 operands are multiplied as TF32; sums are float32. Each line of a window is rounded up to a
+// multiple of 16 bytes, so elements just past the end of the window are multiplied by zero weights. If one of these
+// elements is an infinity or a NaN, the sums of all filters at that position become NaN. The kernel then computes those
+// sums again from the elements of the window only.
 #include "cuda/conv/first_layer/first_layer_params.h"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
@@ -165,9 +165,9 @@ __global__ void __launch_bounds__(384, 1)
         replace_nans<T, kFilters>(p, x, weights_pointer + lane % 4 * 32, sums);
       }
       __syncwarp();
-      // The epilogue does not store results of positions past the end of an image row. With GemmStore::transposed, it
-      // gets the number of positions that are left in the row. With any other GemmStore, such a position gets an index
-      // past the last position of y.
+      // The epilogue must not store results of positions past the end of an image row. With GemmStore::transposed, the
+      // last argument of store() prevents this. With any other GemmStore, such positions get an index past the last
+      // position of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

@@ -22,7 +22,7 @@ struct Tiling {
   GroupConv p;
   GroupConvTiles tiles;
   FirstLayerFilterBlock b;
-  // steps: the number of iterations of the main loop of a warp, over all its tiles.
+  // steps: the number of iterations of its main loop that a warp executes in total
   int64_t channel_tiles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;
   std::string why_not;
 };
@@ -39,8 +39,8 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // The number of elements that a tile has in a row of x. The first 16-byte copy begins up to elements - 1 elements
-  // before the first pixel. The row ends after the elements that the last pixel of dy multiplies.
+  // reach: the largest number of elements of a row of x that a tile needs. Rows are copied 16 bytes (`elements`
+  // elements) at a time, so the first copy may begin up to elements - 1 elements too early.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,

@@ -1,16 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Computes partial sums of dw of a network's first layer by tensor cores (mma.sync), for few channels in NHWC.
-// The elements of a row of the window, all channels included, are neighbours in x. So for one row of the window
+// The elements that a row of the window reads, all channels included, are neighbours in x. So for one row of the
+// window, dw is a matrix product:
 //   dw[filter][n] = sum over pixels of dy[pixel][filter] x[start + pixel * stride * channels + n]
-// with n = column * channels + channel. This is a matrix product. Its right operand is a band of x, in the order in
-// which x is stored. Rows of x are copied from an address that is a multiple of 16 bytes. The elements of the band are
-// then read one by one, at any offset. (An implicit product over all taps would instead read each element of x once for
-// each tap.)
-// Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps.
-// Shared memory (dynamic): two buffers, each with a tile of dy and a tile of x.
+// with n = column * channels + channel. x[start] is the first element that the row of the window reads for pixel 0.
+// Rows of x are copied to shared memory 16 bytes at a time. The windows start at any offset in them, so the elements of
+// a product are read one by one.
+// Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps. Shared memory
+// (dynamic): two buffers, each with a tile of dy and a tile of x.
 // Numerics: sums in float32; float32 operands are rounded to TF32.
-// The kernel is bound by memory. dy is read once. For 7x7 at stride 2, there are 28 shared-memory accesses for 12
-// products of 16 x 8 x 16.
+// The kernel is bound by memory. dy is read once. For 3 channels and 7x7 windows in 16 bits, each iteration of a warp
+// makes 28 accesses to shared memory for 12 products of 16 x 8 x 16.
 #include "cuda/conv/first_layer/first_layer_filter_params.h"
 
 #include "cuda/conv/depthwise/group_conv.cuh"
@@ -25,13 +25,13 @@ struct FirstLayerFilterWarp {
   // lane is the index of the thread in the warp; warp is the index of the warp in the block.
   int32_t lane, warp;
   uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
-  // The warp sums over the steps step_split, step_split + step_splits ... of each tile. A step is 32 / sizeof(T)
+  // In each tile, this warp sums over the steps step_split, step_split + step_splits ... A step is 32 / sizeof(T)
   // neighbouring pixels of a row of dy.
   int32_t step_split;
 };
 
-// Reads the lane's fragment of dy for one mma instruction: 16 filters from filter 16 m on, and the pixels from `pixel`
-// on. `dy` is the tile of dy in shared memory.
+// Reads the lane's fragment of dy for one mma instruction: the filters 16 m to 16 m + 15 of the tile, and the pixels
+// from `pixel` on. `dy` is the tile of dy in shared memory.
 template <class T>
 __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, int32_t pixel, int m, int32_t lane) {
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
@@ -45,8 +45,8 @@ __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, in
   }
 }
 
-// Adds the sums of all step splits in shared memory, in a fixed order, and stores a partial sum of dw. Step splits are
-// warps that sum the same elements of dw over different pixels.
+// Warps that sum the same elements of dw over different pixels are called step splits. This function adds their sums in
+// shared memory, in a fixed order, and stores a partial sum of dw.
 template <class T, int kSixteens, int kTilesOfN>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const FirstLayerFilterBlock& b,
                                                    const FirstLayerFilterWarp& w, float* shared,
@@ -71,8 +71,9 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Fir
   }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
-// kTilesOfN is the number of tiles of 8 along n. Together, these tiles cover (columns of the window) x channels.
+// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them. A
+// row of the window has (number of columns) x (number of channels) elements. The mma instructions divide these elements
+// into kTilesOfN tiles of 8.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,

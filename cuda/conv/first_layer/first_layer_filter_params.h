@@ -9,14 +9,13 @@ namespace minidnn {
 constexpr int kFirstLayerFilters = 64;  // the number of filters that a block computes
 constexpr int kFirstLayerWarps = 16;  // the largest number of warps of a block; it leaves 128 registers for each thread
 
-// The distance of neighbouring pixels of dy in shared memory, in bytes. Its padding avoids bank conflicts of a warp's
-// reads. In 16 bits, ldmatrix reads eight rows of a matrix at a time. In float32, a warp reads four pixels x eight
-// filters at a time.
+// The distance of neighbouring pixels of dy in shared memory, in bytes. It includes padding, which avoids bank
+// conflicts when a warp reads several pixels at the same time.
 template <class T> constexpr int kFirstLayerPitch = kFirstLayerFilters * int(sizeof(T)) + (sizeof(T) == 4 ? 32 : 16);
 
 // How first_layer_filter.cu divides a tile among warps. A warp computes dw for one row of the window. A step is 32 /
-// sizeof(T) neighbouring pixels of a row of dy, which are 32 bytes of each filter. step_splits warps compute the same
-// row of the window. Warp i of these step_splits warps sums over the steps i, i + step_splits, i + 2 step_splits ...
+// sizeof(T) neighbouring pixels of a row of dy. step_splits warps compute the same row of the window: the i-th of them
+// sums over the steps i, i + step_splits, i + 2 step_splits ...
 struct FirstLayerFilterBlock {
   // For each tile: its number of columns, the number of steps (of 32 / sizeof(T) pixels) in one of its rows, and the
   // number of 16-byte copies in a row of x.

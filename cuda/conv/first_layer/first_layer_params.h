@@ -6,10 +6,9 @@
 namespace minidnn {
 
 // The parameters of a kernel that computes y of a network's first layer. It reads padded copies of x and of the
-// filters, made by pad_channels.cu. A line is a row of an image. A chunk is 16 bytes of a line of x. From one position
-// of y to the next, a window moves by `planes` chunks. A line of x stores its chunks in `planes` planes: chunk c is at
-// index c / planes of plane c % planes. So the windows of neighbouring positions begin at neighbouring chunks of the
-// same plane.
+// filters, made by pad_channels.cu. A line is a row of an image. A chunk is 16 bytes of a line of x. The windows of
+// neighbouring positions of y start `planes` chunks apart. A line of x stores chunk c at index c / planes of plane c %
+// planes. So the windows of neighbouring positions start at neighbouring chunks of the same plane.
 struct FirstLayerParams {
   GemmOutput y;        // y as a matrix: each row is a position, each column is a filter
   FastDivmod lines;    // the number of rows of y in an image

@@ -33,16 +33,16 @@ struct Wgmma final : RelayoutEngine<ConvProblem> {
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!fits_tma(p.*tensor, inner)) r.copy(tensor, data, tma_layout(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
-    // backward_data sums over filters. In TF32, wgmma accepts two layouts of w. One layout has contiguous filters. The
-    // second layout has contiguous channels, and wgmma reads w from registers; it suits a dx whose channels are
-    // contiguous.
+    // In TF32, backward_data reads w with contiguous channels if the channels of dx are contiguous, too. If they are
+    // not, it reads w with contiguous filters.
     bool by_filter = false;
     if (p.direction == ConvDirection::backward_data) {
       const int64_t channels = p.x.shape[1], tiles_of_128 = ceil_div(channels, int64_t(128));
       const double flop = 2.0 * double(p.y.numel()) * double(p.w.numel() / p.w.shape[0]);
       if (operand_dtype(p) == DType::float32) by_filter = channels > 1 && p.x.stride[1] != 1;
-      // Tiles of 160 channels also need contiguous filters. w is copied for them if tiles of 128 channels would cover
-      // more than 1.15 times the number of channels.
+      // For 16-bit operands, contiguous filters in w allow tiles of 160 channels. This layout is chosen for large
+      // convolutions if 160 divides the number of channels, and tiles of 128 channels would compute over 15 % more
+      // channels than there are.
       else by_filter = channels % 160 == 0 && double(tiles_of_128 * 128) > 1.15 * double(channels) && flop > 4e10;
     }
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);

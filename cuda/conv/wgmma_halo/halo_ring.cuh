@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Code that wgmma_halo.cu and wgmma_halo_filter.cu share. A line is 64 or 128 neighbouring positions of an image row.
-// The code has a ring of lines in shared memory, wgmma descriptors of matrices that start at any pixel, and the lines
-// that a block processes.
+// Code that wgmma_halo.cu and wgmma_halo_filter.cu share: a ring of lines in shared memory, wgmma descriptors of
+// matrices that start at any pixel, and the order of the lines that a block processes. A line is 64 or 128 neighbouring
+// positions of an image row.
 #pragma once
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
 #include "cuda/device/ptx/griddep.cuh"
@@ -11,8 +11,9 @@
 
 namespace minidnn {
 
-// A ring of `count` slots in shared memory, and the position of one producer or consumer in the ring. The barriers of
-// the ring are kHaloSlots mbarriers `full`, then kHaloSlots mbarriers `empty`.
+// A ring of `count` slots in shared memory, and the position of one producer or consumer in the ring. Each slot has two
+// mbarriers. The mbarrier full() completes when the slot is loaded, and empty() when all consumers have released the
+// slot. In memory, kHaloSlots mbarriers for full() precede those for empty().
 struct HaloRing {
   uint32_t slots, pitch, barriers;
   int count, at = 0;
@@ -29,7 +30,7 @@ struct HaloRing {
       parity ^= 1;
     }
   }
-  // skip() supports only values of `slots` below `count`.
+  // Advances by `slots` slots of the ring. `slots` must be less than `count`, the number of slots of the ring.
   __device__ __forceinline__ void skip(int slots) {
     at += slots;
     if (at >= count) {
@@ -39,14 +40,16 @@ struct HaloRing {
   }
 };
 
-// Returns the wgmma descriptor of a matrix that has rows of 128 bytes, and starts at any row of a swizzled tile. Its
-// submatrices of 64 columns are `columns` bytes apart.
+// Returns the wgmma descriptor of a matrix in a swizzled tile. The matrix may start at any row of the tile; a row has
+// 128 bytes (64 columns). If the matrix has more than 64 columns, each further group of 64 columns starts `columns`
+// bytes after the group before.
 __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }
 
-// Lines of one image, one below the other. A line is 64 or 128 positions of an image row, with the index `segment` in
-// its row. `count` is the number of lines.
+// Lines of one image, one below the other. A line is 64 or 128 neighbouring positions of an image row. An image row
+// consists of several lines, and `segment` is the index of a line within its image row. `count` is the number of lines
+// of the LineSpan.
 struct LineSpan {
   int image, segment, line, count;
 

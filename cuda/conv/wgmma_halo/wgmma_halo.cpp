@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_halo: an engine for 16-bit convolutions of large images with few channels, by tensor cores. Each
-// pixel is loaded into shared memory once, and all taps of the window read it there (wgmma_halo.cu).
+// pixel is loaded into shared memory once, for all taps of the window (wgmma_halo.cu).
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
@@ -17,8 +17,8 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// kRow: the number of bytes of a pixel. kGroup: the number of bytes of eight rows, after which a 128-byte swizzle
-// repeats.
+// kRow: the number of bytes of a pixel, which is one row of a tile with 128-byte swizzle. kGroup: the number of bytes
+// of eight such rows, after which the swizzle repeats.
 constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 
 // Returns the TMA map of a tensor. A box of the map contains kHaloChannels channels, `pixels` neighbouring pixels of a
@@ -64,8 +64,8 @@ std::string refusal(const ConvProblem& p, const Device& d) {
   return "";
 }
 
-// Returns the problem with operands that TMA can read. If the channels of an operand are not contiguous, or if its
-// pixels are not aligned, the operand is copied.
+// Returns the same convolution with operands that TMA can read. If the channels of an operand are not contiguous, or if
+// its pixels are not aligned, the operand is copied.
 OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   OperandRelayout<ConvProblem> r{p, {}};
   auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
@@ -83,7 +83,7 @@ struct ProductLaunch {
   WgmmaHaloParams p;
   // box: the number of pixels of x that the windows of `positions` neighbouring outputs of a row read.
   int64_t positions = 0, box = 0;
-  int64_t steps = 4;  // the number of wgmma instructions for each tap; each multiplies 16 channels: 2 or 4
+  int64_t steps = 4;  // the number of wgmma instructions for each tap, 2 or 4; each instruction multiplies 16 channels
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
   GemmStore store = GemmStore::any;
@@ -212,9 +212,9 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // least_x: the fewest slots for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes a row of
-  // the window, so at any time the warpgroups read different lines of x. The slots contain these lines, and the lines
-  // that are loaded meanwhile.
+  // least_x: the fewest slots for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes a
+  // different row of the window, so at any time the warpgroups read different lines of x. There must be slots for all
+  // of these lines, and for lines that are being loaded.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
   const int64_t more = min_of(free_bytes / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
@@ -248,8 +248,8 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
 // clocks per us, and bytes per clock from L2, of one SM (docs/notes/gemm.md)
 constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;
 
-// Estimates the time of a kernel in us. Its work on the SMs overlaps with its memory traffic. They overlap least if
-// both take equally long.
+// Estimates the time of a kernel in us from two times that overlap: the time of its work on the SMs, and the time of
+// its memory traffic. The result is little more than the longer time, except if both are nearly equal.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }
@@ -276,8 +276,8 @@ double filter_us(const ConvProblem& c, const Device& d) {
   const double line = std::max(multiply, load) * 1.06 + 30;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-  // Adds the time of the second launch, and the time to write and read the partial sums once. These accesses mostly hit
-  // in L2.
+  // Adds the time of the launch that adds up the partial sums of dw, and the time to write and read the partial sums
+  // once. The partial sums mostly stay in L2.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
          double(l.partial_sums() * l.p.partial_sum_stride) * 8 / 3.3e6;
 }

@@ -1,17 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolutions of large images with few channels by tensor cores (sm_90a). This kernel computes y or dx;
 // wgmma_halo_filter.cu computes dw.
-// TMA loads each pixel into shared memory once, and all taps of the window read it there. A pixel has 64 channels of 16
-// bits each, which are one row of a 128-byte swizzle. For the next tap, the operand of wgmma is the same tile, but
-// starts one row later. This is possible because the swizzle depends on addresses only, so a wgmma matrix may start at
-// any row.
+// TMA loads each pixel into shared memory once, for all taps of the window. A pixel has 64 channels of 16 bits each. In
+// shared memory, it is one row of a tile with 128-byte swizzle. For each column of the window, wgmma reads the same
+// tile, but starts at another row. This is possible because the swizzle depends on addresses only.
 //
 // Counted for 64 channels, 64 filters, a 3 x 3 window and 64 neighbouring positions: the tensor cores need 1152 clocks.
 // An implicit GEMM (cuda/gemm/sm90/kernel.cu) loads 9 x 16 KB from L2, which takes 2500 clocks. This kernel loads 16.5
 // KB, which takes 280 clocks.
 // Measured for y of images of 512 x 512 (docs/notes/conv.md): this kernel takes 114 us, and the implicit GEMM takes 195
 // us. Memory traffic alone takes about 95 us.
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 #include "cuda/conv/wgmma_halo/halo_ring.cuh"
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/device/ptx/math.cuh"
@@ -19,11 +18,13 @@
 
 namespace minidnn {
 
-// The epilogue stores activation(sum + bias + c) to y. c may have the same address as y. A lane has the sums of two
-// filters, filter + lane / 4 and filter + lane / 4 + 8, at two of every eight neighbouring positions.
-// kStore = lines requires that y and c are contiguous along positions, and that the number of positions is a multiple
-// of four. kStore = transposed requires both along filters instead. With these two, neighbouring lanes exchange 16-bit
-// results, so that each lane has four contiguous results. Then four lanes together write a sector of 32 bytes.
+// The epilogue: stores activation(sum + bias + c) to y. c may have the same address as y. A lane has sums of two
+// filters, filter + lane / 4 and filter + lane / 4 + 8. For each filter, it has two of every eight neighbouring
+// positions.
+// kStore = lines requires that y and c are contiguous along positions, and that a row has a multiple of four positions.
+// kStore = transposed requires that y and c are contiguous along filters, and that the number of filters is a multiple
+// of four. In both cases, neighbouring lanes exchange 16-bit results, so that each lane stores four contiguous results.
+// kStore = any has no requirements, and stores one element at a time.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& span,
                                            int line, int filter, float (&sums)[kPositions / 2]) {
@@ -51,7 +52,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     Y* const y = y_at(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
-    // Sum i is for the lane's filter number r (0 or 1), and for position first + q.
+    // Sum i belongs to filter row + 8 r and to position first + q.
     for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
@@ -59,10 +60,10 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     }
   } else {
     constexpr bool kTransposed = kStore == GemmStore::transposed;
-    // Stores four results at the address y. They are the results of the sums i and i + 1, and of the sums `next` and
-    // next + 1. Neighbouring lanes exchange results before they store. If kTransposed, the sums i and i + 1 are for the
-    // lane's first filter, and the sums `next` and next + 1 for its second filter. If not kTransposed, all four sums
-    // are for filter r.
+    // Computes the results of the lane's sums i, i + 1, next and next + 1, exchanges results with the neighbouring
+    // lane, and stores four results at the address y. If kTransposed, sums i and i + 1 are for the lane's first filter,
+    // and the other two for its second filter. If not, all four are for one filter: the first if r is 0, and the second
+    // if r is 1.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
@@ -113,14 +114,14 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
 
 // Computes y or dx for a tile of 64 filters, from up to 64 channels. A line is kPositions neighbouring positions of a
 // row.
-// Grid: x divides the lines evenly among blocks; y is the number of tiles of filters. Block: 512 threads. Warpgroup 0
-// issues the TMA loads. Each of the warpgroups 1 to 3 computes every third line of y, and releases the lines of x that
-// it does not need any more.
-// Shared memory: the weights of the tile (8 KB per tap, loaded once), then a ring of lines of x.
-// wgmma: M = 64 filters, N = kPositions positions of a line. Shared memory can deliver 128 bytes per clock. wgmma reads
-// 96 bytes per clock with N = 128, and 128 bytes per clock with N = 64.
-// kAlongM: whether the weights are stored with the summed dimension as rows, as for dx. kSteps: the number of wgmma
-// instructions for each tap, with 16 channels each.
+// Grid: the first dimension divides the lines evenly among blocks; the second dimension is the number of tiles of
+// filters. Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the warpgroups 1 to 3 computes every third
+// line of the result, and releases the lines of the input that it needs no more.
+// Shared memory: the weights of the tile (8 KB per tap, loaded once), then a ring of lines of the input.
+// wgmma: M = 64 filters, N = kPositions positions of a line. It reads 96 bytes of shared memory per clock with N = 128,
+// and 128 bytes with N = 64, which is all that shared memory can deliver.
+// kAlongM: whether the weights in shared memory have one row for each index of the summed dimension, as for dx. kSteps:
+// the number of wgmma instructions for each tap, with 16 channels each.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
@@ -135,7 +136,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n rows of y need n + reach rows of x
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n neighbouring rows of y read n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {

@@ -7,10 +7,11 @@
 
 namespace minidnn {
 
-// Adds the sums of the two blocks of a cluster. Each block keeps one half of the sums, and sends the second half to its
-// peer through shared memory. After the call, the first half of `sums` contains the sums that the block keeps. `to` is
-// the generic address of the thread's first four floats in the block's buffer; `start + offset` is the shared-memory
-// address of the same floats. The thread's next four floats are `pitch` bytes further.
+// Adds the sums of the two blocks of a cluster. Block 0 keeps the first half of the results, and block 1 keeps the
+// second half. Each block sends its sums for the other half to the other block, through shared memory. After the call,
+// the first half of `sums` contains the results that the block keeps. `to` is the generic address of the thread's first
+// four floats in the buffer for the sums that it sends; `start + offset` is the shared-memory address of the same
+// floats. The thread's next four floats are `pitch` bytes further.
 template <int n>
 __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32_t offset, uint32_t pitch,
                                                 uint32_t rank, float (&sums)[n]) {
@@ -37,8 +38,8 @@ __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32
 }
 
 // Multiplies `count` lines of dy by the lines of x in the ring; a line is 64 neighbouring positions of a row. Then it
-// releases the slots of the lines of x and dy. `any` says whether `sums` already contains products. If not, the first
-// product overwrites `sums`.
+// releases the slots of the lines of x and dy. `any` says whether `sums` contains products of earlier calls. If not,
+// the first product overwrites `sums`.
 template <class T, int kColumns>
 __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int count, uint32_t columns, bool& any,
                                                float (&sums)[kColumns * 32]) {
@@ -99,16 +100,18 @@ __device__ __forceinline__ void store_filter(const WgmmaHaloFilterParams& p, flo
   }
 }
 
-// Computes partial sums of dw for a tile of 64 filters and 64 channels. A line is 64 neighbouring positions of a row of
-// y.
-// Grid: x divides the lines evenly among blocks; y is the number of tiles of dw. Cluster: kBlocks blocks, 1 or 2.
-// Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the warpgroups 1 to 3 computes one row of the window.
-// wgmma: M = 64 filters, N = kColumns x 64 channels, K = positions. For each column of the window, the operand x is a
-// submatrix of 64 channels that starts one pixel later. In shared memory, each row of both operands is one position
-// (k).
+// Computes partial sums of dw for a tile of 64 filters and 64 channels. A line is 64 neighbouring positions of an image
+// row.
+// Grid: the first dimension divides the lines evenly among blocks; the second dimension is the number of tiles of dw.
+// Cluster: kBlocks blocks, 1 or 2. Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the warpgroups 1 to 3
+// computes one row of the window.
+// wgmma: M = 64 filters, N = kColumns columns of the window x 64 channels, K = positions. In shared memory, each row of
+// both operands is one position. Without dilation, the operand for each column of the window starts one row after that
+// of the column before.
 // Each cluster writes its sums as one partial sum of dw; cuda/gemm/epilogue/split_k.cu adds the partial sums in a fixed
 // order.
-// At the end of a line, zeros pad dy. If x has an infinity there, its product with a zero is NaN, and dw becomes NaN.
+// Past the end of an image row, the positions of a line have zeros for dy. If x is an infinity at such a position, the
+// product is NaN, and dw becomes NaN.
 template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo_filter(const __grid_constant__ WgmmaHaloFilterParams p, float* partial_sums) {
@@ -125,7 +128,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.lines.line_step;  // n rows of dy need n + reach rows of x
+  const int reach = (lines - 1) * p.lines.line_step;  // n neighbouring rows of dy are multiplied by n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -181,7 +184,7 @@ __global__ void __launch_bounds__(512, 1)
   auto release = [&](uint32_t barrier) {
     if (lane == 0) mbarrier_arrive(barrier);
   };
-  auto skip = [&](int count) {  // releases rows of x that only other warpgroups read
+  auto skip = [&](int count) {  // releases `count` rows of x that other warpgroups read and this warpgroup does not
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();

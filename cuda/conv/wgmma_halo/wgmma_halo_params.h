@@ -2,7 +2,7 @@
 // The parameters of the kernels in wgmma_halo.cu and wgmma_halo_filter.cu; wgmma_halo.cpp computes them. This header
 // does not use std.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cuda/device/tensor_map.cuh"
 
 namespace minidnn {
@@ -11,9 +11,9 @@ namespace minidnn {
 constexpr int kHaloChannels = 64;
 constexpr int kHaloSlots = 16;  // the largest number of slots of a ring in shared memory
 
-// The lines of all images. A line is 64 or 128 neighbouring positions of an image row. A segment is all lines of an
-// image that are one below the other. Lines are numbered from top to bottom in a segment, then in the next segment,
-// then in the next image. A block computes consecutive lines.
+// The lines of all images. A line is 64 or 128 neighbouring positions of an image row. A segment is a column of
+// lines: it has one line of each row of the image, at the same position in the row. Lines are numbered from top to
+// bottom in a segment, then in the next segment, then in the next image. A block computes consecutive lines.
 struct HaloLines {
   int32_t count = 0;  // the number of lines (64 or 128 positions of a row) in all images
   // per_image: the number of lines of a segment, which is the height of an image. segments: the number of segments of
@@ -36,9 +36,10 @@ struct WgmmaHaloParams {
   // The ring of image rows of x in shared memory: its number of slots, the bytes that a slot contains, and the distance
   // of neighbouring slots in bytes.
   int32_t x_slots = 0, x_bytes = 0, x_pitch = 0;
-  int32_t rows = 0, positions = 0;  // the number of filters of y, and of positions in a row of y
+  // `rows`: the number of filters of y, or of channels of dx. `positions`: the number of positions in a row of y or dx.
+  int32_t rows = 0, positions = 0;
   struct Strides {
-    // The strides are in elements; `row` is the stride along filters.
+    // The strides of y or c, in elements. `line` is the stride along image rows, and `row` the stride along filters.
     int64_t image = 0, line = 0, column = 0, row = 0;
   } y, c;
   int64_t bias_stride = 0;

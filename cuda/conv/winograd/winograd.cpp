@@ -4,23 +4,19 @@
 // cuda/gemm/simt/kernel.cu computes 36 matrix products. Then it transforms their results to y. dx and dw are computed
 // in the same way.
 //
-// Predicted times for the layers of ResNet-50 with 14.8 GFLOP, at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s): a
-// direct sum takes 330 us. The matrix products of this engine take 82 us. For images of 14 x 14 or 7 x 7 they take 107
-// us, because tiles of 4 x 4 extend past the border.
-// The table has a row for each layer; c is the number of channels and h the height. `in`: the MB that the first
-// transforms read + write. `out`: the MB that the last transform reads + writes. U: the MB to read w and write its
-// transforms. The last column is the predicted time of all transforms.
-//   c64 h56    51 + 116 in, 116 + 51 out   112 us
-//   c128 h28   26 + 58 in, 58 + 26 out      56 us
-//   c256 h14   13 + 38 in, 38 + 13 out, U 12   38 us
-//   c512 h7     6 + 19 in, 19 + 6 out, U 47    32 us
-// With tiles of 2 x 2, the matrix products would take 146 us, and the transforms would move 4/2.25 as many bytes. A
-// single fused kernel would need 128 sums per thread, so an SM could run one block only. Separate kernels can use the
-// existing main loop. Images are processed in batches. If that is faster, a batch is so small that its buffers stay in
-// the L2.
+// Predicted times for the 3 x 3 layers of ResNet-50 at batch 64 on an H100 (3 TB/s, about 45 TFLOP/s). Each layer has
+// 14.8 GFLOP, so a direct sum takes 330 us. The matrix products of this engine take 82 us. For images of 14 x 14 or 7 x
+// 7 they take 107 us, because tiles of 4 x 4 extend past the border. All transforms of a layer together take:
+//   64 channels of 56 x 56    112 us
+//   128 channels of 28 x 28    56 us
+//   256 channels of 14 x 14    38 us
+//   512 channels of 7 x 7      32 us
+// With tiles of 2 x 2, the matrix products would take 146 us. The transforms are separate kernels, because a single
+// fused kernel would need 128 sums per thread, and an SM could run only one block of it. Images are processed in
+// batches. If that is faster, batches are so small that the buffers of the transforms stay in the L2.
 //
 // Sums are float32. A rounding error, a NaN or an infinity in one element of a patch (6 x 6 inputs) affects all 16
-// results of the tile.
+// results that are computed from the patch.
 #include <array>
 
 #include "cpp/conv/conv.h"
@@ -33,10 +29,10 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The minimum numbers of channels, of products per result for y and dx, and of positions per result for dw. The error
-// of a result depends on its whole tile, but the allowed float32 error grows with the number of products of the result
-// itself. So a result with fewer products could exceed the allowed error. With these minimum numbers, the error was at
-// most 0.8 of the tests' tolerance in a simulation with normal data.
+// The engine requires at least kLeastChannels channels, kLeastProducts products per result of y or dx, and
+// kLeastPositions positions per result of dw. The rounding errors of a result come from all inputs of its tile, but the
+// tests' tolerance grows with the number of products of the result itself. With these limits, the error was at most 0.8
+// of the tolerance in a simulation with normal data.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
@@ -47,9 +43,10 @@ WinogradTensor tensor_of(const ConvTensorView& s) {
   return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
 }
 
-// The two tensors that are transformed. `patches` is divided into overlapping patches of 6 x 6: it is x or, for dx, dy.
-// `tiles` is divided into tiles of 4 x 4: it is the result or, for dw, dy. A patch starts before_row rows and
-// before_column columns before its tile.
+// The two tensors that are divided into patches and tiles. `patches` is divided into overlapping patches of 6 x 6
+// elements. It is x or, if the engine computes dx, dy. `tiles` is divided into tiles of 4 x 4 elements. It is y, dx or,
+// if the engine computes dw, dy. Each tile has one patch, which starts before_row rows and before_column columns before
+// the tile.
 struct Sides {
   ConvGeometry g;
   const ConvTensorView* patches;
@@ -74,8 +71,8 @@ struct Sides {
   }
 };
 
-// Returns the fewest products that a result sums over along dimension j. For y and dx, it counts taps. For dw, it
-// counts positions.
+// At the border, some results sum fewer products than others. Returns the smallest number of products that a result
+// sums along dimension j.
 int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
   // Returns how many of the positions from at - before to at - before + count - 1 are in [0, size).
@@ -107,9 +104,9 @@ WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images)
   return g;
 }
 
-// Describes w or dw as windows [sum][result], for the 36 matrix products. For y, each sum index is a channel and each
-// result index is a filter. For dx, each sum index is a filter and each result index is a channel; the window is
-// rotated by 180 degrees. For dw, each sum index is a filter and each result index is a channel.
+// Describes w or dw as a matrix of windows, for the 36 matrix products. Its row index is called `sum`, and its column
+// index `result`. For y, they are the channel and the filter. For dx and dw, they are the filter and the channel. For
+// dx, the windows are rotated by 180 degrees.
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
@@ -185,7 +182,8 @@ GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool add
   return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
 }
 
-// The sizes in bytes of the three buffers, and of the workspace of the matrix products.
+// The sizes in bytes of the buffers for the transforms of patches, tiles and windows, and of the workspace of the
+// matrix products.
 struct Buffers {
   size_t patches, tiles, windows, products;
   size_t total() const { return patches + tiles + windows + products; }
@@ -207,7 +205,7 @@ double batches_us(const ConvProblem& p, const Sides& s, int64_t images, const De
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const double buffers = 4.0 * kWinogradPoints * (double(in.plane) + double(out.plane));
   const double windows = 4.0 * kWinogradPoints * double(filter_of(p, s.g).plane);
-  // If the buffers fit in half of the L2, they are read and written at about twice the rate of memory.
+  // If the buffers fit in half of the L2, their reads and writes are about twice as fast as those of memory.
   const double rate = (buffers < 0.5 * double(d.l2_bytes) ? 2 : 1) * 0.85 * d.copy_gb_s * 1e3;
   const double in_and_out = conv_bytes(p) / (0.85 * d.copy_gb_s * 1e3);
   const double each = simt_estimate_us(products(p, s, images, to_weights(p) && images < s.g.images), d);

@@ -2,17 +2,17 @@
 // The transforms of Winograd's convolution with 3 x 3 windows, and the parameters of the kernels in winograd.cu. This
 // header does not use std.
 //
-// The algorithm is F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 multiplications; the definition takes 144. Here *
-// is the elementwise product:
+// The algorithm is F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 multiplications; the definition takes 144. In
+// these formulas, * is the elementwise product:
 //   y = A^T ((G w G^T) * (B^T x B)) A     for y and dx: B^T is 6 x 6, G 6 x 3, A^T 4 x 6
 //   dw = A^T ((G dy G^T) * (B^T x B)) A   for dw: B^T is 6 x 6, G 6 x 4, A^T 3 x 6
-// The matrices interpolate at 0, 1, -1, 1/2, -2 and infinity. Among the usual points, these give the smallest rounding
-// error. For normal data, the error is 1.1e-6 (64 channels) to 2.1e-6 (256 channels) of the results' root mean square.
-// A float32 sum in order has an error of 4.3e-7 to 8.6e-7. (Both were simulated, 2026-11-21.) With the points 0, 1, -1,
-// 2, -2 and infinity, the error is 1.5 times as large. The elements of B are exact in float32.
+// The matrices interpolate at the points 0, 1, -1, 1/2, -2 and infinity. For normal data, the error is 1.1e-6 (64
+// channels) to 2.1e-6 (256 channels) of the results' root mean square. A float32 sum without transforms has an error of
+// 4.3e-7 to 8.6e-7. (Both were simulated, 2026-11-21.) With the points 0, 1, -1, 2, -2 and infinity, the error of the
+// algorithm is 1.5 times as large. The elements of B are exact in float32.
 #pragma once
-#include "cpp/core/fast_divmod.h"
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/fast_divmod.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
@@ -93,7 +93,8 @@ struct WinogradGrid {
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
-// The layout of the result of the kernel winograd_output, and the operands of its epilogue.
+// The parameters of the kernel winograd_output: the layouts of its result and of the residual, and the parameters of
+// bias and activation.
 struct WinogradOutput {
   WinogradTensor y, residual;
   WinogradGrid grid;

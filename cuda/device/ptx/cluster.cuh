@@ -2,7 +2,7 @@
 // Clusters (sm_90): groups of blocks that can access one another's shared memory. In a launch without clusters, each
 // block is a cluster of its own.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -2,7 +2,7 @@
 // Programmatic dependent launch (sm_90): the next grid of a stream may start before this grid ends. On devices before
 // sm_90, the next grid starts only after this grid, and the functions in this file do nothing.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

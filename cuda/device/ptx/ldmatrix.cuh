@@ -3,7 +3,7 @@
 // memory and the registers of a warp. Lane l holds two elements of row l / 4 of each matrix. Lane l also passes the
 // 32-bit address of row l % 8 of matrix l / 8. A row has 16 bytes.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

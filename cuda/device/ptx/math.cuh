@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Arithmetic and conversions that take one instruction. The error bounds are from the PTX manual.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 
@@ -15,7 +15,8 @@ __device__ __forceinline__ float ex2_approx_ftz(float x) {
   asm("ex2.approx.ftz.f32 %0, %0;" : "+f"(x));
   return x;
 }
-// The base-2 logarithm of x, for x >= 2^-126. The relative error is at most 2^-22, except for x between 0.5 and 2.
+// The base-2 logarithm of x, for x >= 2^-126. The absolute error is at most 2^-22 for x between 0.5 and 2. For all
+// other x, the relative error is at most 2^-22.
 __device__ __forceinline__ float lg2_approx_ftz(float x) {
   float result;
   asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

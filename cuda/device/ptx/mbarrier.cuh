@@ -17,7 +17,8 @@ __device__ __forceinline__ void fence_mbarrier_init() {
 __device__ __forceinline__ void mbarrier_arrive(uint32_t barrier) {
   asm volatile("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
-// Arrives at an mbarrier of block `block` of the cluster. `barrier` is the address of the same variable in this block.
+// Arrives at an mbarrier of block `block` of the cluster. `barrier` is the address of the corresponding mbarrier in the
+// shared memory of this block.
 __device__ __forceinline__ void mbarrier_arrive_cluster(uint32_t barrier, uint32_t block) {
   asm volatile(
       "{\n\t.reg .b32 there;\n\tmapa.shared::cluster.u32 there, %0, %1;\n\t"

@@ -2,7 +2,7 @@
 // mma.sync (sm_80): a warp computes 16 x 8 sums over 32 bytes along k, which are 16 elements of 16 bits or 8 elements
 // of TF32.
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

@@ -3,7 +3,7 @@
 // synchronise at a barrier. The instructions require that all threads of a warp execute them together. __syncwarp()
 // therefore makes the threads converge first.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

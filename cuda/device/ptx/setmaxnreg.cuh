@@ -2,7 +2,7 @@
 // setmaxnreg (sm_90a) changes the number of registers that each thread of a warpgroup has. All warps of the warpgroup
 // must execute the same setmaxnreg instruction.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

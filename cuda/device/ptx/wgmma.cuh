@@ -7,7 +7,7 @@
 // of a in registers, a[i] is row 16 (warp % 4) + lane / 4 + 8 (i % 2), k = lane % 4 + 4 (i / 2).
 // clang-format off
 #pragma once
-#include "cpp/core/half.h"
+#include "cpp/core/host_device/half.h"
 
 namespace minidnn {
 

@@ -14,8 +14,8 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// The output of a matrix product as one warp stores it. args.bias is read only if kBias, and args.c is read only if kC.
-// Even if kC, args.c may be null. T is the dtype of the bias. Y is the dtype of y and c.
+// The output of a matrix product as one warp stores it. args.bias is read only if kBias. args.c is read only if kC and
+// if args.c is not null. T is the dtype of the bias. Y is the dtype of y and c.
 template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
 struct GemmEpilogueContext {
   using T = BiasType;
@@ -33,9 +33,9 @@ struct GemmEpilogueContext {
   const Y* c;
   const T* bias;
 
-  // `output_bounds` is used instead of o.bounds. `warp_buffer` is the address of kLinesBytes bytes of shared memory for
-  // this warp, a multiple of 128. The buffers of the four warps of a warpgroup are contiguous, in the order of the
-  // warps.
+  // The bounds of the output are `output_bounds`; the bounds in `o` are ignored. `warp_buffer` is the address of
+  // kLinesBytes bytes of shared memory for this warp, a multiple of 128. The buffers of the four warps of a warpgroup
+  // are contiguous, in the order of the warps.
   __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
                                  uint32_t batch, uint32_t warp_buffer)
       : output(o),
@@ -83,9 +83,9 @@ struct GemmEpilogueContext {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  // Adds the bias of each column to the accumulators. `left` is the number of columns that y has from this lane's first
-  // column on. If GemmStore is lines or summed, the number of columns of y is a multiple of eight: of eight
-  // neighbouring columns, either all exist or none does.
+  // Adds the bias of each column to the accumulators. `left` is the number of columns from this lane's first column to
+  // the edge of y. GemmStore::lines and GemmStore::summed require that the number of columns of y is a multiple of
+  // eight.
   template <int kCount>
   __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll

@@ -2,11 +2,9 @@
 // GemmEpilogue: the epilogue of a matrix product, as one warp executes it: y = activation(alpha * sum + beta * c +
 // bias).
 // Accumulators are in the layout of mma.sync and wgmma: in each lane, acc[4 j + i] is the sum in row lane / 4 + 8 (i /
-// 2) and column 8 j + 2 (lane % 4) + i % 2. y, c and bias may have any strides. The warp writes whole lines of 128
-// bytes if the rows of y are contiguous, or if its columns are contiguous and have 16-bit elements. The sums then pass
-// through a small buffer in shared memory.
-// The number of instructions matters: the two consumer warpgroups of sm90/kernel.cu spend as many instructions on the
-// epilogue of a tile as on a dozen blocks of k (128 bytes along k).
+// 2) and column 8 j + 2 (lane % 4) + i % 2. y, c and bias may have any strides. If the rows of y are contiguous, or if
+// its columns are contiguous and have 16-bit elements, the sums pass through a small buffer in shared memory, and the
+// warp writes whole lines of 128 bytes.
 // T is the dtype of the bias. Y is the dtype of y and c. The files store_*.cuh contain the ways to store y (GemmStore).
 #pragma once
 #include "cuda/gemm/epilogue/store_columns.cuh"
@@ -23,7 +21,7 @@ struct GemmEpilogue : GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore> 
   // Stores the sums of the two rows `first` and `second` in 2 * kCount columns, from column n on. n is a multiple of 8,
   // and 2 * kCount is a multiple of 16. All lanes of a warp call this function together; lanes 4 i to 4 i + 3 pass the
   // same two rows. For GemmStore::transposed, all four warps of a warpgroup call this function together, for 64
-  // consecutive rows, of which the first `rows` exist. The function overwrites `acc`.
+  // consecutive rows; only the first `rows` of them exist. The function overwrites `acc`.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {

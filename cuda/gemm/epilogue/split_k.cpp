@@ -22,8 +22,8 @@ int threads_of_quad(const SplitKPartitions& s, const Device& d) {
 
 SplitKWorkspace::SplitKWorkspace(const GemmView& v, bool by_columns) {
   const int64_t rows = by_columns ? v.n.size : v.m.size;
-  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) *
-            8;  // a multiple of eight, because the widest stores of an epilogue have eight columns
+  // `columns` is a multiple of eight, because the widest stores of an epilogue have eight columns.
+  columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) * 8;
   partition_stride = columns * rows * v.batch.size;
   GemmView sums;
   sums.m.size = sums.m.digit[3] = rows;

@@ -25,8 +25,8 @@ struct SplitKWorkspace {
 class SplitKReduce {
  public:
   SplitKReduce(const GemmTask&, const GemmView&, int64_t splits, const Device&);
-  // `whole` is the output y, which has as many rows as a partition. A partition is the sums of one split of k.
-  // `columns` is the number of columns of a partition, a multiple of four.
+  // `whole` describes y. A partition is the sums of one split of k; it has as many rows as y, and `columns` columns, a
+  // multiple of four.
   SplitKReduce(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;
 

@@ -189,8 +189,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   }
 
   // Stores one element at a time, for any strides and any activation. The loop is not unrolled, because the code for
-  // all activations is long. Each iteration stores the 16 rows that come first in registers, through shared memory. It
-  // then moves the sums of the following rows by 16 rows, so that the next 16 rows come first.
+  // all activations is long. Each iteration stores the first 16 rows of `sums` through shared memory, and moves all
+  // later rows forward by 16 rows.
   __device__ __forceinline__ void store_elements(Sums& sums) const {
     float* const words = reinterpret_cast<float*>(memory_);
     const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;

@@ -7,11 +7,11 @@
 
 namespace minidnn {
 
-// Stores sums in the way GemmStore::columns, for a y whose columns are contiguous in memory. A lane has the sums of 2 *
-// kBlocks neighbouring rows, from row m on, in kBlocks blocks of accumulators. In each column of y, these rows are one
-// vector in memory. The function stores the first kSums sums of each block. Lanes whose numbers differ by multiples of
-// four store neighbouring vectors of the same column. Together, they write whole 32-byte sectors, or a line of 128
-// bytes. Each iteration stores four columns; the elements of c for the next iteration are loaded one iteration early.
+// GemmStore::columns, for a y whose columns are contiguous in memory. A lane has the sums of 2 * kBlocks neighbouring
+// rows, from row m on, in kBlocks blocks of accumulators. In each column of y, these rows are one vector in memory.
+// Only the first kSums sums of each block are stored. The eight lanes with the same lane % 4 store vectors of the same
+// column. Together, they write whole sectors of 32 bytes. The elements of c are loaded one iteration before they are
+// added.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                    uint32_t n) {
@@ -19,8 +19,8 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   const typename Context::Row side = e.row(m);
   const uint32_t column = n + threadIdx.x % 4 * 2;
   const int left = side.exists ? int(e.output.n_limit) - int(column) : 0;
-  // Of each eight columns, a lane has two neighbouring columns. From its first column to its second, the distance is 1
-  // column. From its second column to the next eight columns, the distance is 7 columns.
+  // A lane has the columns `column`, column + 1, column + 8, column + 9 and so on. The strides between them alternate:
+  // 1 column, then 7 columns.
   const int64_t step[2] = {e.output.y_n.of[3], 7 * e.output.y_n.of[3]},
                 c_step[2] = {e.output.c_n.of[3], 7 * e.output.c_n.of[3]};
   Y* y = e.y + (side.y + column * step[0]);
@@ -96,9 +96,9 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
 }
 
 // GemmStore::transposed, for a 16-bit y such as NCHW. At least four neighbouring rows of y are contiguous in memory,
-// and all columns have one stride. The sums of a warpgroup pass through the shared memory of its four warps, where 64
-// rows of a column have 128 bytes. Each warp then stores a quarter of the columns, two columns at a time; each lane
-// stores four rows. Of the 64 rows, the first `rows` exist.
+// and all columns have one stride. The sums of 64 rows, of which only the first `rows` exist, pass through the shared
+// memory of the warpgroup. Each warp then stores a quarter of the columns. Sixteen lanes store one column, four rows
+// each.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
                                                       uint32_t n) {
@@ -114,8 +114,8 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
   Y* y = e.y + (four.y + (n + column) * step_of_y);
   const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
   const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
-  // In shared memory, a column has 64 rows, as eight chunks of eight rows (16 bytes). Chunk i is stored at position i ^
-  // column % 8 of the column, which avoids bank conflicts.
+  // In shared memory, a column is 64 rows, as eight chunks of eight rows (16 bytes). Chunk i is stored at position i ^
+  // (column % 8) of the column, which avoids bank conflicts.
   const uint32_t lines = e.buffer - warp * kLinesBytes;
   const uint32_t write_at = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
   const uint32_t read_at = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;

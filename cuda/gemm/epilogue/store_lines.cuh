@@ -7,9 +7,9 @@
 
 namespace minidnn {
 
-// ColumnSums adds up, for each column, what a lane stores in gemm_store_lines(). In each iteration of that function
-// (`step`), a lane stores 16 bytes of several rows, always in the same columns. NoColumnSums has the same interface and
-// does nothing.
+// ColumnSums adds up, for each column, the values that a lane stores in gemm_store_lines(). `step` is the index of the
+// iteration of that function. In one iteration, a lane stores the same columns (16 bytes) of each of its rows.
+// NoColumnSums has the same interface and does nothing.
 struct NoColumnSums {
   __device__ __forceinline__ void add(int, const uint4&) {}
 };
@@ -36,14 +36,12 @@ template <class Y, int kSteps> struct ColumnSums {
 };
 
 // GemmStore::lines: the rows of y are contiguous in memory, and a warp stores 128 neighbouring bytes of a row together.
-// Sixteen rows at a time pass through shared memory. Each lane then stores 16 bytes of every fourth row. c passes
-// through shared memory in the same way; each 128 bytes of a row of c are loaded one iteration early.
-// The buffer in shared memory has sixteen slots of 128 bytes, one for each of the sixteen rows. Slots 0 to 7 have the
-// rows `first` of lanes 0, 4 and so on to 28. Slots 8 to 15 have the rows `second` of these eight lanes. Each lane
-// computes the offsets of one row. The lanes exchange these offsets by shuffles.
-// In a slot, the chunk i of 16 bytes is stored at position i ^ (slot % 4 * 2 | slot / 4 % 2). Three kinds of accesses
-// therefore have no bank conflicts: one chunk of eight slots (stmatrix), two chunks of four slots (float2), and eight
-// chunks of one slot (uint4).
+// The sums pass through a buffer in shared memory that has 128 bytes for each of sixteen rows. Each lane then stores 16
+// bytes in each of four rows. c passes through the same buffer; it is loaded one iteration before it is added.
+// Rows 0 to 7 of the buffer are the rows `first` of lanes 0, 4, 8 and so on to 28. Rows 8 to 15 are the rows `second`
+// of these lanes. Each lane computes the offsets of one row, and the lanes exchange these offsets by shuffles.
+// In row r of the buffer, the 16-byte chunk i is stored at position i ^ (r % 4 * 2 | r / 4 % 2). This order avoids bank
+// conflicts for stmatrix and for accesses by float2 and uint4.
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
                                                  uint32_t second, uint32_t n, Sums& sums) {
@@ -90,7 +88,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
-      // This lane stores c to the same slots of shared memory from which it read y in the previous iteration.
+      // Stores c to the bytes of shared memory that this lane itself has read last. No barrier is therefore needed
+      // before this store.
 #pragma unroll
       for (int i = 0; i < 4; ++i) line(i) = c_line[i];
       __syncwarp();
@@ -144,8 +143,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   }
 }
 
-// A reduce-scatter over two lanes whose numbers differ by kLanes. Each lane has 2 * kHalf values. They are added up,
-// and each of the two lanes receives kHalf of the sums.
+// A reduce-scatter over two lanes whose indices differ by kLanes. Each lane has 2 * kHalf values. Value i of one lane
+// is added to value i of the other lane. One lane receives the first kHalf sums, the other lane the last kHalf sums.
 template <int kLanes, int kHalf>
 __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 #pragma unroll
@@ -155,10 +154,10 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
   }
 }
 
-// GemmStore::summed: stores y like gemm_store_lines(), and computes the sums of each column over the rows of a
-// warpgroup. The values are added as they are rounded in y, in this order: first the rows of a lane, then the four
-// lanes with the same columns, then the four warps. Row `slot` of args.sums receives the sums. `m` is the lane's first
-// row. kBlocks is the number of blocks of 64 rows that the warpgroup has.
+// GemmStore::summed: stores y like gemm_store_lines(), and adds up each column over the rows of a warpgroup. It adds
+// the values after they are rounded to the dtype of y, in this order: first the rows of a lane, then the four lanes
+// with the same columns, then the four warps. The result is row `slot` of args.sums. `m` is the lane's first row. The
+// warpgroup has kBlocks blocks of 64 rows.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n, uint32_t slot) {
@@ -178,9 +177,8 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
   for (int which = 0; which < 2; ++which)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // A reduce-scatter over the four lanes that have sums of the same 16-byte chunk of columns. First, two lanes
-      // whose numbers differ by 16 each keep half of the columns. Then, two lanes whose numbers differ by 8 each keep
-      // half of the columns that remain.
+      // A reduce-scatter over the four lanes that have sums of the same 16 bytes of columns. First, lanes whose indices
+      // differ by 16 halve the columns between them. Then, lanes whose indices differ by 8 halve the remaining columns.
       float(&v)[kChunk] = sums.of[which][step];
       add_halves<16, kChunk / 2>(v, second);
       add_halves<8, kChunk / 4>(v, odd);

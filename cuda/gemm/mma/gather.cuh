@@ -2,10 +2,9 @@
 // Slices of operands in shared memory, and the copies that fill them, for mma/kernel.cu. mma_params.h has the index
 // arithmetic.
 //
-// A slice of an operand has 64 bytes along k for each row of a tile. In shared memory, a slice consists of lines in the
-// order of global memory. If the operand is contiguous along k, a line has 64 bytes along k of one row. If the operand
-// is contiguous along rows, a line has all rows of the tile for one k. Chunks of 16 bytes are permuted within a line
-// (byte_offset()). Neither cp.async nor the loads of mma.sync fragments therefore have bank conflicts.
+// A slice of an operand has 64 bytes along k for each row of a tile. If the operand is contiguous along k, a line of
+// the slice is 64 bytes of one row. If the operand is contiguous along rows, a line is all rows of the tile at one k.
+// The chunks of 16 bytes in a line are permuted, so that accesses to shared memory have no bank conflicts.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -14,34 +13,33 @@
 
 namespace minidnn {
 
-// A slice of an operand in shared memory: kRows rows with 64 bytes along k each. If kAlongK, a line of the slice has
-// one row. If not, a line has all rows for one k.
+// A slice of an operand in shared memory: kRows rows with 64 bytes along k each. If kAlongK, a line of the slice is one
+// row. If not, a line is all rows at one k.
 template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Returns the offset in the slice of byte `at` in line `line`. Chunks of 16 bytes are permuted within a line, in the
-  // same way in every eighth line. ldmatrix_x4 reads one chunk in each of eight lines; 32-bit loads read two
-  // neighbouring chunks in each of four lines. Neither kind of load has bank conflicts.
+  // Returns the offset in the slice of byte `at` of line `line`. The chunks of 16 bytes in a line are permuted by an
+  // XOR that depends on the line. This avoids bank conflicts for ldmatrix and for 32-bit loads.
   static __device__ __forceinline__ uint32_t byte_offset(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
   }
 
-  // The offset in a slice that this lane passes to load() for all fragments. It is the offset of the first fragment,
-  // which has the first 16 rows of the warp and the first 32 bytes along k.
+  // Returns the offset in a slice from which this lane reads the warp's first fragment: the first 16 rows of the warp,
+  // and the first 32 bytes along k. load() adds the offset of the fragment that it reads.
   static __device__ __forceinline__ uint32_t lane_offset(int first_row, bool as_b) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    // This lane addresses an 8-row by 16-byte matrix for ldmatrix. The matrix begins at row `row`, and has the first (k
-    // = 0) or the second (k = 1) 16 bytes along k of the fragment.
+    // This lane passes to ldmatrix the address of one row of an 8-row by 16-byte matrix. In the fragment, the matrix
+    // begins at row `row` and at byte 16 * k along k.
     const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
     if constexpr (kAlongK) return byte_offset(first_row + row + lane % 8, k * 16);
     else if constexpr (sizeof(T) == 2) return byte_offset(k * 8 + lane % 8, (first_row + row) * 2);
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
-  // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on.
-  // Offsets are combined by XOR instead of addition. This is possible because the bits that the XOR changes are 0 in an
-  // offset before chunks are permuted.
+  // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on. The
+  // offset of the fragment within a line is combined with lane_offset by XOR, because the permutation of chunks is an
+  // XOR, too.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -58,12 +56,14 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// The slice of k that is fetched next: the byte offsets of its first k in operands a and b, the masks of its tap in a
-// and b, and the coordinates `at` of its first k.
+// The slice of k that is fetched next. `a` and `b` are the byte offsets of the slice's first k in operands a and b.
+// `at` are the coordinates of this k: the values of the digits (dimensions) of index k.
 struct SliceIterator {
   int64_t a, b;
-  uint32_t mask_a, mask_b;  // the bit masks of the slice's k in operands a and b, which tell whether elements exist
-  uint32_t left;            // the number of values of k from the first k of this slice to the last k
+  // The bit masks of the slice in operands a and b; all k of a slice have the same mask. They tell whether elements
+  // exist.
+  uint32_t mask_a, mask_b;
+  uint32_t left;  // the number of values of k from the slice's first k to the end of index k
   GemmCoordinates32 at;
   uint32_t inner_left;  // the number of slices, including this one, until digit (dimension) 2 of index k changes
 
@@ -109,9 +109,10 @@ struct SliceIterator {
   }
 };
 
-// What a copy needs to know about the k of one slice of an operand. If the operand has a table, this is the table of
-// all k of the slice. If the operand has no table, this is the byte offset of the slice's first k, the mask of all k of
-// the slice, and the number of k from the slice's first k to the last k.
+// What a copy needs to know about the k of one slice of an operand. If the operand has a table of k
+// (GatherOperand::table), `entries` are the GatherEntry objects of the slice in this table. If not, `offset` is the
+// byte offset of the slice's first k, `mask` is the one mask that all k of the slice have, and `left` is the number of
+// values of k from the slice's first k to the end of index k.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
@@ -119,17 +120,19 @@ struct SliceAt {
 };
 
 // Copies the slices of an operand from global to shared memory. Each thread copies several vectors of a slice. A vector
-// has 16 bytes if kWide, else o.width bytes. cp.async can not copy vectors of 2 bytes. For such vectors, start() loads
-// them into registers, and finish() stores them to shared memory one iteration later.
+// has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width). cp.async can not copy vectors
+// of 2 bytes. For such vectors, start() loads them into registers, and finish() stores them to shared memory one
+// iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // kRowEntries is the number of offsets and masks (GatherEntry) in shared memory for the rows of a tile. kKEntries is
-  // the number of offsets and masks for the k of one slice, if the operand has a table of k.
+  // The numbers of GatherEntry objects (an offset and a mask each) in shared memory. kRowEntries is their number for
+  // the rows of a tile. kKEntries is their number for one slice of k, if the operand has a table of k
+  // (GatherOperand::table).
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
-  // Computes an offset and a mask (GatherEntry) for each row of the tile. All threads then pass a barrier and call
-  // begin(). If kWide, the memory of `rows` can be used for other data after begin().
+  // Computes the offsets and masks of the tile's rows. The caller must then execute a block-wide barrier and call
+  // begin(). If kWide, no function reads `rows` after begin().
   __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
                                           GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
@@ -188,15 +191,14 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      // All lines of this thread have distances of multiples of eight lines. byte_offset() permutes chunks in the same
-      // way in these lines.
+      // The lines of this thread are multiples of eight lines apart. byte_offset() permutes the chunks of such lines in
+      // the same way.
       if constexpr (kDown % 8 == 0)
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);
     }
   };
-  // The number of offsets and masks (GatherEntry) that this thread has in registers. If kAlongK, they are for the
-  // thread's rows. If not, they are for the thread's vectors along rows.
+  // The number of GatherEntry objects (an offset and a mask each) of rows that this thread keeps in registers.
   static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kLinesOfThread : 1) : kWide ? 1 : 4;
 
   template <int kWidth>
@@ -206,8 +208,10 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. All offsets and masks are read from
-  // shared memory before the first call of f(), because the memory accesses of f() would separate these reads.
+  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. `from` is the address of the vector in
+  // global memory, and `exists` says whether its elements are inside the tensor. All offsets and masks are read from
+  // shared memory before the first call of f(): the compiler does not move these reads across the asm statements in
+  // f().
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using Layout = Vectors<kWidth>;

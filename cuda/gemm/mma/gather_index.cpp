@@ -18,9 +18,9 @@ GatherIndex gather_index(const GemmIndex& from) {
   return index;
 }
 
-// The two indices that count the taps and the positions of an operand's window, and the steps of the window along them.
-// Either index k counts taps and the row index counts positions, or the row index counts taps and index k counts
-// positions.
+// The indices of an operand that is read through a window. `taps` is the index that counts taps, and `positions` is the
+// index that counts positions: one of them is index k, and one is the row index. tap_step and position_step tell by how
+// much a coordinate changes from one tap or position to the next.
 struct Sides {
   const GemmIndex &taps, &positions;
   const int64_t (&tap_step)[3], (&position_step)[3];
@@ -61,17 +61,16 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// An index of an operand (rows, k or batch), and the strides of the index in the operand. decides[j] tells whether
-// digit j (dimension j of the index) decides that an element is outside the tensor.
+// An index of an operand (rows, k or batch), and the strides of the index in the operand. decides[j] is true if it
+// depends on digit j (dimension j of the index) whether an element is inside the tensor.
 struct StridedIndex {
   const GemmIndex& index;
   const GemmStrides& strides;
   bool decides[kDigits];
 };
 
-// Returns the width in bytes of the widest vectors along index `w`. The elements of a vector are contiguous. They
-// differ in no digit (dimension of the index) that decides whether an element is outside the tensor. The address of a
-// vector is a multiple of its width.
+// Returns the width in bytes of the widest vectors along index `w`. The elements of a vector are contiguous. Either all
+// of them are inside the tensor, or none is. The address of a vector is a multiple of its width.
 uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
                      int64_t element, int64_t alignment) {
   int64_t span = 1;  // the number of elements along the index that are contiguous in memory
@@ -140,8 +139,8 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how the kernel advances from one slice of k to the next. Either it adds a constant to the offsets, or it reads
-// the offsets from a table.
+// Sets how the kernel advances from one slice of k to the next. It either adds a constant to the offsets, or reads the
+// offset and the mask of each k from a table that it computes in shared memory (GatherOperand::table).
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
@@ -153,8 +152,8 @@ void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      // `back` is the offset from the first slice to the last slice over all digits (dimensions) of index k after digit
-      // j.
+      // When digit (dimension) j of index k increases by one, all digits after j return to 0. `back` is the offset by
+      // which they return, in elements.
       int64_t back = 0;
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
@@ -194,7 +193,8 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    Widths none;  // receives the vector widths of a phase whose k is empty; such a phase reads no operand
+    // The vector widths of a phase whose k is empty; they are not used, because such a phase reads no operand.
+    Widths none;
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);
     if (!why.empty()) return;

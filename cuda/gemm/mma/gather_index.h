@@ -10,9 +10,10 @@
 
 namespace minidnn {
 
-// The views of a GemmTask, prepared for mma/kernel.cu. If neighbouring rows of y are contiguous in memory, operands a
-// and b are exchanged, and `exchanged` is true. In all phases, an operand is read in the same way. The caller sets the
-// order of blocks and the outputs. `why` is empty, or says what the kernel does not support.
+// The views of a GemmTask, prepared for mma/kernel.cu. Operands a and b are exchanged if y has contiguous columns
+// (neighbouring rows are neighbours in memory), no contiguous rows, and more than eight columns. All phases read an
+// operand by vectors of the same width, along the same index. The caller sets the order of blocks and the outputs.
+// `why` is empty, or says what the kernel does not support.
 struct MmaViews {
   std::vector<GemmView> views;
   std::vector<MmaParams> phases;

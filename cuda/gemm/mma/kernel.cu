@@ -2,12 +2,11 @@
 // mma_gather: matrix products and convolutions on tensor cores with mma.sync (sm_80 and later), for operands of any
 // strides:
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// Grid: one block for each tile of y, each split of k and each matrix of the batch. MmaParams gives the order of
-// blocks.
+// Grid: a block computes one tile of y for one split of k. MmaParams gives the order of blocks.
 // Block: the warps divide the tile, and each warp has its sums in registers. All threads copy slices of operands a and
 // b to shared memory with cp.async (gather.cuh). A slice has 64 bytes along k for each row of the tile.
-// Shared memory: a ring of slices, the offsets of the rows of y, and tables for the rows and for k (MmaSharedMemory).
-// An entry of these tables has an offset and a mask (mma_params.h).
+// Shared memory: a ring of slices, the offsets of the rows of y, and the offsets and masks of the operands' rows and of
+// k (MmaSharedMemory).
 // Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
 // Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
 // vectors are contiguous along k or along rows.
@@ -42,8 +41,8 @@ __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
 // A fragment in the form that mma.sync multiplies. 16-bit words are unchanged; float32 numbers are rounded to TF32. If
 // kProducts == 3, each float32 number is represented by the sum high + low of two TF32 numbers. For Inf and NaN, low is
 // 0.
-// Known limit: the product of Inf and a number is NaN if the low TF32 number of that number is 0 or has the opposite
-// sign. Code that excludes Inf would take more registers than a thread has.
+// Known limit: Inf * v is NaN if the low TF32 number of v is 0 or has the opposite sign of v, because Inf * high and
+// Inf * low are added. Code that excludes Inf would take more registers than a thread has.
 template <class T, int kProducts> struct Factor {
   uint32_t high[4], low[kProducts == 3 ? 4 : 1];
 
@@ -119,9 +118,9 @@ struct MmaTraits {
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
 };
 
-// The shared memory of a block: the ring of slices, the offsets of the rows of y, a table for the rows of the operands,
-// and tables of k for two groups of slices. An entry of these tables is an offset and a mask (GatherEntry). If all
-// vectors have 16 bytes, the table of rows is read only before the main loop, so it uses the memory of the ring.
+// The shared memory of a block: the ring of slices, the offsets of the rows of y, and GatherEntry objects (an offset
+// and a mask each) for the rows of the operands and for the k of some slices. If all vectors have 16 bytes, the offsets
+// and masks of the rows share the memory of the ring, because they are read only before the main loop.
 template <class Traits> struct MmaSharedMemory {
   char* const ring;
   OutRow* const out_rows;
@@ -156,8 +155,8 @@ __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, u
   if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
 }
 
-// Computes the table of k (offsets and masks) for the group of slices that begins with slice number `slice`, counted
-// from first_slice.
+// Computes the offset and the mask of each k of a group of slices. `slice` is the index of the group's first slice,
+// counted from the first slice of the block.
 template <class Traits>
 __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
   constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
@@ -214,13 +213,14 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice is fetched kStages - 1 iterations before it is multiplied. The table of k is computed for groups of slices.
-  // While the first slice of a group is fetched, the table of the next group is computed.
+  // A slice is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k are computed for
+  // groups of slices. While the first slice of a group is fetched, the offsets and masks of the next group are
+  // computed.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    // After this barrier, all threads can read this slice and its table of k, and all threads have finished the
-    // previous slice.
+    // After this barrier, all threads can read this slice, and the offsets and masks of k that were computed before.
+    // All threads have finished the previous slice.
     __syncthreads();
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);

@@ -29,14 +29,14 @@ struct GatherIndex {
   }
 };
 
-// The window through which an operand is read. A dimension has taps = 0 if no element can be outside the tensor in it.
-// In all other dimensions, tap t at position p has the coordinate start + p * position_step + t * tap_step. If the step
-// of the taps is negative, coordinates are mirrored: start and both steps are changed so that tap_step is positive.
+// The window through which an operand is read. taps[j] is 0 if no element can be outside the tensor in dimension j. In
+// all other dimensions, tap t at position p has the coordinate start + p * position_step + t * tap_step. If the step of
+// the taps is negative, the coordinates of the dimension are mirrored, so that tap_step is positive.
 struct GatherWindow {
-  uint32_t on = 0;  // 1 if an element can be outside the tensor, 0 if no element can be outside
-  // Taps are counted by digits (dimensions) 0 to 2 of an index, and positions by digits 1 to 3. taps_in_k is 1 if index
-  // k counts taps and the row index counts positions. It is 0 if the row index counts taps and index k counts
-  // positions.
+  uint32_t on = 0;  // 1 if elements of the window can be outside the tensor, else 0
+  // taps_in_k is 1 if index k counts taps and the row index counts positions. It is 0 if the row index counts taps and
+  // index k counts positions. In the index that counts taps, digits (dimensions) 0 to 2 are the coordinates of the tap.
+  // In the index that counts positions, digits 1 to 3 are the coordinates of the position.
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{};
   int32_t size[3]{}, start[3]{}, position_step[3]{};
@@ -50,15 +50,16 @@ struct GatherOperand {
   uint32_t along_k = 0;  // 1 if vectors are contiguous along k, 0 if they are contiguous along rows
   uint32_t width = 0;    // the number of bytes of a vector (16, 8, 4 or 2), at least the size of one element
   // Whether the kernel computes a table of k for this operand, with an offset and a mask (GatherEntry) for each k.
-  // If it is 0, the distance of consecutive k of a slice is k_step bytes, and all k of a slice have the same mask. The
-  // next slice is then advance[j] bytes further, where j is the outermost digit (dimension) of index k that changes
-  // between the two slices.
+  // Without a table, consecutive k of a slice are k_step bytes apart, and all k of a slice have the same mask. The next
+  // slice then begins advance[j] bytes later, where j is the digit (dimension) of index k that SliceIterator::advance()
+  // increases.
   uint32_t table = 0;
   int64_t k_step = 0, advance[kDigits]{};
 };
 
 constexpr uint32_t kMaxTapBits = 30;
-// kNothing has bits in common with kRowExists and with kKExists.
+// Each existing row has the bit kRowExists in its mask, and each existing k has the bit kKExists. kNothing is the mask
+// of a row or a k that does not exist. It has bits in common with every other mask, so no element exists there.
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;
 
 // The functions below have no branches, because a few warps call them in the main loop while all other warps wait.
@@ -71,7 +72,7 @@ MINIDNN_HD uint32_t bits_below(int32_t n) { return (1u << n) - 1; }
 MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
-    // The taps before tap `first` are below the tensor. Tap `end` and all taps after it are above the tensor.
+    // At this position, taps `first` to `end` - 1 are inside the tensor.
     const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].divisor);
     const int32_t taps = int32_t(w.taps[j]);
     const int32_t first = int32_t(w.tap_step[j].quotient(uint32_t(max_of(step - 1 - at, 0))));
@@ -124,13 +125,12 @@ struct MmaParams {
   // The number of slices of k (64 bytes each) in each split of k. It is the largest uint32_t if k is not split.
   uint32_t slices_per_split = 0;
   // The number of slices of k (64 bytes each) until digit (dimension) 2 of index k changes. It is kNoCarry if that
-  // digit never changes, or if an operand has a table of k.
+  // digit never changes, or if the kernel computes an offset and a mask for each k (GatherOperand::table).
   uint32_t inner_slices = 0;
-  // group_slices and first_b are used if an operand has a table of k. The table is computed for group_slices slices of
-  // k at a time, which is a power of two. Each thread computes one offset and mask (GatherEntry) of the table: thread 0
-  // the first one for a, thread first_b the first one for b. A slice has an offset and a mask for each k. If all
-  // vectors have 16 bytes, an operand whose vectors are contiguous along k has an offset and a mask for each vector
-  // instead.
+  // For an operand with GatherOperand::table, the kernel computes an offset and a mask (GatherEntry) for each k or, if
+  // all vectors have 16 bytes and are contiguous along k, for each vector. It computes those of group_slices slices at
+  // a time; group_slices is a power of two. Each thread computes one GatherEntry: the threads from 0 on for operand a,
+  // the threads from first_b on for operand b.
   uint32_t group_slices = 0, first_b = 0;
 };
 constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit (dimension) 2 of index k never changes

@@ -10,7 +10,8 @@ namespace {
 
 // The tiles of each kind of kernel, as {m, n, warps along m, warps along n, stages, blocks per SM}. A warp that
 // computes 64 x 64 sums reads least from shared memory. With vectors of fewer than 16 bytes (kNarrowTiles), the copies
-// of operands limit the speed, so more threads help. Three TF32 products need twice the registers for sums.
+// of operands limit the speed, so more threads help. If each float32 product is computed as three TF32 products
+// (kWideTilesOfThree), each sum takes two registers instead of one.
 constexpr MmaTileShape kWideTiles[] = {
     {256, 128, 4, 2, 3, 1}, {128, 128, 2, 2, 3, 2}, {128, 64, 2, 1, 3, 4}, {64, 64, 2, 2, 4, 4}, {128, 32, 4, 1, 4, 4}};
 constexpr MmaTileShape kWideTilesOfThree[] = {{128, 64, 2, 2, 3, 2}, {64, 64, 2, 2, 4, 3}};
@@ -25,10 +26,9 @@ struct BlockClocks {
   BlockClocks(const MmaTileShape& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
     // The clocks of an SM for a slice are the largest of four costs: tensor cores, shared memory, L2 (46 bytes per
     // clock), and the threads that fetch vectors of fewer than 16 bytes. A tenth of the costs of shared memory and L2
-    // is added, because nothing overlaps entirely.
-    // mma.sync could multiply 64 bytes along k in m n / 32 clocks. It is slower here, because its operands are loaded
-    // from shared memory. float32 operands are loaded by single words, and vectors of fewer than 16 bytes are slow to
-    // arrive in shared memory.
+    // is added, because they do not overlap entirely with the largest cost.
+    // For a tile of m x n sums, mma.sync could multiply 64 bytes along k in m n / 32 clocks. Here it takes longer,
+    // because its operands are loaded from shared memory, float32 operands even by single words.
     const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
     const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
     const double multiply = double(t.m) * t.n / (!v.wide ? 8.3 : v.element == 4 ? 14 : 19) * times;
@@ -109,7 +109,9 @@ MmaTables::MmaTables(const MmaTileShape& t, const MmaViews& v, const MmaParams& 
 }
 
 int mma_smem_bytes(const MmaTileShape& t, const MmaViews& v) {
-  int rows = t.m;  // the number of rows that have an offset in shared memory
+  // The number of offsets of rows in shared memory, of 16 bytes each: one for each row of the tile of y and, unless all
+  // vectors have 16 bytes, one for each row of an operand whose vectors are contiguous along k.
+  int rows = t.m;
   if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
   int most = 0;
   for (const MmaParams& p : v.phases) most = max_of(most, MmaTables(t, v, p).bytes);

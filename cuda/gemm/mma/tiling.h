@@ -19,7 +19,8 @@ struct MmaTileShape {
 };
 std::span<const MmaTileShape> mma_tile_shapes(bool wide, MmaProducts);
 
-// The tables of k in shared memory, for two groups of `slices` slices. `bytes` is 0 if no operand has a table of k.
+// The shared memory for the offsets and masks of k: two buffers, each for `slices` slices of k. `bytes` is the size of
+// both. It is 0 if no operand has a table of k (GatherOperand::table).
 struct MmaTables {
   int slices = 0, first_b = 0, bytes = 0;
 
@@ -39,10 +40,10 @@ struct MmaTiling {
 
   std::string config() const;  // returns the tiling as text
 };
-// Returns all tilings that a plan can have. The preferred tiling comes first. It splits k into the same number of
-// splits as for the transposed product, in which a and b are exchanged. An element therefore has the same sum in a
-// product and in the transposed product. After the preferred tiling, each tile follows with its own best number of
-// splits, sorted by estimated time.
+// Returns all tilings that a plan can have. The preferred tiling comes first. It has as many splits of k as the
+// preferred tiling of the transposed product, in which a and b are exchanged. An element therefore has the same sum in
+// both products. After the preferred tiling, each tile follows with its own best number of splits, sorted by estimated
+// time.
 std::vector<MmaTiling> mma_tilings(const GemmTask&, const Device&, MmaProducts);
 // Returns the tiling that the text `config` describes.
 MmaTiling mma_tiling(const MmaViews&, MmaProducts, const std::string& config);

@@ -33,8 +33,8 @@ void arrange(Axis& axis, int tensor) {
   }
 }
 
-// Records the dimensions of a's window in which elements can be outside the tensor. For these dimensions, also records
-// the digits (dimensions of an index) that move the window.
+// Records each dimension of a's window in which elements can be outside the tensor, and the digits (dimensions of an
+// index) that count the taps and the positions in this dimension.
 void add_window(Product& p, const GemmView& v) {
   const GemmWindow& w = v.a.window;
   if (!w.on || v.k.size == 0) return;

@@ -15,8 +15,9 @@ constexpr int64_t kItem = sizeof(float);
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 // A digit (dimension) of an index. `stride` are the digit's strides, in elements, in each tensor that uses the index.
-// The enums below number these tensors. When the digit increases by one, `position` is added to the coordinates of a
-// window, and `tap` is added to the tap numbers.
+// The enums below number these tensors. If the index counts positions of a window, and the digit increases by one,
+// position[j] is added to the coordinate in dimension j. If the index counts taps, tap[j] is added to the index of the
+// tap in dimension j.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;
@@ -25,15 +26,16 @@ struct Digit {
 
   bool moves_window() const { return position != std::array<int64_t, 3>{} || tap != std::array<int64_t, 3>{}; }
 };
-using Axis = std::vector<Digit>;   // the digits (dimensions) of an index; the last digit changes fastest
-enum { kOperand, kY, kC, kBias };  // the indices of Digit::stride for a digit of rows (m) or columns (n)
-enum { kA, kB };                   // the indices of Digit::stride for a digit of k
-enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };  // the indices of Digit::stride for a digit of the batch
+using Axis = std::vector<Digit>;  // the digits (dimensions) of an index; the last digit changes fastest
+// The order of the tensors in Digit::stride: the first enum is for the digits of rows (m) and columns (n), the second
+// enum for the digits of k, and the third enum for the digits of the batch.
+enum { kOperand, kY, kC, kBias };
+enum { kA, kB };
+enum { kBatchA, kBatchB, kBatchY, kBatchC, kBatchBias };
 
 int64_t size_of(const Axis&);
-// A score of how well eight threads read a tensor along an axis, if neighbouring threads read elements at the smallest
-// stride of the axis. The score is the number of threads that can read at this stride (at most 8), divided by the
-// stride in elements.
+// Tells how well neighbouring threads read a tensor along an axis. The score is the number of consecutive elements (at
+// most 8) at the smallest stride of the axis, divided by this stride in elements.
 double neighbourhood(Axis, int tensor);
 // Whether a tensor can be accessed by vectors of four elements (16 aligned bytes) along the last digit (dimension) of
 // an index. `others` are all other indices of the tensor.
@@ -56,8 +58,8 @@ Product product_of(const GemmView&);
 // free.
 enum class OperandOrder { as_they_are, exchanged, free };
 OperandOrder operand_order_of(const GemmTask&);
-// The number of tiles that cover y. If the order of the operands is free, it is the smaller one of the numbers for both
-// orders.
+// Returns the number of tiles that cover y. For OperandOrder::free, it is the number for the order that needs fewer
+// tiles.
 int64_t tiles_over(const GemmView&, OperandOrder, int64_t tile_m, int64_t tile_n);
 
 // The products of all phases, for tiles of tile_m x tile_n elements. The order of additions in an element of y does not

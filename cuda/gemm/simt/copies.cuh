@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimtCopies: copies slices of the operands from global to shared memory, for simt/kernel.cu. A slice has 8 k of all
-// rows of a tile.
+// SimtCopies: copies slices of the operands from global to shared memory, for simt/kernel.cu. A slice has eight values
+// of k for each row of a tile.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -21,17 +21,17 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// The copies of one thread for a slice of an operand, from global to shared memory. If kVector == 4, the thread copies
-// 16 bytes along rows for each of several k. If kVector == 1, the thread copies single elements of several rows for one
-// k. Neighbouring threads then read neighbouring k or, in groups of threads, neighbouring rows. The groups of a warp
-// write to different banks.
+// The copies of one thread from global to shared memory, for a slice of one operand. If kVector == 4, each copy has 16
+// bytes: four neighbouring rows at one k. The thread copies the same rows at several k. If kVector == 1, the thread
+// copies single elements of several rows at one k. If `along_k`, neighbouring threads read neighbouring k. If not, they
+// read neighbouring rows, and all threads of a warp write to different banks.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
-  // from_row and from_k are the addresses of the offsets and masks (SimtEntry) for this thread's first copy.
-  // `to` is the offset of this copy in a slice.
+  // from_row and from_k are the addresses of the offset and the mask (SimtEntry) of the row and of the k that this
+  // thread copies first. `to` is the offset of this copy in a slice.
   uint32_t from_row, from_k, to;
   SimtEntry fixed, varying[kPerStep];
 
@@ -46,8 +46,8 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
     from_k = ks + k * kEntry;
     to = (k * kPitch + row * kVector) * 4;
   }
-  // Reads each offset and mask (SimtEntry) that copy(step) needs. `k` is the byte offset of the SimtEntry for the
-  // slice's first k.
+  // Reads the offsets and masks (SimtEntry) for the call of copy() with the same `step`. `k` is the offset, in bytes,
+  // of the slice's first SimtEntry in the ring buffer for k.
   __device__ __forceinline__ void read(int step, uint32_t k) {
     if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
 #pragma unroll

@@ -8,8 +8,8 @@
 
 namespace minidnn {
 
-// The rows or the columns of a tile. `y`, `c` and `bias` are their byte offsets in these tensors. `left` is the number
-// of rows or columns that exist from the first one of the tile on.
+// The rows or the columns of a tile. `y`, `c` and `bias` have the byte offset of each row or column in these tensors.
+// `left` is the number of rows or columns from the first one of the tile to the edge of y.
 struct SimtOutSide {
   const int64_t *y, *c, *bias;
   int left;
@@ -64,8 +64,8 @@ struct SimtSplitBlocks {
 };
 
 // Adds beta * c and bias to the sums, applies ReLU, and stores the results to y. The sums are already multiplied by
-// alpha. A thread stores vectors of kVector elements, and neighbouring threads store neighbouring vectors. The layout
-// of `sums` is [across][along + padding], where neighbours along `along` are neighbours in memory. If several blocks
+// alpha. Their layout is [kAcross][kAlong + padding]; neighbours in the second dimension are neighbours in y, too. A
+// thread stores vectors of kVector elements, and neighbouring threads store neighbouring vectors. If several blocks
 // compute the tile, each block stores a share of it.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
@@ -73,7 +73,8 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
                                       const SimtSplitBlocks& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
-  // This loop takes a fifth of the instructions that the loop below takes.
+  // If one block computes the tile, and if c, bias and ReLU are not used, this loop copies the sums to y. It takes a
+  // fifth of the instructions of the general loop below.
   if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {
     const int along = threadIdx.x % kRuns * kVector;
     const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;

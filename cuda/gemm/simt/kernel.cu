@@ -11,8 +11,8 @@
 // loop therefore has no divisions.
 // Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions for a slice, of
 // which 1024 are multiply-adds. It executes 1188 instructions if one operand is copied by single elements. The main
-// loop is straight-line code, except for the computation of tables. Copies are between multiply-adds: an SM scheduler
-// has only two warps, so it could not hide a separate section of code that waits. The code must be short, too: with
+// loop is straight-line code, except for the computation of tables. Copies are between multiply-adds, because a
+// scheduler of an SM has only two warps: while both waited for copies, it would be idle. The code must be short, too: with
 // slices of 16 k, it took 37 KB and missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
@@ -50,7 +50,7 @@ template <class Tile> struct Operands {
 };
 
 // Writes an address and a mask (SimtEntry) for each row of both operands to shared memory. The kernel adds the offset
-// of a k to this address.
+// of a k to the address of a row.
 template <class Tile>
 __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
                                   uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
@@ -72,24 +72,72 @@ __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, c
   }
 }
 
+// Writes an offset and a mask (SimtEntry) to shared memory for each k of two slices, those with the indices 2 * pair and
+// 2 * pair + 1. One warp calls this: half of its lanes write entries of a, the rest those of b. The split of k begins at
+// first_k and has length_k values of k. Beyond them, the mask is kSimtNothing, so the elements are zero.
+template <class Tile>
+__device__ __forceinline__ void write_k_entries(const SimtParams& p, const SimtPhase& phase,
+                                                SimtShared<Tile::kM, Tile::kN>& shared, int lane, int pair,
+                                                uint32_t first_k, uint32_t length_k) {
+  static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
+  const bool for_a = lane < kSimtEntriesK;
+  const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
+  const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
+  uint32_t mask = kSimtK;
+  int64_t offset;
+  if (p.flags & kSimtOneDigitK) {
+    offset = int64_t(k) * strides.of[kDigits - 1];
+  } else {
+    const GemmCoordinates32 d = phase.k.coordinates(k);
+    if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
+    offset = offset_of(strides, d);
+  }
+  (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
+}
+
+// The position of a thread's sums in the tile of its block. The thread's first sum is in row at_m and column at_n. The
+// first sum of its warp is in column warp_n.
+template <class Tile> struct SumsOfThread {
+  int warp_n, at_m, at_n;
+  __device__ __forceinline__ SumsOfThread(int warp, int lane) {
+    const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
+    const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
+    const int warp_m = warp % Tile::kWarpsM * Tile::kGroupsM * Tile::kGroupM;
+    warp_n = warp / Tile::kWarpsM * Tile::kGroupsN * Tile::kGroupN;
+    at_m = warp_m + lane_m * 4;
+    at_n = warp_n + lane_n * 4;
+  }
+};
+
+// The indices of a block's phase, split of k, tile and matrix of the batch. blockIdx.x counts phases fastest and
+// matrices slowest. Phases are fastest because the phases of backward_data write neighbouring elements of dx.
+struct SimtBlockIndices {
+  uint32_t phase, split, tile, batch;
+  __device__ __forceinline__ explicit SimtBlockIndices(const SimtParams& p) {
+    const uint32_t among_phases = p.phases.quotient(blockIdx.x);
+    phase = blockIdx.x - among_phases * p.phases.divisor;
+    const uint32_t among_tiles = p.splits.quotient(among_phases);
+    split = among_phases - among_tiles * p.splits.divisor;
+    batch = p.tiles.quotient(among_tiles);
+    tile = among_tiles - batch * p.tiles.divisor;
+  }
+};
+
 template <int kTileM, int kTileN, int kVectorA, int kVectorB>
 __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<kTileM, kTileN>::kBlocksPerSm)
     simt_gemm(const __grid_constant__ SimtParams p) {
   using Tile = SimtTile<kTileM, kTileN>;
   using Shared = SimtShared<kTileM, kTileN>;
   using Out = SimtSharedOut<kTileM, kTileN>;
-  constexpr int kThreads = Tile::kThreads, kGroupM = Tile::kGroupM, kGroupN = Tile::kGroupN;
+  constexpr int kThreads = Tile::kThreads;
   extern __shared__ float4 memory[];
   Shared& shared = *reinterpret_cast<Shared*>(memory);
 
-  // blockIdx.x counts phases (fastest), splits of k, tiles and matrices of the batch (slowest). Phases are fastest
-  // because the phases of backward_data write neighbouring elements of dx.
-  const uint32_t among_phases = p.phases.quotient(blockIdx.x),
-                 phase_index = blockIdx.x - among_phases * p.phases.divisor;
+  const SimtBlockIndices index(p);
+  const uint32_t phase_index = index.phase, split = index.split, tile = index.tile;
   const SimtPhase& phase = p.phase[phase_index];
-  const uint32_t among_tiles = p.splits.quotient(among_phases), split = among_phases - among_tiles * p.splits.divisor;
-  const uint32_t batch_index = p.tiles.quotient(among_tiles), tile = among_tiles - batch_index * p.tiles.divisor;
-  // A block of a cluster never returns here. Clusters split k, and k is split only if there is a single phase.
+  // A block returns here if its phase has fewer tiles than the largest phase of the launch. A block of a cluster never
+  // returns here, because clusters split k, and k is split only if there is a single phase.
   if (tile >= phase.tiles) return;
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
@@ -97,7 +145,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const uint32_t first_k = split * p.k_per_split, left_k = phase.k.size > first_k ? phase.k.size - first_k : 0;
   const uint32_t length_k = left_k < p.k_per_split ? left_k : p.k_per_split;
   const int slices = int((length_k + kSimtTileK - 1) / kSimtTileK);
-  const GemmCoordinates32 batch = p.batch.coordinates(batch_index);
+  const GemmCoordinates32 batch = p.batch.coordinates(index.batch);
   if (threadIdx.x == 0)
     shared.block = {phase_index,
                     first_m,
@@ -108,32 +156,12 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
 
   write_row_entries<Tile>(p, phase, batch, first_m, first_n, shared);
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  static_assert(2 * kSimtEntriesK == 32, "a warp makes the entries of two slices, half of them for a");
-  // Values of k beyond the last k of this split get the mask kSimtNothing, so their elements are zero.
-  auto make_entries = [&](int pair) {
-    const bool for_a = lane < kSimtEntriesK;
-    const uint32_t of_split = pair * kSimtEntriesK + lane % kSimtEntriesK, k = first_k + of_split;
-    const GemmStrides& strides = for_a ? phase.a_k : phase.b_k;
-    uint32_t mask = kSimtK;
-    int64_t offset;
-    if (p.flags & kSimtOneDigitK) {
-      offset = int64_t(k) * strides.of[kDigits - 1];
-    } else {
-      const GemmCoordinates32 d = phase.k.coordinates(k);
-      if (for_a) mask |= phase.window.taps_in_k ? tap_bits(phase.window, d) : outside_bits(phase.window, d);
-      offset = offset_of(strides, d);
-    }
-    (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing,
-                                                                    0};
-  };
+  auto make_entries = [&](int pair) { write_k_entries<Tile>(p, phase, shared, lane, pair, first_k, length_k); };
 #pragma unroll 1
   for (int pair = warp; pair < 3; pair += kThreads / 32) make_entries(pair);
 
-  const int lane_n = Tile::kLanesN == 4 ? lane % 2 + lane / 8 % 2 * 2 : lane % 2;
-  const int lane_m = Tile::kLanesN == 4 ? lane / 2 % 4 + lane / 16 * 4 : lane / 2;
-  const int warp_m = warp % Tile::kWarpsM * Tile::kGroupsM * kGroupM,
-            warp_n = warp / Tile::kWarpsM * Tile::kGroupsN * kGroupN;
-  const int at_m = warp_m + lane_m * 4, at_n = warp_n + lane_n * 4;
+  const SumsOfThread<Tile> own(warp, lane);
+  const int warp_n = own.warp_n, at_m = own.at_m, at_n = own.at_n;
   constexpr uint32_t kSliceBytes = sizeof(typename Shared::Slice), kLastSlice = (kSimtStages - 1) * kSliceBytes;
   constexpr uint32_t kPitchA = kTileM + Tile::kPad, kPitchB = kTileN + Tile::kPad, kToB = kSimtTileK * kPitchA * 4;
   const uint32_t slices_at = cvta_to_shared(&shared.slice[0]);
@@ -172,8 +200,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // One warp computes the table of k for the slices slice + 6 and slice + 7. Slice number slice + 6 is fetched two
-    // iterations later.
+    // One warp computes the offsets and masks of k for the slices with the indices slice + 6 and slice + 7. The slice
+    // with the index slice + 6 is fetched two iterations later.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll

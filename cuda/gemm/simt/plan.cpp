@@ -27,8 +27,8 @@ GemmStrides bytes_of(const Axis& axis, int tensor) {
   return s;
 }
 
-// Sets the strides of y to the strides of sums in the workspace, whose layout is [slow, columns]. Elements along the
-// axis `fast` are contiguous.
+// Sets the strides of y to the strides of sums in the workspace. The sums are contiguous along the axis `fast`, and
+// `columns` elements apart along the axis `slow`.
 void lay_out(Axis& slow, Axis& fast, int64_t columns) {
   int64_t step = 1;
   for (size_t j = fast.size(); j-- > 0; step *= fast[j].size) fast[j].stride[kY] = step;

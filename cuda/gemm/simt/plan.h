@@ -23,7 +23,8 @@ struct SimtLaunches {
   bool vectors_a = false, vectors_b = false, exchanged = false;
   // True if the kernel writes sums to the workspace, and a second kernel applies the epilogue.
   bool to_workspace = false;
-  GemmView reduced;  // the layouts of y, c and bias as SplitKReduce reads them; used only if to_workspace
+  // The layouts of y, c and bias as SplitKReduce reads them; used only if the kernel writes sums to the workspace.
+  GemmView reduced;
 };
 SimtLaunches simt_launches(const GemmTask&, const SimtConfig&);
 

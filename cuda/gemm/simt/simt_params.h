@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters and the index arithmetic of simt/kernel.cu. plan.cpp makes the parameters from GemmViews (view.h).
-// An index consists of digits (dimensions). plan.cpp joins the digits of an index and sorts them for memory access, so
-// no digit has a fixed meaning here. Each digit has strides in bytes, and steps of the window. If an operand is read
-// through a window, this operand is always a.
+// An index consists of digits (dimensions). The host joins the digits of an index and sorts them for memory access, so
+// the kernel does not know which digit is, for example, the image. Strides are in bytes. If an operand is read through
+// a window, this operand is always a.
 // This file does not use the standard library, because kernels include it. plan.cpp uses the same definitions on the
 // host.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 #include "cuda/gemm/view/gemm_params.h"
 
 namespace minidnn {
@@ -20,10 +20,10 @@ constexpr int kSimtEntriesK = 16;
 constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
 static_assert(kSimtStages - 1 == kSimtEntriesK / kSimtTileK * 2);
 
-// The tile of a block. A thread has 8 x 8 sums. In the largest tile, it has 8 x 16 sums, which reads a quarter less
-// from shared memory. In each dimension, the sums of a thread are groups of four neighbours. Two groups of a thread
-// have a distance of kGroupM rows or kGroupN columns, so that the lanes of a warp read neighbouring vectors of 16
-// bytes.
+// The tile of a block. A thread has 8 x 8 sums or, in the largest tile, 8 x 16 sums. With 8 x 16 sums, it reads a
+// quarter less from shared memory for each multiply-add. In each dimension, the sums of a thread are groups of four
+// neighbours. The groups are kGroupM rows or kGroupN columns apart, so that the lanes of a warp read neighbouring
+// vectors of 16 bytes.
 template <int kTileM, int kTileN> struct SimtTile {
   static constexpr int kM = kTileM, kN = kTileN;
   static constexpr int kGroupsM = 2, kGroupsN = kTileM * kTileN == 128 * 128 ? 4 : 2;
@@ -33,17 +33,17 @@ template <int kTileM, int kTileN> struct SimtTile {
   static constexpr int kLanesN = kTileN >= 32 ? 4 : 2, kLanesM = 32 / kLanesN;
   static constexpr int kGroupM = 4 * kLanesM, kGroupN = 4 * kLanesN;
   static constexpr int kWarpsM = kTileM / (kGroupsM * kGroupM);
-  // The padding for each k in shared memory, in floats. With it, four neighbouring rows for each of eight k are in 32
-  // different banks.
+  // The number of floats by which each line of a slice (all rows at one k) is padded in shared memory. With the
+  // padding, reads of four neighbouring rows at each of eight k go to 32 different banks.
   static constexpr int kPad = 4;
   // The number of blocks per SM. It allows a thread to use 255 registers (8 x 16 sums) or 168 registers (8 x 8 sums).
   static constexpr int kBlocksPerSm = (kGroupsN == 4 ? 256 : 384) / kThreads;
 };
 
 constexpr int kSimtTapBits = 30;
-constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31,
-                   // Bits of the masks of rows and k; kSimtNothing has bits in common with each mask.
-    kSimtNothing = ~0u;
+// Each existing row has the bit kSimtRow in its mask, and each existing k has the bit kSimtK. kSimtNothing is the mask
+// of a row or a k that does not exist. It has bits in common with every other mask.
+constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31, kSimtNothing = ~0u;
 
 // What a row or a k contributes to an element. The address of an element is the sum of the offset of its row and the
 // offset of its k. The element exists if the mask of its row and the mask of its k have no bit in common. In each
@@ -73,8 +73,8 @@ template <int kTileM, int kTileN> struct SimtShared {
   SimtEntry a_k[kSimtBufferedK], b_k[kSimtBufferedK];  // ring buffers of an offset and a mask for each k
 };
 
-// The shared memory of a block after the main loop. `block` stays at its address. The other members are the sums that
-// are stored next, in the order of y, and the byte offsets of rows and columns in y, c and bias.
+// The shared memory of a block after the main loop. `block` stays at its address. `sums` are kColumns columns of the
+// tile, in the order of y. The other members are the byte offsets of rows and columns in y, c and bias.
 template <int kTileM, int kTileN> struct SimtSharedOut {
   // The sums of a tile are stored in kPasses iterations of kColumns columns each.
   static constexpr int kColumns = kTileN < 64 ? kTileN : 64, kPasses = kTileN / kColumns;
@@ -91,10 +91,12 @@ constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof
                                          ? sizeof(SimtShared<kTileM, kTileN>)
                                          : sizeof(SimtSharedOut<kTileM, kTileN>));
 
-// The window through which operand a is read. A dimension has taps = 0 if no element can be outside the tensor in it.
-// If taps_in_k, index k counts taps and the row index counts positions. If not, the row index counts taps and index k
-// counts positions. The number of a tap is the sum of digit * tap_of over the digits (dimensions) of its index. The
-// coordinate of a position is the sum of digit * position_of.
+// The window through which operand a is read. taps[j] is 0 if no element can be outside the tensor in dimension j. If
+// taps_in_k, index k counts taps and the row index counts positions. If not, the row index counts taps and index k
+// counts positions.
+// The index of the tap in dimension j is the dot product of tap_of[j] and the digits of the index that counts taps. The
+// coordinate of the position in dimension j is `start` plus the dot product of position_of[j] and the digits of the
+// index that counts positions.
 struct SimtWindow {
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{}, size[3]{};
@@ -138,7 +140,7 @@ struct SimtPhase {
 
 // The bits of SimtParams::flags.
 enum SimtFlag : uint32_t {
-  kSimtAAlongK = 1,  // neighbouring threads read a along k; without this flag, they read a along rows
+  kSimtAAlongK = 1,  // neighbouring threads read operand a along k; without this flag, along rows
   kSimtBAlongK = 2,
   // Blocks traverse tiles along the rows of y (m) first; without this flag, along the columns (n) first.
   kSimtFastM = 4,

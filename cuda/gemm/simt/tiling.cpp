@@ -42,7 +42,7 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
 // With 128 sums instead of 64, a warp waits less often. The formula was fitted by eye on an H100: of the nine products
 // in the benchmark, eight are within 7 % of the estimate. The ninth product is bound by memory and takes 9 % more.
 double busy(double warps, double sums) {
-  // `each` is a measure of the work that each of the SM's four schedulers has.
+  // `each` is the number of warps per scheduler (an SM has four), weighted by the sums per thread.
   const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
 }
@@ -67,8 +67,9 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
   // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us longer than its estimate. The difference
-  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until it is
-  // measured again, pyminidnn.find() may try clusters, but they are never the first choice.
+  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until
+  // the product is measured again, 14 us are added. Clusters are then never the first choice, but pyminidnn.find() may
+  // try them.
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
     // A second kernel reads the sums of the splits. They are written once and read once, mostly in the L2.

@@ -33,9 +33,9 @@ struct SimtTiling {
   SimtConfig config;
   double us = 0;  // the estimated time of the product in microseconds
 };
-// Returns the possible tilings, sorted by estimated time, the shortest time first. They are each tile without a split
-// of k, each tile with its best number of splits through the workspace, and each tile with its best cluster. k is not
-// split if it is short, or if there are several phases (backward_data).
+// Returns the possible tilings, sorted by estimated time, the shortest time first. There are up to three tilings for
+// each tile: without a split of k, with the best number of splits through the workspace, and with the best cluster. k
+// is not split if it is short, or if there are several phases (backward_data).
 std::vector<SimtTiling> simt_tilings(const GemmTask&, const Device&);
 // Returns the SimtConfig that the text `config` describes.
 SimtConfig simt_config(const Config&);

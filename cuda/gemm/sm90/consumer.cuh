@@ -9,12 +9,12 @@
 
 namespace minidnn {
 
-// The number of blocks of k (128 bytes each) after which the sums of wgmma are added to float32 sums, if kPromote. When
-// tensor cores add eight k to a sum, their truncation error is at most 2^-25 of the sum.
+// If kPromote, the number of blocks of k (128 bytes each) after which the sums of wgmma are added to float32 sums. For
+// every eight values of k that tensor cores add to a sum, the truncation error is at most 2^-25 of the sum.
 constexpr int kSm90PromoteBlocks = 8;
 
-// Returns the wgmma descriptor of the matrix that begins at `address` in a stage. If along_rows, a line of 128 bytes
-// has 64 rows for one k. The next 64 rows begin k_lines lines later.
+// Returns the wgmma descriptor of the matrix that begins at `address` in a stage. If along_rows, a line of 128 bytes is
+// 64 rows at one k, and the next 64 rows begin k_lines lines later. If not, a line is all k of one row.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
   return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
@@ -60,9 +60,8 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kBlocksM = Traits::kBlocksM;
   static constexpr bool kTransposeA = Traits::kTransposeA;
   static constexpr bool kAAlongRows = LoaderA::kAlongRows, kBAlongRows = LoaderB::kAlongRows && !Traits::kTransposeB;
-  // wgmma multiplies 32 bytes along k at a time. kStepA and kStepB are the distances in a stage from these 32 bytes to
-  // the next 32 bytes along k, in units of 16 bytes. If the operand is contiguous along k, the distance is 32 bytes of
-  // a line. If the operand is contiguous along rows, the distance is kK / 4 lines of 128 bytes.
+  // wgmma multiplies 32 bytes along k at a time. kStepA and kStepB are the distances in shared memory from 32 bytes
+  // along k to the next 32 bytes along k, in units of 16 bytes.
   static constexpr int kStepA = kAAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
@@ -83,7 +82,7 @@ template <class Traits> struct Sm90MainLoop {
     asm volatile("" : "+r"(address_a));
   }
 
-  // Adds up the products of a tile over k. At first, `next` is the first stage of the tile; afterwards, it is the first
+  // Adds up the products of a tile over k. `next` is the first stage of the tile; the function advances it to the first
   // stage after the tile. The function releases all stages of the tile except the last one. It returns the last stage,
   // for finish().
   __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,

@@ -9,23 +9,20 @@
 // divide the rows of each tile.
 // Cluster: if kCluster > 1, the blocks of a cluster compute neighbouring tiles along m, which need the same rows of b.
 // Each block loads a share of these rows and multicasts them to all blocks of the cluster. If kSplit > 1, the blocks of
-// a cluster compute the same tile, each over its share of k. At the end, each block adds up a share of the columns. The
-// other blocks have stored their sums of these columns to its shared memory.
+// a cluster compute the same tile, each over its share of k. At the end, they exchange their sums through shared
+// memory, and each block adds up and stores a share of the columns.
 // Shared memory: kStages * 128 * (kTileM + kTileN) bytes, 1 KB for alignment, and the buffers of the epilogue.
 // Bytes: each tile reads kTileM rows of a and kTileN / kCluster rows of b, mostly from the L2. y is written once.
-// Numerics: when tensor cores add a number to a sum, they truncate the bits of the number below the last bit of the
-// sum. If kPromote, wgmma therefore adds up only a few k at a time. Float32 additions, which round, then add up the
-// sums of wgmma.
+// Numerics: tensor cores truncate when they add to a sum. If kPromote, wgmma therefore adds up only a few blocks of k
+// at a time, and float32 additions, which round, add up the sums of wgmma.
 //
 // A stage has 128 bytes along k (kK elements) for kTileM rows of a and kTileN rows of b, in 128-byte swizzle. If an
-// operand is contiguous along k, a line of 128 bytes has all k of one row. If an operand is contiguous along its rows
-// (neighbouring rows are neighbours in memory), a line has 128 bytes of rows for one k. kK lines then have these rows
-// for all k of the stage.
+// operand is contiguous along k, a line of 128 bytes is all k of one row. If an operand is contiguous along its rows
+// (neighbouring rows are neighbours in memory), a line of 128 bytes is kK neighbouring rows at one k.
 //
 // wgmma reads TF32 operands from shared memory only if they are contiguous along k. If a is contiguous along its rows,
-// the consumers read a into registers, in an order without bank conflicts. If b is contiguous along its rows and a is
-// not, tensor_maps.cpp may exchange a and b. If a and b are not exchanged, idle warps of the producer transpose a b
-// that is contiguous along its rows in shared memory.
+// the consumers read a into registers, in an order without bank conflicts. If only b is contiguous along its rows,
+// tensor_maps.cpp may exchange a and b. If it does not, idle warps of the producer transpose b in shared memory.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/setmaxnreg.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"

@@ -87,7 +87,8 @@ template <class P> struct RelayoutEngine : Engine<P> {
   virtual std::string refusal(const P&) const = 0;
   virtual OperandRelayout<P> relayout(const P&) const = 0;
   virtual GemmArgs product_args(const P&, const ArgsOf<P>&) const = 0;
-  // The argument is the `problem` that relayout() returns.
+  // `p` is the description of the call that relayout() returns, whose operands have layouts that the main loop
+  // supports.
   virtual GemmTask task_of(const P& p) const { return gemm_task(p); }
 
   unsigned traits() const override { return kNeedsJit; }

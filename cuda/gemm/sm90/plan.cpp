@@ -37,12 +37,13 @@ struct Sm90Instance {
   }
 };
 
-// Returns the L2 eviction policy of an operand. With evict_first, lines of the operand leave the L2 before lines that
-// are needed again. A line that several blocks read may then be loaded from memory twice. evict_first is therefore used
-// only if all data fits in the L2, or if each line is read once and as a whole. `tiles` is the number of tiles along n
-// for operand a, and along m for operand b. For each of these tiles, the whole operand is read (docs/notes/memory.md).
+// Returns the L2 eviction policy of an operand. With evict_first, the L2 evicts lines of this operand before lines of
+// other data, which may be needed again. But a line that several blocks read may then be loaded from memory twice.
+// evict_first is therefore used only if all data fits in the L2, or if each line is read once and as a whole
+// (docs/notes/memory.md). `tiles` is the number of tiles that need the same rows of the operand: the number of tiles
+// along n for operand a, and along m for operand b.
 CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
-  int64_t again = 0;  // how often each element of the operand is read for one of the `tiles` tiles
+  int64_t again = 0;  // how often the kernel reads each element of the operand for one tile of the other operand
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
   else
@@ -108,7 +109,8 @@ struct Plan90 final : GemmPlan {
   TmaOperand a, b;
   std::vector<Sm90Problem> problems;  // the kernel parameters of each launch; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  // Used if k is split and the sums of the splits pass through the workspace.
+  // The second launch, which adds up the sums of the splits of k in the workspace. It is empty if k is not split, or if
+  // the blocks of a cluster add up the sums.
   std::optional<SplitKReduce> split_k_reduce;
   cuda::LaunchConfig config;
 

@@ -7,8 +7,8 @@
 //   tile    a tiled map with dimensions (contiguous, tap, tap, other, batch). Either k is "contiguous" and rows are
 //           "other", or rows are "contiguous" and k is "other".
 //   pixels  an im2col map of the windows of a convolution
-// Index k consists of taps, and each tap consists of blocks of k. If the operand is contiguous along k, a block of k
-// has 128 bytes of channels. If the operand is contiguous along its rows, a block has the same number of values of k.
+// Index k consists of taps. The values of k of each tap are divided into blocks of k. A block has 64 values of k for
+// 16-bit operands, and 32 for TF32.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/tensor_map.cuh"
@@ -30,8 +30,8 @@ struct Sm90Operand {
   // For an im2col map: the number of channels in a group of the convolution; a group is an element of the batch. It is
   // 0 if the batch has one element.
   int32_t channels_of_batch = 0;
-  // For a tiled map: by how much a coordinate changes when a digit (dimension) of the tap index increases by one. Digit
-  // 2 is dimension 1 of the map. Digits 0 and 1 together are dimension 2 of the map.
+  // For a tiled map: tap_step[j] tells by how much a coordinate changes when the tap moves by one in spatial dimension
+  // j. The coordinate is that of map dimension 1 for j = 2, and that of map dimension 2 for j = 0 and j = 1.
   int32_t tap_step[3]{};
   // For an im2col map: the coordinate of position 0, and the step of the coordinate from one position to the next.
   int32_t corner[3]{}, position_step[3]{};
@@ -64,8 +64,8 @@ struct Sm90Problem {
   Sm90Phase phases[kSm90Phases];
   // The index of a tile counts phases (slowest), matrices of the batch, splits of k, and the tiles of a matrix
   // (fastest). The tiles of a matrix are in groups. A group has group_m tiles along m and all tiles along n. The tiles
-  // of a group share operands in the L2. m_tiles is the number of tiles along m, where a cluster that shares b counts
-  // as one tile.
+  // of a group share operands in the L2. m_tiles is the number of tiles along m. If clusters share operand b, `tiles`
+  // and `m_tiles` count all tiles of a cluster as one tile.
   int32_t tiles = 0, m_tiles = 0;
   FastDivmod per_matrix, splits, batches;
   FastDivmod per_group, group_m, last_group_m;
@@ -74,8 +74,9 @@ struct Sm90Problem {
   int32_t k_each = 0, k_more = 0;
   int32_t k_of_tile = 0;    // The number of blocks of k that a tile adds up. It is 0 if it differs between tiles.
   FastDivmod positions[3];  // for an im2col map: for divisions by the number of positions in each dimension
-  FastDivmod window[3];     // For an im2col map along rows: for divisions by the number of taps in each dimension.
-  // For an im2col map along rows: for divisions by the number of 128-byte blocks of channels in each tap.
+  FastDivmod window[3];     // for divisions by the number of taps in each dimension of the window
+  // For an im2col map of an operand that is contiguous along its rows: for divisions by the number of 128-byte blocks
+  // of channels in each tap.
   FastDivmod channel_blocks;
 };
 

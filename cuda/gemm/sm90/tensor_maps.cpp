@@ -71,7 +71,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      // A tensor map has no negative strides, so the order of taps is reversed.
+      // A tensor map cannot have negative strides. If the stride of the taps is negative, their order is reversed.
       if (tap_count[i] > 1 && tap_stride[i] < 0) {
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
@@ -112,7 +112,9 @@ int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j]
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
-  const bool along_k = w.row_digit == 1;  // if along_k, the row index has positions; if not, index k has positions
+  // If along_k, the row index counts positions and index k counts taps. If not, index k counts positions and the row
+  // index counts taps.
+  const bool along_k = w.row_digit == 1;
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
   const int64_t item = int64_t(itemsize(type));
   TmaOperand out;
@@ -135,7 +137,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
     out.device.corner[j] = int32_t(lower[j]);
     out.device.position_step[j] = int32_t(step);
     out.device.offset_step[j] = int32_t(tap_reach(w, j));
-    const int dim = 3 - j;  // the dimension of the tensor map; W is dimension 1
+    const int dim = 3 - j;  // the dimension of the tensor map for spatial dimension j; W is dimension 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);
@@ -205,14 +207,15 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
         any = true;
       }
       low.positions[j] = int32_t(positions.digit[1 + j]);
-      // The number is at least 1, because the first phase may have no tap.
+      // If the first phase has no tap in this dimension, the window still counts as one tap.
       low.window[j] = int32_t(max_of(v.taps.count[j], int64_t(1)));
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
     low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("needs a multiple of ", k_of_block, " channels in each group; got ", k);
-    // A load of a group's channels is an illegal instruction if the group begins between two multiples of 16 bytes.
+    // If the channels of a group begin at an address that is no multiple of 16 bytes, a load of these channels is an
+    // illegal instruction.
     const int64_t of_group = v.n.digit[3];
     if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
       low.why = cat("needs the channels of each group to start at multiples of 16 bytes; got ", of_group,

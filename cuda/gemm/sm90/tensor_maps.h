@@ -28,7 +28,7 @@ struct TmaView {
   // The first view of the GemmTask. The digits (dimensions) of its indices are large enough for the positions of all
   // views. If index n has taps, the last digit of index n is rounded up.
   GemmView view;
-  // The last digit (dimension) of index n before it was rounded up. It is 0 if index n has no taps.
+  // The size of the last digit (dimension) of index n before this size was rounded up. It is 0 if index n has no taps.
   int64_t n_limit = 0;
   TmaOperand a, b;
   int spatial = 2;

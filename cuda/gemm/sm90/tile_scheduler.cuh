@@ -38,9 +38,9 @@ __device__ __forceinline__ Sm90WorkTile sm90_work_tile(const Sm90Problem& p, int
   return t;
 }
 
-// Iterates over the tiles that cluster number `first` computes. With c clusters in the grid, the indices of these tiles
-// are first, 2 c - 1 - first, 2 c + first, 4 c - 1 - first and so on. The tiles of backward_data are sorted by
-// decreasing time. Because the direction of the indices alternates, no cluster always gets the longer tiles.
+// Iterates over the tiles that the cluster with index `first` computes. With c clusters in the grid, the indices of
+// these tiles are first, 2 c - 1 - first, 2 c + first, 4 c - 1 - first and so on. The tiles of backward_data are sorted
+// by decreasing time. Because the direction of the indices alternates, no cluster always gets the longer tiles.
 struct Sm90TileScheduler {
   int index, step, clusters;
 

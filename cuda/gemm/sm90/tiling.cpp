@@ -53,8 +53,8 @@ Extents shape_of(const GemmTask& task, const TmaView& low) {
 // Returns the estimated time of a product with one shape of tile, in microseconds. The model is fitted to 1800 timings
 // of matmul and of ResNet-50's convolutions in bfloat16 and TF32 on an H100 (docs/notes/gemm.md). Its mean error is 8
 // %. The config that it chooses is 1.3 % slower than the best config.
-// The tensor cores of an SM execute 4096 FLOP per clock for 16-bit operands. 128 bytes along k therefore take at least
-// m n / 32 clocks, also in TF32.
+// The tensor cores of an SM execute 4096 FLOP per clock for 16-bit operands. 128 bytes along k of a tile of m x n sums
+// therefore take at least m n / 32 clocks, also in TF32.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm90TileShape& t,
                const Sm90Split& split) {
   const double clocks_per_us = 1700;
@@ -65,8 +65,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double load =
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
-  // If `promote`, the sums of wgmma are added to float32 sums. A warpgroup then waits for the end of each wgmma sum.
-  // With tiles of 192 columns, the other warpgroup multiplies during this time.
+  // If `promote`, the sums of wgmma are added to float32 sums. A warpgroup then waits for the end of each wgmma sum. In
+  // blocks with tiles of 192 columns, another warpgroup multiplies while one waits.
   if (task.promote && t.n < 192) block += 110;
   // The clocks of shared memory, which delivers 128 bytes per clock. Operands a and b are written once. a is read once,
   // and b is read once for each 64 rows of a. If b is transposed, it is read and written once more.
@@ -85,7 +85,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double rounds = double(ceil_div(work, at_once));
   const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 1342) / clocks_per_us;
   const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
-  // The time on chip and the time for memory overlap. The overlap is worst if the two times are equal.
+  // The time on chip and the time for memory overlap, but not entirely: if both times are equal, the formula gives 1.27
+  // times one of them.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
   // A second launch reads the sums of the splits of k. These sums are written once and read once, mostly in the L2.
   if (split.passes() > 1)

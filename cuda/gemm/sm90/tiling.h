@@ -43,16 +43,13 @@ struct Sm90TileUse {
   DType type;
   bool a_along_rows = false, b_along_rows = false, promote = false, sums = false;
 };
-// Whether a GemmTask can use a tile. There are two limits.
-// The first limit is for clusters, in which each block loads a share of b. If b is contiguous along rows, this share
-// must be a multiple of 64 rows.
-// The second limit is for the sums of a thread. It applies to three kinds of products that need more registers than
-// others. TF32 operands that are contiguous along rows pass through registers: a is read into registers, and b is
-// transposed there. Column sums need registers. `promote` (adding the sums of wgmma to float32 sums) needs as many
-// registers again as the sums.
-// There are two tiles of 128 x 192. TF32 operands along rows and `promote` can use only the tile whose warpgroups have
-// 64 rows each. All other products can use only the tile whose warpgroups have 128 rows, which has too many sums for
-// column sums.
+// Whether a GemmTask can use a tile.
+// In a cluster, each block loads a share of b. If b is contiguous along rows, this share must be a multiple of 64 rows.
+// The number of sums per thread is limited more strictly for products that need registers for other values: for TF32
+// operands that are contiguous along rows (they pass through registers), for column sums, and for `promote`, which adds
+// the sums of wgmma to as many float32 sums.
+// One of the two tiles of 128 x 192 has 64 rows per warpgroup. It is for `promote` and for TF32 operands that are
+// contiguous along rows. The second one has 128 rows per warpgroup. It is for all other products without column sums.
 bool fits(const Sm90TileShape&, const Sm90TileUse&);
 
 // Returns all tilings that a plan can have, sorted by estimated time. The shortest time comes first.

@@ -39,9 +39,11 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
   const int32_t (&first_tap)[2], (&first_offset)[3];
   // `row` is the first row that this block loads. row_in_tile is this row relative to first_row.
   int row, batch, row_in_tile;
-  // For pixels_along_k: the image and the position of the first row of the tile that this block loads.
+  // For an im2col map of an operand that is contiguous along k: the image and the position of the first row that this
+  // block loads.
   int image, position[3];
-  // For pixels_along_rows: the channel and the tap of each chunk of kK rows. A chunk has 128 bytes of channels.
+  // For an im2col map of an operand that is contiguous along its rows: the channel and the tap of each chunk of rows. A
+  // chunk is 128 bytes of channels of one tap.
   int chunk_channel[kRows / kK + 1], chunk_tap[kRows / kK + 1][3];
 
   __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,

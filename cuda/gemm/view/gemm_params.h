@@ -2,7 +2,7 @@
 // What the host and the kernels of matrix products share: indices of up to four digits (dimensions), strides, and the
 // arguments of a call. This file does not use the standard library, because kernels include it.
 #pragma once
-#include "cpp/core/fast_divmod.h"
+#include "cpp/core/host_device/fast_divmod.h"
 
 namespace minidnn {
 

@@ -4,8 +4,8 @@
 #pragma once
 #include <vector>
 
-#include "cpp/core/desc.h"
 #include "cpp/core/dtype.h"
+#include "cpp/core/host_device/desc.h"
 
 namespace minidnn {
 

@@ -62,7 +62,8 @@ struct Nchw final : Engine<PoolingProblem> {
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
     each_compiled([&](DType t, bool is_max, StaticStep step) {
-      // If the window size is a template argument, the kernel nchw_forward is used only for maxima with indices.
+      // If the window size is a template argument, nchw_forward computes maxima with indices. nchw_forward_tiles
+      // computes maxima without indices, and averages.
       const bool known = step.window > 0;
       if (!known || is_max) all.push_back(spec("nchw", "forward", t, is_max, step));
       if (!known || !is_max) all.push_back(spec("nchw", "backward", t, is_max, step));

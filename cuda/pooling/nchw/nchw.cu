@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of contiguous planes (NCHW), forward and backward. A block has some whole planes, or some rows of one plane.
-// Windows of compile-time size are those whose size is a template argument of the kernel.
-// Grid: x = blocks. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
+// Pooling of contiguous planes (NCHW), forward and backward. A block has either several whole planes, or several rows
+// of one plane. Windows of compile-time size are those whose size is a template argument of the kernel.
+// Grid: one-dimensional. Block: 256 threads; at most 128 threads in forward_tiles, in max_backward and in backward with
 // windows of compile-time size.
-// Shared memory (dynamic): x, then dy or y, then one value for each window. The value is a key (the number of the
-// maximum) or the scaled dy (dy / divisor). In max_backward: x or indices, then dy, then the sums of dx.
+// Shared memory (dynamic): x, then dy or y. In backward, one value for each window follows: the index of its maximum or
+// the scaled dy (dy / divisor). In max_backward: x or indices, then dy, then the sums of dx.
 // Memory: a block reads its rows of x and dy once, and writes its rows of y or dx once. If two blocks of a plane need
 // the same row, both read it.
 // Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one

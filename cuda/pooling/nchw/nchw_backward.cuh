@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of planes (NCHW) in shared memory.
-// - Maxima with windows of compile-time size are computed by strips: each lane has some columns of windows and
-//   processes them row by row.
-// - Averages at stride 1 with windows of compile-time size are computed by tiles.
+// - Maxima with windows of compile-time size are computed by strips (register_strip.cuh).
+// - Averages at stride 1 with windows of compile-time size are computed by tiles (register_tile.cuh).
 // - All other gradients take two steps. First, each window finds its maximum, or divides its dy by the number of its
-//   elements. Then each dx sums the contributions of the windows that contain it.
+//   elements. Then each element of dx sums the contributions of the windows that contain it.
 #pragma once
 #include "cuda/pooling/nchw/nchw_forward.cuh"
 #include "cuda/pooling/register_strip.cuh"
@@ -24,9 +23,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
 
   static constexpr int kLoads = 4;  // the number of indices that a thread loads at the same time
 
-  // Two views of one array in shared memory, with a value per window. In max pooling, the value is a key: it numbers
-  // the elements of dx in the block, and tells which of them receives the window's dy. In average pooling, the value is
-  // the window's dy divided by its divisor, which each dx in the window receives.
+  // An array in shared memory, with one value per window. In max pooling, the values are keys: a key is the index of
+  // the window's maximum among the elements of dx in the block. In average pooling, the values are the scaled dy: the
+  // window's dy divided by its divisor.
   MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(smem + s.keys_at); }
   MINIDNN_HD float* scaled_dy() const { return reinterpret_cast<float*>(smem + s.keys_at); }
   MINIDNN_HD const T* x_source() const {
@@ -36,7 +35,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
   MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
   MINIDNN_HD T* dy() const { return at_same_alignment<T>(dy_source(), smem + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
-  // Whether all windows of an average have the same divisor. If so, each dx sums dy itself, and then scales the sum.
+  // Whether all windows of an average have the same divisor. If so, each element of dx is a sum of unscaled dy, which
+  // is divided once.
   MINIDNN_HD bool one_mean_factor() const { return !kIsMax && S::window > 0 && s.mean_factor != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
@@ -50,16 +50,16 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
     copy_in(t, from, windows(), at_same_alignment<I>(from, smem));
   }
-  // Returns whether an index is inside window (p, q). gather_down() looks only at the key of a window and does not
-  // check that the key is inside the window. Therefore, an index outside its window must get no key.
+  // Returns whether the element with this index in the plane is inside window (p, q). If a given index is outside its
+  // window, the window must get no key (index of its maximum), because gather_down() does not check this.
   MINIDNN_HD bool has(int p, int q, int index) const {
     if (index < 0) return false;
     uint32_t rest = uint32_t(index);
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // Computes a value for each window. In max pooling, it is the key of the dx that receives the window's dy. In average
-  // pooling, it is the scaled dy (dy / divisor).
+  // Computes a value for each window. In max pooling, it is the key: the index, in the block, of the dx that receives
+  // the window's dy. In average pooling, it is the scaled dy (dy / divisor).
   MINIDNN_HD void find() {
     if constexpr (!kIsMax) scale_dy();
     else if (s.index_bytes) keys_of_indices();
@@ -73,8 +73,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       scaled_dy()[i] = float(dy()[i]) * mean_factor_of<S>(s, p, q);
     }
   }
-  // Returns the key of an element: its number among the elements of dx in the block. `plane` is the number of a plane
-  // in the block, and `index` is the index in this plane. The key is kNowhere if the element's dx is not in the block.
+  // Returns the key of an element: its index among the elements of dx in the block. `plane` is the index of a plane in
+  // the block, and `index` is the index of the element in this plane. The key is kNowhere if the element's dx is not in
+  // the block.
   MINIDNN_HD uint16_t key_of(int index, int plane) const {
     const int begin = b.begin * s.w.size, end = b.end * s.w.size;
     const bool here = begin <= index && index < end;
@@ -137,8 +138,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.index, plane);
     }
   }
-  // The address of the sums of dx in shared memory. It is chosen so that each 16-byte word of dx is converted from sums
-  // that begin at a multiple of 16 bytes.
+  // The address of the sums of dx in shared memory. It is chosen so that the sums for each 16-byte word of dx in global
+  // memory begin at a multiple of 16 bytes.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   MINIDNN_HD float* sums() const {
     const int head = elements_before_words<T>(target(), results());
@@ -150,12 +151,12 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Each window of compile-time size finds its maximum, or reads its given index. It adds its dy to the dx of this
-  // element. A strip is some columns of windows. Each lane of a warp has its own strip, and all lanes advance from
-  // window to window together. The windows that two lanes process at the same time never overlap. Warps synchronise
-  // before the rows that overlap the strips below, and at the end of a strip. If there are more columns than 32 lanes
-  // process, an iteration processes every other group of columns. So neighbouring groups are not processed by two warps
-  // at the same time.
+  // Each window of compile-time size finds its maximum, or reads its given index. The dy of the window is added to the
+  // dx of this element. A strip is some columns of windows, and each lane of a warp has a strip of its own. Two lanes
+  // must not add to the same dx at the same time. So all lanes of a warp advance from window to window together, and
+  // warps synchronise before the rows that overlap the strips below. If a row has more than 32 strips, its strips are
+  // divided into groups of 32. An iteration processes every other group, so neighbouring groups are not processed by
+  // two warps at the same time.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
@@ -231,8 +232,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       sync_threads();
     }
   }
-  // Returns what a window contributes to a dx. `window` numbers the windows of the block, and `number` numbers the
-  // elements of dx in the block.
+  // Returns what a window contributes to a dx. `window` is the index of the window among the windows of the block, and
+  // `number` is the index of the dx among the elements of dx in the block.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (kIsMax) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return scaled_dy()[window];
@@ -330,9 +331,9 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       }
     }
   }
-  // Computes kDown elements of dx per thread, one below the other. In max pooling, the key of a window tells which of
-  // these elements receives the window's dy. In average pooling, the row of a window tells which of these elements the
-  // window contains.
+  // Computes kDown elements of dx per thread, one below the other. In max pooling, the key of a window (the index of
+  // its maximum) tells which of these elements receives the window's dy. In average pooling, each of these elements
+  // that is in a row of the window receives the window's scaled dy.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes whose elements are contiguous (NCHW). A block has several whole planes, or several rows of one
-// plane. The elements of x and dy that a block needs are contiguous. The block copies them to shared memory by 16-byte
-// cp.async, with all copies in flight at the same time. It then computes in shared memory. Several blocks run on an SM,
-// so that some load while others compute. This file has the planes and rows of a block, the code for windows that
+// Pooling of planes whose elements are contiguous (NCHW): the planes and rows of a block, the code for windows that
 // forward and backward share, and forward.
+// A block has several whole planes, or several rows of one plane. The elements of x and dy that it needs are
+// contiguous. The block copies them to shared memory by 16-byte cp.async, with all copies in flight at the same time.
+// It then computes in shared memory. Several blocks run on an SM, so that some load while others compute.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nchw/nchw_params.h"
@@ -74,8 +74,8 @@ MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, 
 }
 
 // Computes kDown windows, one below the other. Calls put(d, result of window p + d) for each d below kDown with p + d <
-// p_end. V is the type that accumulates a result. Each row of x is read once. Its result is joined to the results of
-// all windows that contain the row.
+// p_end. V is the type that accumulates a result. Each row of x is read once. The result for this row is joined to the
+// results of all windows that contain the row.
 template <class V, class T, class Put>
 MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);

@@ -5,8 +5,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// Splits the number of an element into its indices in a grid [planes][rows][columns]. If there is only one plane, the
-// division by the number of rows is not needed, and the divisor is 1 << 30.
+// Splits a linear index into three indices of a grid [planes][rows][columns]. If there is only one plane, the division
+// by the number of rows is not needed, and the divisor is 1 << 30.
 struct Grid {
   FastDivmod by_columns, by_lines;
   Grid() = default;
@@ -31,20 +31,22 @@ struct NchwParams {
   int32_t several_windows;
   int32_t one_window;  // 1 if a whole plane is one window, so that its elements need no coordinates, else 0
   // Byte offsets in shared memory. x (or dx) is at offset 0. dy (or y) is at offset dy_at. At offset keys_at, there is
-  // one value per window: its key (the number of its maximum) or its scaled dy (dy / divisor).
+  // one value per window: its key (the index of its maximum among the elements of dx in the block) or its scaled dy (dy
+  // / divisor).
   int32_t dy_at, keys_at;
   FastDivmod by_chunks;
-  // Grids that split a number in a block into indices. `windows` is the grid of the block's windows. `searches` is the
-  // grid of the groups of windows whose maxima a thread finds together. `results` is the grid of what a thread
-  // computes: elements, tiles or strips of y or dx.
+  // Grids that split a linear index in a block into plane, row and column. `windows` is the grid of the block's
+  // windows. `searches` is the grid of groups of kDown windows, one below the other, whose maxima one thread finds.
+  // `results` is the grid of the elements, tiles or strips of y or dx that one thread computes.
   Grid windows, searches, results;
   FastDivmod by_x_columns;
-  // The following members are for nchw_max_backward, in which windows add to dx. A strip is some columns of windows,
-  // which a lane processes row by row. The lanes of a warp have neighbouring strips.
-  int32_t strip_lines;   // the number of rows of windows in a strip
-  int32_t strip_rounds;  // how many strips (or pairs of strips) a lane processes, one after the other
-  int32_t sums_at;       // the byte offset of the sums of dx in shared memory
-  FastDivmod by_lanes;   // divides by the number of lanes of a warp whose strips are side by side
+  // The following members are for nchw_max_backward. A strip is some columns of windows, which a lane processes row by
+  // row. The lanes of a warp have neighbouring strips.
+  int32_t strip_lines;  // the number of rows of windows in a strip
+  // How many strips a lane processes, one after the other, or half as many if a row has more than 32 strips.
+  int32_t strip_rounds;
+  int32_t sums_at;      // the byte offset of the sums of dx in shared memory
+  FastDivmod by_lanes;  // divides by the number of neighbouring lanes that process the strips of a row
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(block_planes)) * chunks; }
@@ -52,8 +54,8 @@ struct NchwParams {
 
 constexpr int kDown = 4;  // the number of windows, or of elements of dx, that a thread computes one below the other
 
-// The width of a thread's tile, as a number of windows of compile-time size. From the tile of one thread to that of the
-// next, the distance in columns is this width times the stride. The distance is an odd number or twice an odd number,
+// The width of a thread's tile, as a number of windows of compile-time size. Multiplied by the stride, it is the
+// distance in columns between the tiles of neighbouring threads. This distance is an odd number or twice an odd number,
 // so the loads of neighbouring threads are in different banks of shared memory.
 MINIDNN_HD constexpr int steps_across(int stride) { return stride > 1 ? 3 : 7; }
 // kNchwThreads is the number of threads in a block, and kNchwBlocks is the number of blocks on an SM.

@@ -4,8 +4,8 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-// The number of bytes of x in a block. With 5 or more such blocks on an SM, 64 KB are in flight. With such large
-// blocks, the blocks of a plane read few rows twice.
+// The number of bytes of x in a block. With 5 or more blocks of this size on an SM, 64 KB are in flight. If blocks were
+// smaller, neighbouring blocks of a plane would read more rows twice.
 constexpr int64_t kBlockBytes = 16 << 10;
 // The minimum number of blocks for small planes, of which a block has several. There are fewer blocks only if there are
 // fewer planes.
@@ -56,8 +56,7 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = f.lines;
   if (plane <= most) {
     b.planes = std::clamp<int64_t>(most / plane, 1, f.planes);
-    // If there are few planes, a block gets fewer planes, so that each SM has a block. The elements of a block are
-    // numbered with 16 bits.
+    // If there are few planes, a block gets fewer planes, so that each SM has a block.
     while (b.planes > 1 && ceil_div(f.planes, b.planes) < kFewestBlocks) b.planes /= 2;
     return;
   }
@@ -73,7 +72,8 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = lines;
 }
 
-// Computes upper limits for the windows, the rows of x and the numbered elements of any block.
+// Computes upper limits for three counts in any block: the windows, the rows of x, and the elements that the kernel
+// numbers with 16 bits.
 void limit_block(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   NchwTiling::Block& b = t.block;
@@ -112,9 +112,9 @@ void lay_out_smem(const Facts& f, NchwTiling& t) {
 void divide_windows(const Facts& f, NchwTiling& t) {
   const int64_t taps = int64_t(f.h.window) * f.w.window, windows = t.block.windows * f.w.count * t.block.planes;
   t.one_window = t.method == NchwTiling::Method::any_windows && covers(f.h) && covers(f.w);
-  // Several lanes share a window if the window has many elements and the block has fewer than 512 windows. With more
-  // windows, it is faster if a thread computes four windows, one below the other. This takes about 200 instructions.
-  // With two lanes per window, the same windows would take four iterations of 70 instructions. `fewest_taps` is the
+  // Several lanes share a window if the window has many elements and the block has fewer than 512 windows. If there are
+  // more windows, it is faster if a thread computes four windows, one below the other, in about 200 instructions. With
+  // two lanes per window, the same four windows would take four iterations of 70 instructions. `fewest_taps` is the
   // minimum number of elements of a window that a lane processes.
   const int64_t fewest_taps = t.one_window ? 16 : 8;
   while (t.lane_bits < 5 && (taps >> t.lane_bits) >= fewest_taps && (windows << t.lane_bits) < 512) ++t.lane_bits;
@@ -129,9 +129,9 @@ void divide_windows(const Facts& f, NchwTiling& t) {
 constexpr int64_t kMostWarps = kStaticThreads / 32;
 
 // Returns the relative cost of strips with `lines` rows of windows. A strip is some columns of windows, which a lane
-// processes row by row. For the first rows of a strip, the lane also reads the rows above the strip. If the strips
-// of two lanes begin in the same bank of shared memory, these lanes wait for each other. Each further lane in a bank
-// costs about a quarter of the time without conflicts.
+// processes row by row. If the kernel finds the maxima, the lane also reads the rows above its strip. If the strips of
+// several lanes begin in the same bank of shared memory, these lanes wait for each other. Each of these lanes costs
+// about a quarter of the time without conflicts.
 double strip_cost(const Facts& f, const NchwTiling& t, int64_t lines) {
   int in_bank[32] = {}, most_in_bank = 0;
   for (int64_t lane = 0; lane < 32 / t.strips.lanes * t.strips.lanes; ++lane) {

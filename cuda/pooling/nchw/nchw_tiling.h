@@ -9,11 +9,11 @@ namespace minidnn::cuda::pooling {
 
 struct NchwTiling {
   enum class Method {
-    any_windows,       // The kernel has windows of any size, forward or backward.
-    static_forward,    // The kernel has windows of compile-time size, and computes maxima with indices.
-    forward_tiles,     // The kernel has windows of compile-time size. A thread computes a tile of y at a time.
-    average_backward,  // The kernel has windows of compile-time size, and computes dx of averages.
-    max_backward,      // The kernel has windows of compile-time size, and computes dx of maxima, by strips.
+    any_windows,       // windows of any size, forward or backward
+    static_forward,    // windows of compile-time size: maxima with indices
+    forward_tiles,     // windows of compile-time size: maxima without indices, or averages
+    average_backward,  // windows of compile-time size: dx of averages
+    max_backward,      // windows of compile-time size: dx of maxima, by strips
   } method;
   StaticStep step;  // the window size and stride if they are template arguments of the kernel, else {}
   int64_t threads;  // the number of threads in a block
@@ -22,7 +22,7 @@ struct NchwTiling {
     // `chunks` is the number of blocks that share a plane. `lines` is the number of rows of y (forward) or dx
     // (backward) in a block.
     int64_t chunks, lines;
-    int64_t windows;   // the maximum number of rows of windows in a plane of a block
+    int64_t windows;   // the maximum number of rows of windows that a block has in each plane
     int64_t x_lines;   // the maximum number of rows of x in shared memory, per plane
     int64_t numbered;  // the number of elements in a block that are numbered with 16 bits
   } block;
@@ -35,12 +35,12 @@ struct NchwTiling {
   bool several_windows;  // whether a thread computes several windows (or elements of dx), one below the other
   int64_t lane_bits;     // log2 of the number of threads that share a window
   struct Strips {
-    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips (or pairs of strips) a lane
-    // processes, one after the other.
+    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips a lane processes, one after the
+    // other, or half as many if a row has more than 32 strips.
     int64_t lines, rounds;
-    // `lanes` is the number of lanes of a warp whose strips are side by side. Their columns form a group, and
-    // neighbouring groups form a pair. `column_pairs` is the number of these pairs. In an iteration, warps process only
-    // the first group of each pair, or only the second.
+    // `lanes` is the number of neighbouring lanes of a warp that process the strips of a row. These strips form a
+    // group, and neighbouring groups form a pair. `column_pairs` is the number of these pairs in a row. In an
+    // iteration, warps process only the first group of each pair, or only the second.
     int64_t lanes, column_pairs;
   } strips;
 };

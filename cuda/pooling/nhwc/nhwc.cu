@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pooling of tensors with contiguous channels (NHWC), forward and backward. A thread has 16 bytes of channels, or one
 // 32-bit word of channels. Windows of compile-time size are those whose size is a template argument of the kernel.
-// Grid: x = blocks of an image, y = images (a block processes every gridDim.y-th image). Block: 256 threads; 128
-// threads in max_backward.
-// Shared memory (dynamic). Forward: the partial results of teams of threads, if the window size is not a template
-// argument. Backward: the layout of NhwcBackward. max_backward: the sums and the stages of NhwcMaxBackward.
-// Memory: y or dx is written once. If windows overlap, their elements of x or dy are read again, mostly from the L1 or
-// L2 cache.
+// Grid: the first dimension is the blocks of an image, and the second dimension the images (a block processes every
+// gridDim.y-th image). Block: 256 threads; 128 threads in max_backward.
+// Shared memory (dynamic). Forward with windows of any size: the partial results of teams of threads. Backward: see
+// NhwcBackward. max_backward: see StripLayout.
+// Memory: y or dx is written once. Elements of x or dy that are in several windows are read several times, mostly from
+// the L1 or L2 cache.
 // Numerics: sums are in float32. Sums of more than 64 terms are compensated. Of several equal maxima, the first one
 // counts. NaN is larger than every number.
 #include "cuda/pooling/nhwc/nhwc_backward.cuh"
@@ -15,8 +15,8 @@
 namespace minidnn::cuda::pooling {
 
 // The forward kernel, which computes y and indices. If the window size is a template argument, or if s.several_windows
-// is set, each thread computes some windows of some channels. In all other calls, a block has s.teams teams of threads.
-// The teams divide the rows of each window. The first team combines the results of all teams from shared memory.
+// is set, each thread computes several windows by itself. If not, the threads of a block form s.teams teams, which
+// divide the rows of each window among themselves. The first team then combines the results of all teams.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -46,9 +46,10 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
 
 // The backward kernel, which computes dx in one of three ways.
 // - Averages at a compile-time stride of 1: a thread computes a tile of dx, without shared memory.
-// - If s.scatter is set: a block computes a tile of dx, and windows add their dy to sums in shared memory.
-// - All other problems: a block computes a tile of dx. Each dx reads the keys (numbers of the maxima) or the scaled dy
-//   (dy / divisor) of the windows that contain it.
+// - Maxima if s.scatter is set: a block computes a tile of dx. Windows add their dy to sums in shared memory.
+// - All other problems: a block computes a tile of dx. First, it stores a value for each window in shared memory: the
+//   index of its maximum, or the scaled dy (dy / divisor). Then each element of dx sums the contributions of the
+//   windows that contain it.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -79,13 +80,13 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// The backward kernel for maxima with windows of compile-time size. It computes dx by strips: some columns, row by
+// The backward kernel for maxima with windows of compile-time size. A warp computes a strip of dx: some columns, row by
 // row. kIndexBytes is the number of bytes of a given index. If it is 0, the kernel finds the maxima itself.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  // the number of the strip of dx that this warp computes
+  // the index of the strip of dx that this warp computes
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of tensors with contiguous channels (NHWC).
-// - Maxima with windows of compile-time size are computed by strips (some columns, row by row) in
-//   nhwc_max_backward.cuh.
+// - Maxima with windows of compile-time size are in nhwc_max_backward.cuh.
 // - Averages at stride 1 with windows of compile-time size: each thread computes a tile of dx.
-// - All other gradients: a block computes a tile of dx in two steps. First, it finds the maximum or computes the scaled
-//   dy (dy / divisor) of each window over the tile, into shared memory. Then, for maxima, each window adds its dy to a
-//   dx in shared memory. Windows that overlap do so in different phases. For averages, each dx sums the scaled dy of
-//   the windows that contain it.
+// - All other gradients: a block computes a tile of dx in two steps. First, it stores a value for each window in shared
+//   memory: the index of its maximum, or the scaled dy (dy / divisor). The second step depends on s.scatter. If it is
+//   set, each window adds its dy to a sum in shared memory; windows that overlap do this in different phases. If not,
+//   each element of dx sums the contributions of the windows that contain it.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
 
@@ -36,12 +35,13 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   int64_t image;
   unsigned char* smem;
   Thread t;
-  // The tile of dx that the block computes, and the windows over this tile.
+  // The tile of dx that the block computes, in vectors of channels, rows (h) and columns (w). p and q are the rows and
+  // columns of the windows that overlap the tile.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // The layout of shared memory. If windows add to dx, it has the sums of dx [rows][columns][channels], then dy and
-  // the keys (numbers of the maxima) [window rows][window columns][channels]. If dx reads from windows, it has only
-  // the keys (for maxima) or the scaled dy (for averages).
+  // The layout of shared memory. If s.scatter is set, shared memory has the sums of dx [rows][columns][channels], then
+  // dy and the keys, each [window rows][window columns][channels]. If not, it has only the keys (for maxima) or the
+  // scaled dy (for averages). A key is the index of a window's maximum among the elements of the tile.
   struct Keys {
     uint16_t of[kWidth];
   };
@@ -190,10 +190,10 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     }
     clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
-  // Windows that overlap must not add to dx at the same time, so a block processes its windows in phases. In each
-  // channel, the phase (down, across) has the windows at rows down + i * phases_down and columns across + j *
-  // phases_across. The windows of one phase do not overlap. corners() returns the number of index triples (i, j,
-  // channel) of a phase.
+  // Windows that overlap must not add to dx at the same time, so a block processes its windows in phases. The phase
+  // (down, across) has the windows at rows down + i * phases_down and columns across + j * phases_across. The windows
+  // of one phase do not overlap. corners() returns the number of windows of a phase, times the number of channels of
+  // the tile.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }

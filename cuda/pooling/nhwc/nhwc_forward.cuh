@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of tensors with contiguous channels (NHWC): the division of a problem among threads, and forward. A thread
-// computes 16 bytes of channels in several rows of y, one below the other, or a tile of windows for one 32-bit word of
-// channels. If there are few windows, several teams of threads share each window. Elements that are in several windows
-// are read several times, from the L1 or L2 cache.
+// Pooling of tensors with contiguous channels (NHWC): how the work is divided among threads, and the forward direction.
+// A thread computes several windows, one below the other, for 16 bytes of channels, or a tile of windows for one 32-bit
+// word of channels. If there are few windows, several teams of threads share each window. Elements that are in several
+// windows are read several times, from the L1 or L2 cache.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -14,10 +14,10 @@ template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 template <class S> constexpr int kAcross = across_of(S::stride);
 
 // Computes kDownOf windows, one below the other. Calls put(d, result of window p + d) for each d below kDownOf with p +
-// d < p_end. L is the type that accumulates a result. There must be no dilation. Each row of x is read once. Its
-// result is joined to the results of all windows that contain the row. index_of(line, column) returns the index that L
-// records for an element. kAtOnce is the number of loads in flight at the same time. Backward kernels have registers
-// for two.
+// d < p_end. L is the type that accumulates a result. There must be no dilation. Each row of x is read once. The result
+// for this row is joined to the results of all windows that contain the row. index_of(line, column) returns the index
+// that L records for an element. kAtOnce is the number of loads in flight at the same time. In backward, it is 2,
+// because there are no registers for more.
 template <class L, int kAtOnce, class T, class ElementIndex, class Put>
 MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int q, ElementIndex&& index_of,
                           Put&& put) {
@@ -71,7 +71,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
   const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  // the number of the windows and channels that this thread computes, alone or together with threads of other teams
+  // the index of the work item (some windows and channels) that this thread computes, alone or together with threads of
+  // other teams
   int item;
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
@@ -104,9 +105,9 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       store_words(y(p + d, q, vector), total.result(mean_factor(p + d, q)));
     }
   }
-  // Computes a tile of windows for one 32-bit word of channels, with 32-bit offsets in an image. R is the type that
-  // joins elements. item_of(word, index) converts a word of x to R::Item. put(found, p, q, word) stores the result of
-  // window (p, q).
+  // Computes a tile of windows for one 32-bit word of channels, with 32-bit offsets in an image. R defines how elements
+  // are joined, and R::Item is the type of an element. item_of(word, index) converts a word of x to an Item. put(item,
+  // p, q, word) stores the result of window (p, q) for the word with number `word`.
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
     uint32_t rest = uint32_t(item);
@@ -209,9 +210,9 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
     else pool_down_with<MaxLanes<T>>();
   }
 
-  // The partial result of one thread of a team, for a window and a vector of channels: maxima and their indices, or
-  // sums. Each thread stores its partial result to shared memory. In finish(), the results of successive teams are at a
-  // distance of `stride`.
+  // The partial result that a thread of one team computes for a window and a vector of channels: maxima and their
+  // indices, or sums. Each thread stores its partial result to shared memory. finish() reads the partial results of all
+  // teams for a window; in shared memory, they are `stride` partial results apart.
   struct Partial {
     float value[kWidth];
     int32_t index[kWidth];

@@ -8,8 +8,8 @@
 
 namespace minidnn::cuda::pooling {
 
-// Copies of rows by a warp. The lanes of the warp copy kN adjacent columns of a row, with 32 channels each, in copies
-// of 16 bytes. If a column is outside the image, the nearest column inside is copied.
+// Copies of rows by a warp. The warp copies kN neighbouring columns of a row, and 32 channels of each column. Each copy
+// of a lane has 16 bytes. If a column is outside the image, the nearest column inside is copied.
 template <class U, int kN> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
@@ -41,10 +41,10 @@ template <class U, int kN> struct WarpLineCopy {
   }
 };
 
-// A strip of dx for windows of compile-time size: some columns, which a warp processes row by row. Each lane has one
-// channel. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Rows of dy, and of x or of
-// indices, are copied to shared memory some iterations before they are used. Shared memory has the sums of only a few
-// rows at a time. Each thread updates only the sums of its own channel.
+// Computes strips of dx, for windows of compile-time size. A strip is some columns of dx, which a warp processes row by
+// row. Each lane has one channel. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Rows of
+// dy, and of x or of indices, are copied to shared memory some iterations before they are used. Shared memory has the
+// sums of only a few rows at a time. Each thread updates only the sums of its own channel.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
@@ -63,10 +63,10 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   unsigned char* smem;
   int thread;
 
-  // Returns the sum of dx with number `slot`. A slot number has three bit fields. The upper bits are the row, counted
-  // from the first row of x that the strip reads. The next 2 bits are 0 for columns before the strip, 1 for columns of
-  // the strip, and 2 for columns after it. The lowest 3 bits are the column. Only columns of the strip have sums, so in
-  // an address, the number of the warp (0 to 3) replaces the 2 bits.
+  // Returns the sum of the element of dx with slot number `slot`. A slot number has three bit fields. The upper bits
+  // are the row, counted from the first row of x that the strip reads. The next 2 bits are 0 for columns before the
+  // strip, 1 for columns of the strip, and 2 for columns after it. The lowest 3 bits are the column. Only columns of
+  // the strip have sums, so these 2 bits are not part of the address.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
   MINIDNN_HD float& sum(int slot) const {
@@ -78,8 +78,8 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
-  // Computes a strip of some rows and columns of dx, for 32 channels. `item` is the number of the strip. All lanes of
-  // a warp must call this function with the same number.
+  // Computes a strip of some rows and columns of dx, for 32 channels. `item` is the index of the strip. All lanes of a
+  // warp must call this function with the same index.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
     const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
@@ -128,8 +128,8 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
       here = stages + next * kStageBytes;
     };
 
-    // A mask for each window. It selects the 2 bits of a slot number that tell whether the slot is in the strip of dx.
-    // The mask is 0 if the window does not exist.
+    // A mask for each window. It selects the bits of a maximum's slot number (see sum()) that tell whether the column
+    // of the maximum is in the strip. The mask is 0 if the window does not exist.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;

@@ -22,17 +22,17 @@ struct NhwcParams {
   // a strip of dx, which a warp computes. `teams` is the number of teams of threads in a block. The teams share each
   // window.
   int32_t items, teams;
-  // These divisors split the number of a work item into the coordinates of its windows.
+  // These divisors split the index of a work item into the coordinates of its windows.
   FastDivmod by_vectors, by_words, by_channels, by_columns;
-  // For backward: the size of the tile of dx that a block computes, and of the windows over this tile. In
-  // nhwc_max_backward, tile_lines is the number of rows of a strip.
+  // For backward: the size of the tile of dx that a block computes, and the maximum number of rows and columns of
+  // windows that overlap this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
   // 1 if windows add their dy to dx. 0 if each dx reads the windows that contain it.
   int32_t scatter;
   // The smallest distances, in windows, at which two windows do not overlap: down and across.
   int32_t phases_down, phases_across;
-  int32_t dy_at, keys_at;  // the byte offsets of dy and of the keys in shared memory
-  // These divisors split the number of a block into the coordinates of its tile.
+  int32_t dy_at, keys_at;  // the byte offsets in shared memory of dy and of the keys (indices of maxima in the tile)
+  // These divisors split the index of a block into the coordinates of its tile.
   FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
   FastDivmod by_x_columns;  // splits the given index of a maximum into row and column
@@ -42,8 +42,8 @@ struct NhwcParams {
 
 constexpr int kNhwcThreads = 256;  // the number of threads in a block
 
-// The number of windows, or of elements of dx, that a thread computes one below the other. The registers suffice for
-// this number of maxima and their indices. `lanes` is the number of elements in 16 bytes.
+// The number of windows, or of elements of dx, that a thread computes one below the other. The thread keeps their
+// maxima and indices in registers. `lanes` is the number of elements in 16 bytes.
 MINIDNN_HD constexpr int down_of(int lanes) { return lanes == 4 ? 4 : 2; }
 // The number of windows of compile-time size that a thread computes one below the other.
 constexpr int kStaticDown = 4;
@@ -56,14 +56,15 @@ MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 constexpr int kStripThreads = 128;  // the number of threads in a block of nhwc_max_backward
-// The width of a strip of dx, in columns divided by the stride.
+// Returns the number of columns in a strip of dx, divided by the stride.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
 // The maximum number of rows in a strip, because elements of a strip are numbered with 16 bits.
 constexpr int kMostStripLines = 1024;
 // The number of rows of dx whose sums are in shared memory at the same time. It is a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
-// strip_blocks() is the number of blocks on an SM, as far as registers allow. strip_stages() is the number of rows of
-// windows whose data is in shared memory or in flight. `given` tells whether the indices of the maxima are given.
+// strip_blocks() returns the number of blocks for which the registers of an SM suffice. strip_stages() returns the
+// number of stages of a warp. A stage is the buffer for one row of windows. `given` tells whether the indices of the
+// maxima are given.
 MINIDNN_HD constexpr int strip_blocks(int window, int stride, int item_bytes, bool given) {
   return given || stride > 1 ? 4 : (window > 4 ? 3 : 4) - (item_bytes > 2 ? 1 : 0);
 }
@@ -72,8 +73,8 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
 }
 
 // The layout of shared memory for gradients of maxima by strips: the sums of dx, then the stages of each warp. A stage
-// is the buffer for one row of windows. It has 32 channels of rows of x (only if the kernel finds the maxima), of dy,
-// and of given indices.
+// is the buffer for one row of windows, with 32 channels. It contains x (only if the kernel finds the maxima), then dy,
+// then the given indices.
 struct StripLayout {
   int dy_at = 0, indices_at = 0;  // the byte offsets of dy and of the given indices in a stage
   int stage_bytes = 0, sums_bytes = 0, smem_bytes = 0;

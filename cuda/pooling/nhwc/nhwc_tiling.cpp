@@ -6,18 +6,18 @@ namespace {
 
 // The number of strips that keep an SM busy for some time. A strip counts once for each of its 32 channels.
 constexpr int64_t kStripsOfSm = 1280;
-// The minimum number of rows in a strip of dx. A strip also loads some rows above its first row, so it should have
-// many rows.
+// The minimum number of rows in a strip of dx. For each strip, some rows above its first row are loaded, too, so a
+// strip should have many rows.
 constexpr int64_t kFewestLines = 8;
-// The maximum bytes of shared memory in a block in which each dx reads its windows. With this limit, 5 blocks fit an
-// SM, and the kernel needs no opt-in for more shared memory.
+// The maximum bytes of shared memory in a block in which elements of dx read from windows. With this limit, 5 blocks
+// fit an SM, and the kernel needs no opt-in for more shared memory.
 constexpr int64_t kMostSmem = 40 << 10;
 // The maximum bytes of shared memory in a block in which windows add to dx. With this limit, 3 blocks fit an SM.
 constexpr int64_t kMostSmemOfSums = 72 << 10;
-// The number of rows and columns in a tile of dx: for small windows and for large ones. A window that extends over two
-// tiles is processed by both tiles, so large windows need larger tiles.
+// The number of rows and columns in a tile of dx. kTileOfLarge is for large windows, and for windows that add to dx. If
+// a window overlaps two tiles, both tiles compute it, so large windows need larger tiles.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
-// the number of vectors of channels (64 bytes) in a block in which windows add to dx
+// the usual number of 16-byte vectors of channels in a block in which windows add to dx
 constexpr int64_t kSumVectors = 4;
 
 // The properties of a pooling problem from which the tiling is computed.
@@ -84,8 +84,7 @@ void tile_windows(const Facts& f, int64_t sms, NhwcTiling& t) {
   const bool is_static = t.step.window > 0;
   const int64_t down = down_of(int(f.width));
   auto items_by = [&](int64_t windows) { return ceil_div<int64_t>(f.h.count, windows) * f.w.count * f.vectors; };
-  // If there are few windows, more threads are busy if teams of threads share a window than if a thread computes
-  // several windows.
+  // If there are few windows, teams of threads share each window, which keeps more threads busy.
   if (items_by(down) * f.images < sms * 256) t.several_windows = false;
   const int64_t items = items_by(is_static ? kStaticDown : t.several_windows ? down : 1);
   t.items = at_most_int32(items);
@@ -103,8 +102,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
   const Windows &h = f.h, &w = f.w;
   NhwcTiling::BlockTile& tile = t.tile;
   tile.scatter = f.is_max && !f.dilated() && f.terms() <= kMostTerms;
-  // Returns a size of at most `most`, rounded up to a multiple of the stride, so that all tiles have nearly equal
-  // sizes.
+  // Returns the size of a tile along a dimension: at most `most`, then rounded up to a multiple of the stride. It is
+  // chosen so that all tiles have nearly equal sizes.
   auto even = [](int64_t size, int64_t most, int64_t stride) {
     if (stride > most) stride = 1;
     return ceil_div(ceil_div(size, ceil_div(size, most)), stride) * stride;
@@ -132,9 +131,9 @@ void tile_block(const Facts& f, NhwcTiling& t) {
     }
     if (t.smem_bytes <= (tile.scatter ? kMostSmemOfSums : kMostSmem)) break;
     if (lines == 1 && columns == 1 && vectors == 1) break;
-    // If the tile does not fit, its vectors of channels, rows or columns are halved. If windows add to dx, the
-    // channels of a position should fill whole memory sectors, so rows and columns are halved first. If each dx reads
-    // its windows, a large tile matters more, so channels are halved first.
+    // If the tile does not fit, its rows, columns or vectors of channels are halved. If windows add to dx, rows and
+    // columns are halved first, because the channels of a position should fill whole memory sectors. If elements of dx
+    // read from windows, vectors are halved first, because it matters more that the tile has many rows and columns.
     if (vectors > 2 && !(tile.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;
     else if (columns > 1) columns /= 2;
@@ -222,8 +221,8 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // Divides by the number of groups of `stride` columns over a tile. The tile may begin inside a group, so there is one
-  // more group than whole groups.
+  // The columns of dx are divided into groups of `stride` columns. The divisor is the largest number of groups that a
+  // tile overlaps. It is one more than tile.columns / stride, because a tile may begin inside a group.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

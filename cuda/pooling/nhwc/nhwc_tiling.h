@@ -10,7 +10,8 @@ namespace minidnn::cuda::pooling {
 struct NhwcTiling {
   enum class Method {
     windows,  // Forward: a thread computes 16-byte vectors of y, or teams of threads share windows.
-    // Windows of compile-time size: a thread computes a tile of y, or of dx, for one 32-bit word of channels.
+    // Windows of compile-time size: a thread computes a tile for one 32-bit word of channels. It is a tile of y or, in
+    // backward, of dx of averages.
     word_tiles,
     strips,       // Windows of compile-time size: a warp computes a strip of dx of maxima.
     block_tiles,  // Backward for all other problems: a block computes a tile of dx in shared memory.
@@ -25,14 +26,16 @@ struct NhwcTiling {
   // The number of work items of an image. With the methods `windows` and `word_tiles`, a work item is what a thread
   // computes. With the method `strips`, it is a strip, which a warp computes.
   int64_t items;
-  int64_t items_across;  // the number of work items that are side by side in an image
+  int64_t items_across;  // the number of work items along a row of an image
   int64_t teams;         // the number of teams of threads in a block that share each window
   int64_t lines_of_strip;
   struct BlockTile {
     bool scatter;                     // whether windows add their dy to dx, in phases of windows that do not overlap
     int64_t vectors, lines, columns;  // the size of the tile of dx, where a vector is 16 bytes of channels
-    int64_t window_lines, window_columns;  // the maximum number of rows and columns of windows over the tile
-    int64_t dy_at, keys_at;                // the byte offsets of dy and the keys in shared memory, if windows add to dx
+    // the maximum number of rows and columns of windows that overlap the tile
+    int64_t window_lines, window_columns;
+    // The byte offsets in shared memory of dy and of the keys (indices of maxima in the tile), if windows add to dx.
+    int64_t dy_at, keys_at;
   } tile;
 };
 

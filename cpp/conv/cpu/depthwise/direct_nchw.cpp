@@ -1,18 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.direct_nchw: convolutions with few input channels per group, forward and both gradients. A SIMD vector holds
-// neighbouring pixels of an image row. The engine copies a band of neighbouring input rows to scratch memory that fits
-// a cache. The copy has zeros around the rows. If the stride is not 1, the copy stores every stride-th pixel next to
-// each other. Each window element then reads a vector at a fixed offset, at the borders of the image too. Results that
-// need no conversion and no epilogue are stored directly to the output. All other results are first stored in scratch
-// memory.
+// neighbouring pixels of an image row. The engine copies a band of neighbouring input rows, with zeros around them, to
+// scratch memory that fits a cache. If the convolution has a stride, a copy of a row holds only every stride-th pixel.
+// So each window element reads contiguous elements of a copy, at the borders of the image too. Results that need no
+// conversion and no epilogue are stored directly to the output. All other results are first stored in scratch memory.
 #include <algorithm>
 #include <bit>
 
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/direct_nchw_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -27,14 +26,14 @@ template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, f
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // Returns the range [first, end) of those input lines (image rows) of band b that are inside the image. A band is a
-  // number of neighbouring lines. This band computes the result lines that begin with line `row`.
+  // Returns which input lines (image rows) of band b are inside the image, as a range of indices that begin with 0 at
+  // the first input line of the band. `row` is the first result line that the band computes.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Copies the input lines (image rows) that a band of result lines reads to `to`, for all input channels of the group.
-  // The result lines begin with line `row`, and each of them begins with pixel `pixel`.
+  // Copies the input lines (image rows) that a band reads to `to`, for all input channels of the group. The results of
+  // the band begin at pixel `pixel` of the result line `row`.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
     const auto [above, end] = existing(b, row);
@@ -114,8 +113,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // A thread copies the input lines (image rows) of its next band before it computes the current band. Loads that
-        // directly follow the stores of the copy would have to wait for them.
+        // A thread copies the input lines (image rows) of its next band before it computes the current band. If it used
+        // copied lines at once, its loads would have to wait for the stores of the copy.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
@@ -132,8 +131,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Copies the input lines (image rows) of one band (some neighbouring lines). `at` is the index {image, group, depth,
-  // band, chunk of a line}.
+  // Copies the input lines (image rows) that one band of result lines reads. A band has chunks, which are ranges of
+  // pixels of its lines. `at` is the index of a chunk: {image, group, depth, band, chunk}.
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.line_chunk,
@@ -180,8 +179,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Computes dw. A work item computes dw for some filters of one group. It adds up the products of one chunk of the
-  // bands, where a band is a number of neighbouring lines (image rows) of dy.
+  // Computes dw. The bands (groups of neighbouring image rows of dy) are divided into chunks. A work item sums the
+  // products of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -266,8 +265,8 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // The kernel loads a vector of x once and uses it for up to kFilters (8) filters. With fewer filters, loads take a
-    // larger fraction of the time.
+    // For the time estimate: the kernel uses each loaded vector of x for up to kFilters (8) filters. The fewer filters
+    // there are, the larger is the fraction of the time that loads take.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));

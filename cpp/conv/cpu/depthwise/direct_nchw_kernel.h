@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of the CPU engine direct_nchw, compiled once per instruction set. They compute convolutions with few
-// channels per group whose pixels are contiguous. A SIMD vector holds neighbouring pixels of an image row.
-// direct_nchw.cpp surrounds the input with zeros, so every window element reads an element of the copy. Offsets and
+// channels per group whose pixels are contiguous. A SIMD vector holds neighbouring pixels of an image row. The input of
+// the loops is a copy with zeros around it, so every window element falls on an element of the copy. Offsets and
 // strides are in elements.
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 namespace minidnn {
 
@@ -51,14 +51,15 @@ struct DirectNchwKernels {
   int64_t lanes;
   // If the window has at least this height, sums() reads no input lines (image rows) outside the image.
   int64_t skips;
-  // Computes results of a convolution. For all r < rows, c < columns and j < filters:
+  // Computes results of a convolution for all rows r < rows, columns c < columns and filters j < filters. `taps` is the
+  // number of window columns, which have `height` elements each. `filters` is 1, 2, 4 or 8, and is 1 if height > 1.
   //   y[j, r, c] = sum over t < taps and i < height of
   //     x[at[t] + (r + i) * x_row + c] * w[(t * height + i) * filters + j]
-  // `filters` is 1, 2, 4 or 8. It is 1 if height > 1. The function reads whole vectors of x. If height >= `skips`, it
-  // reads only those lines r + i that are in the range [first, end).
+  // The function reads whole vectors of x. If height >= `skips`, terms whose line r + i is outside the range [first,
+  // end) are left out.
   void (*sums)(int64_t filters, int64_t height, const DirectNchwSums&);
-  // Adds products to the sums of dw. For all r < rows and c < columns, the function adds to sums[t * filters + j],
-  // which is a vector of partial sums:
+  // Adds products to the sums of dw. sums[t * filters + j] is a vector of partial sums for tap t (window element) and
+  // filter j. For all r < rows and c < columns, the function adds to this vector:
   //   x[at[t] + r * x_row + c] * dy[j * dy_filter + r * dy_row + c]
   // The last vector of a line of x may be partial. Lines of dy are padded to whole vectors.
   void (*filters)(int64_t filters, const DirectNchwFilterSums&);

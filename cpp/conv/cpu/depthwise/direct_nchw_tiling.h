@@ -19,8 +19,8 @@ struct DirectNchwTiling {
   struct Band : ConvPhase {
     // The distinct offsets of the window elements in the first spatial dimension.
     std::vector<int64_t> depths;
-    // Several copies may be made of each input line (image row). A copy holds every stride-th pixel. For each copy,
-    // this is the input pixel with which it begins.
+    // Several copies may be made of each input line (image row). A copy holds every stride-th pixel. `columns` has one
+    // element per copy: the input pixel with which the copy begins.
     std::vector<int64_t> columns;
     // The offset of the packed weights of this phase, in floats. A phase is a set of result pixels that use the same
     // window elements.
@@ -57,9 +57,9 @@ struct DirectNchwTiling {
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Band> phases;
-  // For dw. A band is a number of neighbouring lines (image rows) of dy. `units` is the number of bands of all images.
-  // `chunks` is the number of chunks that the bands are divided into. `bands_of_chunk` is the number of bands in a
-  // chunk.
+  // For dw. A unit is one band (neighbouring image rows of dy), or a range of pixels of a band if its rows are long. A
+  // work item processes a group of units. `units` is the number of units of all images, `bands_of_chunk` is the number
+  // of units in a group, and `chunks` is the number of groups.
   int64_t units = 0, bands_of_chunk = 0, chunks = 1;
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
   // `band_floats` is the number of floats of the input lines (image rows) that are copied for a band of result lines.

@@ -9,8 +9,8 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/grouped_nhwc_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -31,10 +31,10 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     };
     std::vector<Span> spans;
   };
-  // Fills `used` with the taps (window elements) of one result line (image row). For each tap, the function also stores
-  // the offset of the element of x that the first pixel of the zone reads. If `tops` is true, the kernel computes
-  // several lines together, and `used` gets only the first tap of each window column. The line of x that such a tap
-  // reads may be outside the image.
+  // Fills `used` with the taps (window elements) of one result line (image row). A zone is a range of pixels that use
+  // the same taps. For each tap, the function also stores the offset of the element of x that the tap reads for the
+  // first pixel of the zone. If `tops` is true, the kernel computes several lines together, and the function stores
+  // only the topmost tap of each window column. The line of x that this tap reads may be outside the image.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();
@@ -116,8 +116,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     // the next.
     int64_t pixel, row;
   };
-  // Returns the offset in `side` of the first pixel of the lines (image rows) `l`. `side` is the result or the
-  // residual.
+  // Returns the offset in `side` of the first pixel of the lines (image rows) that `l` describes. `side` is the result
+  // or the residual.
   int64_t offset_of(const ConvTensorView& side, const Lines& l) const {
     return l.image * side.image + (l.phase.first[0] + l.depth * step[0]) * side.space[0] +
            (l.phase.first[1] + l.row * step[1]) * side.space[1] + l.phase.first[2] * side.space[2];
@@ -209,8 +209,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     gemm_finish<T, Y>()(finish, {transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias});
   }
 
-  // Computes dw. A work item computes dw for some vectors of channels. It adds up the products of one chunk of the
-  // lines (image rows) of dy.
+  // Computes dw. The lines (image rows) of dy are divided into chunks. A work item sums the products of one chunk, for
+  // some vectors of channels. The sums of all chunks are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();

@@ -5,7 +5,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 namespace minidnn {
 
@@ -34,7 +34,8 @@ struct GroupedNhwcSums {
 
 // The arguments of the kernel filters(), which adds up dw over `rows` x `pixels` positions of dy.
 struct GroupedNhwcFilterSums {
-  // For each tap (window element): the offset in x of the first element that it reads, and the index of its sums.
+  // For each tap (window element), `at` is the offset in x of the first element that it reads, and `slot` is its index
+  // in `sums`.
   const int64_t *at, *slot;
   int64_t taps;
   const float* x;
@@ -52,12 +53,13 @@ struct GroupedNhwcKernels {
   // Here i iterates over the channels of the group that contains c.
   void (*pixels)(int64_t size, const GroupedNhwcSums&);
   // Computes kGroupedNhwcRows lines (image rows) of y together, which share loads of x. Groups must have one channel.
+  // Each column t of the window has `height` (3, 5 or 7) elements.
   //   y[r, p, c] = sum over t and i < height of
   //     x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
-  // Here t is a column of the window, and `height` (3, 5 or 7) is the number of its elements. Lines r + i outside the
-  // range [first, end) are outside the image. Their terms are left out.
+  // Lines r + i outside the range [first, end) are outside the image. Their terms are left out.
   void (*lines)(const GroupedNhwcSums&);
-  // Adds products to the sums of dw. For all c < lanes, taps t (window elements) and i < size:
+  // Adds products to the sums of dw. slot[t] is the index of the sums of tap t (window element). For all c < lanes,
+  // taps t and i < size:
   //   sums[(slot[t] * size + i) * lanes + c] += sum over r < rows and p < pixels of
   //     dy[r * dy_row + p * dy_step + c] * x[at[t] + r * x_row + p * x_step + i]
   void (*filters)(int64_t size, const GroupedNhwcFilterSums&);

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
@@ -12,8 +12,8 @@ namespace {
 
 // The limit in bytes for the sums of dw that a work item computes. They fit a first-level cache.
 constexpr int64_t kSumBytes = 16 << 10;
-// For dw. The lines (image rows) of dy are divided into chunks. The number of chunks grows until there are kItems work
-// items. But each work item has at least kChunkWork products (multiply-adds).
+// For dw. The lines (image rows) of dy are divided into chunks, so that there are about kItems (16) work items. There
+// are fewer chunks if a chunk would have less than kChunkWork products (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {

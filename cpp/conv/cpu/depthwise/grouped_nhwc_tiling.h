@@ -23,9 +23,10 @@ struct GroupedNhwcTiling {
     // boundaries use the same taps (window elements).
     std::vector<int64_t> row_boundaries;
     int64_t weights_at = 0;
-    // Describes window columns if the taps (window elements) form columns of consecutive lines (image rows). `height`
-    // is the number of taps of a column. `top` is the line offset of the first tap of a column. `next` is the distance
-    // in `taps` between two consecutive taps of a column. If the taps do not form columns, `height` is 0.
+    // Describes the columns of the window. `height` is the number of taps (window elements) of a column. It is 0 if the
+    // kernel computes one line at a time. `top` is the distance in lines (image rows) from a result line to the input
+    // line that the topmost tap of a column reads. `next` is the difference of the indices in `taps` of two consecutive
+    // taps of a column.
     int64_t height = 0, top = 0, next = 0;
     // Returns the number of result lines (image rows) that are computed together.
     int64_t rows() const { return height ? kGroupedNhwcRows : 1; }
@@ -52,7 +53,7 @@ struct GroupedNhwcTiling {
   GroupedNhwcTiling(const ConvProblem&, const Device&);
 
  private:
-  // Returns the range [first, second) of result pixels in dimension j for which this tap (window element) falls on
+  // Returns the range [first, second) of result pixels in dimension j for which the given tap (window element) falls on
   // data.
   std::pair<int64_t, int64_t> pixels_inside(const Phase&, const ConvTap&, int j) const;
   // Returns boundaries between ranges of result pixels in dimension j. All pixels between two consecutive boundaries

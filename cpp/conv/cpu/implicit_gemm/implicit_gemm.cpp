@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its input in place. No im2col matrix
-// is written. The rows of a tile are pixels of the result, and its columns are output channels. A tap is a window
-// element. A segment of the inner dimension k is the input channels at one tap. If the tap falls on padding for some
+// is written. The rows of a tile are pixels of the result, and its columns are output channels. The inner dimension k
+// consists of segments. A segment is the input channels at one tap (window element). If the tap falls on padding for a
 // pixel, the row of this pixel reads zeros. Only the weights are packed, once per call. A strided backward_data is
 // divided into phases. A phase is a set of result pixels that use the same taps, and is computed like a separate
 // convolution. If the kernel cannot read the layout of the input, the input is copied first (to_nhwc.h).
@@ -12,8 +12,8 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -35,10 +35,10 @@ struct Rows {
 struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> {
   using TypedPlan::TypedPlan;
 
-  // Packs the weights of each phase as [panel, tap, input channel, column]. A tap is a window element. A panel has as
-  // many output channels as a tile has columns. The weights are read in the order of memory. If the weights of each
-  // input channel are stored together, a work item packs 16 input channels of all panels. If the weights of each output
-  // channel are stored together, a work item packs one panel.
+  // Packs the weights of each phase as [panel, tap, input channel, column]. A tap is a window element. A column is an
+  // output channel. A panel has as many columns as a tile. A work item packs one panel, or 16 input channels of all
+  // panels. The choice depends on the layout of w, and lets the work item read weights that are close together in
+  // memory.
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
@@ -69,8 +69,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // Copies a row of packed weights. The usual size has its own branch: for a constant size, the compiler emits moves
-  // instead of a call of memcpy.
+  // Copies a row of packed weights. The usual size, 32 columns, has its own branch: for a constant size, the compiler
+  // emits moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -233,7 +233,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     }
     if (nhwc_output) return;
     // The output is channels-first, so the sums are transposed, and pixels become columns. Consecutive pixels are
-    // written together if their distance in memory is constant in the result, and also in the residual.
+    // written together as long as they have one constant stride in the result, and one in the residual.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);
@@ -293,9 +293,8 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // Models the cost of tiles that are not full. A panel (the output channels of a tile) costs the same if only some
-    // of its channels exist. A segment (the input channels at one window element) has a fixed cost in addition to the
-    // cost of its channels.
+    // Models two costs. If the output channels do not fill the last tile, that tile costs as much as a full one. A
+    // segment (the input channels at one window element) has a fixed cost in addition to the cost of its channels.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
     // The transposition of pixels and results adds a quarter to the time of the matrix product.

@@ -9,8 +9,8 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_filter_tiling.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -101,8 +101,9 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     // The range [low, high) of pixels of an image row of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    // `pixel` is the index in the slice of the first pixel of a span. `count` is the number of segments that have been
-    // collected for one matrix product. `steps` is the number of pixels of each of these segments.
+    // The loop visits the spans of the slice. A span is some pixels of one image row. `pixel` is the index in the slice
+    // of the first pixel of the current span. `count` is the number of segments that have been collected for one matrix
+    // product, and `steps` is the number of pixels of each of them.
     int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {
       if (count) {
@@ -138,7 +139,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
                          bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    // If panels are copied: for each segment of k, the byte offset at which it begins in x.
+    // If panels are copied to contiguous memory: for each segment, the byte offset in x at which it begins.
     std::array<int64_t, kSlicePixels> in_x;
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       in_x[size_t(s)] = work.segments[s].b;
@@ -197,7 +198,8 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
     const int64_t channels = g.x.channels;
     if constexpr (sizeof(Y) == 4) {
-      // Here x and y have been exchanged, so the sums must be transposed.
+      // In dw, the filter is the fastest index. In the sums, the input channel is the fastest index. So the sums are
+      // transposed.
       if (taps == 1 && g.w_filter == 1) {
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
         kernels.transpose(sums + offset_of_sums(work.group, first, 0), line(), end - first, channels, to, g.w_channel);

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
@@ -17,8 +17,8 @@ ConvGeometry swapped(ConvGeometry g) {
   return g;
 }
 
-// Joins all pixels of an image into one line if g is a pointwise convolution of stride 1 and its images are dense.
-// Returns all other convolutions unchanged.
+// Joins all pixels of an image into one line, if the convolution is pointwise with stride 1 and the pixels of each
+// image have a constant stride in memory. Returns all other convolutions unchanged.
 ConvGeometry joined(ConvGeometry g) {
   for (int j = 0; j < kMaxSpatial; ++j)
     if (g.window[j] != 1 || g.stride[j] != 1 || g.pad[j] != 0 || g.x.size[j] != g.y.size[j]) return g;
@@ -80,8 +80,8 @@ int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {
   if (!is_pointwise(g)) return false;
-  // Compares the gain and the cost of an exchange of x and y. The tensor that is copied then has fewer channels. But dw
-  // is written twice: first as sums, then transposed.
+  // Decides whether x and dy exchange their roles in the matrix product. The gain: of the two tensors, the product
+  // copies the one with fewer channels. The cost: dw is written twice, first as sums, then transposed.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
   const int64_t saved = (g.y.channels - g.x.channels) * (in_place ? -1 : 1);

@@ -21,7 +21,7 @@ struct ImplicitGemmFilterTiling {
   };
 
   ConvProblem p;
-  // True if x and y are exchanged (see swaps()).
+  // True if x and dy exchange their roles in the matrix product (see swaps()).
   bool swap;
   ConvGeometry g;
   const GemmKernels& kernels = gemm_kernels();
@@ -37,21 +37,22 @@ struct ImplicitGemmFilterTiling {
   bool unit_stride_pixels;
   // True if the kernel writes its sums directly to dw, false if it writes them to the workspace.
   bool direct_store;
-  // True if the distance of neighbouring pixels in x is a multiple of 2 or 4 KB. These pixels would share few cache
-  // sets. Each panel (some channels of the pixels) is then first copied to contiguous memory.
+  // True if the distance of neighbouring pixels in x is a multiple of 2 or 4 KB, so that the pixels share few cache
+  // sets. If true, each panel (some channels of the pixels) is copied to contiguous memory before it is used.
   bool cache_set_conflict;
   std::vector<Span> spans;
-  // For each slice (some pixels of dy), the index of its first span in `spans`. The last element is the number of
-  // spans.
+  // For each slice (some pixels of dy), the index in `spans` of its first Span. The last element of `slices` is the
+  // number of spans.
   std::vector<size_t> slices;
   size_t x_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   ImplicitGemmFilterTiling(const ConvProblem&, const Device&);
   // Returns the number of sums that are stored per filter, including padding.
   int64_t line() const { return taps * panels * kernel.columns; }
-  // Returns true if it is faster to exchange x and y of a pointwise convolution. One of the two tensors must be copied:
-  // usually y is packed, but if y is channels-first and read in place, x is copied to channels-last. The exchange is
-  // faster if the tensor that is then copied has fewer channels.
+  // Returns true if x and dy should exchange their roles in the matrix product of a pointwise convolution. The product
+  // copies one of the two tensors. Usually this is dy, which is packed. If both are float32 and channels-first, it is
+  // x, which is copied to channels-last. With exchanged roles, the product copies the other tensor. This is faster if
+  // the other tensor has fewer channels.
   static bool swaps(const ConvProblem&, const ConvGeometry&);
 
  private:

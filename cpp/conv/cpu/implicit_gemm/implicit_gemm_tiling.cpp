@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
@@ -134,8 +134,9 @@ void ImplicitGemmTiling::make_blocks() {
   // pixels take at most half of a second-level cache.
   const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
   block_rows = kernel.rows * (transposes_pixels ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
-  // If one block computes all pixels of each phase, only this block reads a given panel (the weights of some output
-  // channels). A phase is a set of result pixels that use the same window elements.
+  // A panel is the weights of some output channels. A phase is a set of result pixels that use the same window
+  // elements. If one block computes all pixels of each phase, no other block reads the panels of this block, so the
+  // block may pack them itself.
   packs_panels =
       std::ranges::all_of(phases, [&](const Phase& phase) { return g.images * volume(phase.count) <= block_rows; });
   const int64_t panel_bytes = floats_of_panel() * int64_t(sizeof(float));

@@ -19,8 +19,8 @@ struct ImplicitGemmTiling {
     // The offset of the packed weights of this phase, in floats. A phase is a set of result pixels that use the same
     // window elements.
     int64_t weights_at = 0;
-    // For each segment of k (the input channels at one window element): the distance in bytes from the pixel to the
-    // input that the segment reads.
+    // For each segment of k (the input channels at one window element): the byte offset of the input that the segment
+    // reads. It is relative to the input pixel t * in_step, where t is the index of the result pixel in the phase.
     std::vector<int64_t> segments;
     // In each dimension, the smallest and the largest distance from a pixel to an element of its window, in input
     // pixels.
@@ -38,7 +38,8 @@ struct ImplicitGemmTiling {
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
   bool backward;
-  // `merged` is the number of window elements that form one segment of the inner dimension k.
+  // `merged` is the number of window elements whose channels form one segment of the inner dimension k: 1, or the
+  // length of a window row.
   int64_t threads, merged = 1;
 
   // The input of the convolution, or the float32 channels-last copy of it.
@@ -71,7 +72,7 @@ struct ImplicitGemmTiling {
 
   size_t weights_at = 0, copy_at = 0, zeros_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
   // Byte offsets in the scratch memory of a thread. The scratch memory begins with the GEMM segments, which hold the
-  // offsets at which tiles read.
+  // offsets of the inputs that the tiles read.
   size_t sums_at = 0, transposed_at = 0, pixels_at = 0, panel_at = 0;
 
   ImplicitGemmTiling(const ConvProblem&, const Device&);

@@ -10,7 +10,7 @@
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 #include "cpp/conv/cpu/phases.h"
 #include "cpp/conv/cpu/plan_engine.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 
 namespace minidnn {
@@ -43,7 +43,7 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
   using SmallChannelFilterTiling::SmallChannelFilterTiling;
 
   // A work item: some tiles of weights of one group. A slice is some image rows of dy. `segments` has one element for
-  // each tile of the work item and each image row of a slice.
+  // each pair of a tile of the work item and an image row of the current slice.
   struct Item {
     int64_t group, tile, tiles;
     GemmSegment* segments;
@@ -76,8 +76,9 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Writes segment number `index` of each tile, which has `count` segments. The segment is the image row of dy with the
-  // index [image, depth, row] = `at`, and begins with pixel `pixel`.
+  // Each tile of the work item has an array of `count` segments, one per image row of the slice. This function writes
+  // element `index` of each array. Its image row of dy has the index [image, depth, row] = `at`, and is read from pixel
+  // `pixel` on.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -89,7 +90,7 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
     GemmSegment* to = item.segments + index;
     for (int64_t t = item.tile; t < item.tile + item.tiles; ++t, to += count) {
-      // Rows of the tile that have no weight read the element of the first weight again.
+      // Rows of the tile that have no weight read the same element of x as the first weight.
       for (int64_t row = 0; row < kernel.rows; ++row) {
         const int64_t weight = t * kernel.rows + row;
         to->a[row] = (x_offset + filter_weights[size_t(weight < weights ? weight : 0)].x) * bytes_of_float;
@@ -132,7 +133,7 @@ struct SmallChannelFilter final : PlanEngine<SmallChannelFilterTiling, SmallChan
     const SmallChannelFilterTiling t(p, d);
     const double waste = wasted(t.weights, t.kernel.rows) * wasted(t.g.y.channels, t.kernel.columns);
     const double copied = double(p.x.numel()) + (t.g.y.channel == 1 ? 0 : double(p.y.numel()));
-    // The number of weights. They are stored to dw one at a time, which takes longer than a copy.
+    // The number of weights of dw. They are stored one at a time, so each of them costs more than a copied element.
     const double written = double(p.w.numel());
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92) +
            roofline_us(0, 12 * copied + 48 * written, d, 1);

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "cpp/conv/cpu/phases.h"
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {

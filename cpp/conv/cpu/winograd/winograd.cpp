@@ -14,7 +14,7 @@
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/plan_engine.h"
 #include "cpp/conv/cpu/winograd/winograd_tiling.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/simd/gemm_microkernel.h"
 
@@ -22,9 +22,10 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The smallest number of channels, and of products in the sum of a result, that the engine supports. They ensure the
-// accuracy of float32. cuda.conv.winograd has the same limits. A result gets the rounding error of its whole tile. The
-// error that is accepted grows with the number of products in the sum of the result.
+// The engine needs at least kLeastChannels channels, and at least kLeastProducts products in the sum of each result, as
+// cuda.conv.winograd does. These limits ensure the accuracy of float32. The accepted error of a result grows with the
+// number of its own products. But the actual error depends on all inputs of the tile. So the error of a result with few
+// products could be too large.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
 // The largest number of filters of a panel: two vectors of the longest kind.
 constexpr int64_t kMostColumns = 32;
@@ -41,7 +42,7 @@ struct Weights {
   // `lowest` is the smallest offset of a tap (an element of the 3 x 3 window).
   int64_t in, out, lowest, taps[9];
   // True if the nine taps (window elements) are contiguous in memory, and the windows of neighbouring input or output
-  // channels follow each other.
+  // channels are adjacent in memory.
   bool dense;
   // The index of each tap (window element) in the copy that transform_windows() makes of a window.
   int64_t slots[9];
@@ -81,9 +82,9 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Transposes whole vectors of taps (window elements), which may have more than the nine taps of a window. The
-          // excess taps belong to the window of the next filter, and are overwritten later. No filter follows the last
-          // filter, so its taps are copied one at a time.
+          // Transposes whole vectors of taps (window elements). A vector may be longer than the nine taps of a window.
+          // It then also has taps of the next filter, which are overwritten later. No filter follows the last filter,
+          // so its taps are copied one at a time.
           const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -128,7 +129,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     // `row`, `column`, `height` and `width` are in pixels of the result.
     int64_t image, row, column, height, width;
   };
-  // Returns the pixels of one chunk of a row of tiles. `index` counts the rows of tiles of all images.
+  // Returns the pixels of one chunk of a row of tiles. `index` is the index of the row of tiles, counted over all
+  // images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
@@ -144,8 +146,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, chunk);
-      // The first two input rows of these patches are the last two input rows of the patches above them. The ring
-      // buffer of input rows still has these two rows.
+      // A row of tiles reads six input rows. The first two of them are the last two that the row of tiles above has
+      // read. The ring buffer of input rows still has these two rows.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
       const float* rows[kWinogradPatch];
       for (int64_t j = 0; j < kWinogradPatch; ++j) {

@@ -109,7 +109,7 @@ template <int kRows> void block(int64_t channels, const float* a, int64_t pitch,
     }
 }
 void multiply(const WinogradProduct& product) {
-  // A local copy. The compiler can keep its members in registers.
+  // A local copy of `product`, whose members the compiler can keep in registers.
   const WinogradProduct p = product;
   for (int64_t point = 0; point < kWinogradPlanes; ++point) {
     const float *a = p.patches + point * p.patch_plane, *b = p.windows + point * p.window_plane;

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 // The inner loops of cpu.conv.winograd, compiled once per instruction set. A SIMD vector holds neighbouring channels or
-// neighbouring filters. The method is F(4 x 4, 3 x 3): a tile of 4 x 4 results takes 36 products, while the definition
-// takes 144.
+// neighbouring filters. The method is F(4 x 4, 3 x 3). It computes a tile of 4 x 4 results with 36 products instead of
+// 144, by the formula
 //   y = A^T ((G w G^T) * (B^T x B)) A
-// The interpolation points are 0, 1, -1, 1/2, -2 and infinity. cuda/conv/winograd/winograd_math.h has the matrices and
-// the reasons for these points. Transformed data has 36 points, and each point has its own matrix, which is called a
-// plane. Strides and sizes of planes are in elements.
+// in which * is the elementwise product. The interpolation points are 0, 1, -1, 1/2, -2 and infinity.
+// cuda/conv/winograd/winograd_math.h has the matrices and the reasons for these points. Transformed data has 36 points,
+// and each point has its own matrix, which is called a plane. Strides and sizes of planes are in elements.
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 namespace minidnn {
 
@@ -46,7 +46,8 @@ struct WinogradKernels {
   // j of a panel. Element t of window n is read from w + (9 n + at[t]) * columns.
   void (*windows)(const float* w, const int64_t (&at)[9], int64_t channels, float* to, int64_t plane);
   // Transforms inputs: computes to[point, t * pitch + c] = B^T x B for all patches t < tiles and all channels c. Row i
-  // of patch t begins at rows[i] + 4 t * pixel. Channels are read and written in whole vectors.
+  // of patch t begins at rows[i] + 4 t * pixel, where `pixel` is the distance between neighbouring pixels. Channels are
+  // read and written in whole vectors.
   void (*patches)(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t channels, int64_t tiles, float* to,
                   int64_t pitch, int64_t plane);
   // Multiplies patches by windows at each of the 36 points. Computes products[point, t, j] as the sum over channels k

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn {
 namespace cpu::conv {
@@ -13,7 +13,7 @@ namespace {
 constexpr int64_t kPatchBytes = 640 << 10;
 // The smallest and the largest number of tiles in a block.
 constexpr int64_t kLeastTiles = 24, kMostTiles = 96;
-// The largest number of tiles with which all threads may share the transformed input patches.
+// All threads may share the transformed input patches if there are at most this many tiles.
 constexpr int64_t kFewTiles = 128;
 
 int64_t rounded_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
@@ -42,8 +42,8 @@ WinogradTiling::WinogradTiling(const ConvProblem& problem, const Device& d)
 int64_t WinogradTiling::least_products() const {
   int64_t products = channels;
   for (int j = 0; j < 2; ++j) {
-    // Finds the result whose window has the fewest elements on data and not on padding, in this dimension. It is always
-    // the first or the last result.
+    // Finds the smallest number of elements that a window has on data, and not on padding, along this dimension. Either
+    // the first or the last window has it.
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
     for (int64_t at : {int64_t(0), out.size[1 + j] - 1})

@@ -8,7 +8,8 @@ namespace {
 
 std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   if (narrow)
-    // The operands are float16 or bfloat16, so few windows have a specialised kernel.
+    // For float16 and bfloat16, the window size is a template argument only if filters = 1 and windows are three
+    // columns wide and start one column apart. In all other cases, a kernel that supports any window is used.
     return filters == 1 ? std::vector<CompiledWindow>{{3, 1}} : std::vector<CompiledWindow>{};
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (filters == 3)
@@ -22,8 +23,8 @@ struct NchwTiler {
   NchwTiling& l;
   const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
-  // A unit is of_unit filters of one group. `lanes` is the number of neighbouring units that the same block must
-  // compute.
+  // A unit is of_unit filters of one group. The filters of `lanes` neighbouring units alternate: each unit has every
+  // lanes-th filter. So one block computes all of these units.
   const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
@@ -98,13 +99,14 @@ struct NchwTiler {
     }
   }
 
-  // Returns the distance of neighbouring rows of `in` in shared memory, in floats. Threads that are neighbours along
-  // the height start several rows apart. To avoid bank conflicts, the function looks for a distance with which they
-  // start as many banks apart as the tile has columns.
+  // Returns the distance of neighbouring rows of `in` in shared memory, in floats. If a warp reads several rows at the
+  // same time, the distance is chosen to avoid bank conflicts: each of these rows starts in the bank after the last
+  // bank of the row before.
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
-    // Here the eight threads that read at the same time read from the same row, so they read from different banks.
+    // If the width of the tile is a multiple of 32, eight neighbouring threads read 32 neighbouring floats of one row.
+    // Such an access has no bank conflicts at any distance of rows.
     if (l.p.width.tile % 32 == 0) return least;
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
@@ -132,7 +134,7 @@ struct NchwTiler {
                                   std::max(l.window.columns, 1)
                             : 0;
     // `chunk` is the number of channels that a buffer contains. The loop starts with all channels, and halves their
-    // number until they fit.
+    // number until the buffers fit in shared memory.
     for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {
       const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));

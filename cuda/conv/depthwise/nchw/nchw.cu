@@ -3,16 +3,17 @@
 // suits NCHW.
 // Method: a block copies tiles of a few planes to shared memory, as float. Zeros stand for the padding, so the inner
 // loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while the current one is
-// computed. A thread computes 4 columns x 4 rows of one filter or of three, or 4 columns x 2 rows of 4 or 8 filters.
+// computed. A thread with 1 or 3 filters computes 4 columns x 4 rows of each filter. A thread with 4 or 8 filters
+// computes 4 columns x 2 rows of each filter.
 // Grid: channel tiles x splits of the tiles (GroupConvTiles). Block: up to 256 threads. Shared memory (dynamic): the
 // weights of the block, and two buffers of `buffer` floats.
 // Bytes: writes out once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
 // Numerics: sums in float32.
-//   Depthwise, kFilters = 1: bound by memory. For 3x3 in float32, issuing the instructions takes half of the time of
-//   memory.
-//   Few channels, kFilters = 8: bound by multiply-adds. 3 -> 64 channels, 3x3: 192 multiply-adds for 10 loads from
-//   shared memory.
-//   dx of an image, kFilters = 3, 3x3: each loaded row is used for three rows of out; 432 multiply-adds for 21 loads.
+// - kFilters = 1 (depthwise) is bound by memory.
+// - kFilters = 8 (few channels) is bound by multiply-adds. For each channel and each row of a 3x3 window, a thread
+//   executes 192 multiply-adds and 10 loads from shared memory.
+// - kFilters = 3 (dx of an image with three channels): for each channel of dy, a thread executes 432 multiply-adds and
+//   21 loads from shared memory.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
 
 namespace minidnn {
@@ -20,8 +21,8 @@ namespace minidnn {
 // The sums of a thread, stored as [filter][row][column].
 template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>][4];
 
-// Describes the outputs that a thread computes. In each tile they have the same offset from the tile's first output. A
-// unit is kFilters filters of one group.
+// Describes the outputs that a thread computes. Their offset from the first output of the tile is the same in all
+// tiles. A unit is kFilters filters of one group.
 template <int kFilters> struct NchwThread {
   // The offset of the thread's first output from the first output of the tile.
   int32_t column, row;
@@ -180,8 +181,8 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
 }
 
 // Computes y or dx. `vectors` says whether four neighbouring columns, or four neighbouring filters, can be stored as
-// one vector. The products are not in a function, and the parameter `a` is no __grid_constant__: with 8 filters, either
-// would make the kernel spill more registers.
+// one vector. If a function computed the products, or if the parameter `a` were a __grid_constant__, the kernel with 8
+// filters would spill more registers.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_nchw(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -225,7 +226,9 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
     const float* x = buffers + buffer * b.buffer + (int32_t(thread.group) - first_group) * b.chunk * b.plane +
                      thread.row * down +
-                     // If kHop = 2, shared memory stores the even columns of a row next to each other.
+                     // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2,
+                     // shared memory stores the even columns of a row next to each other, so neighbouring windows start
+                     // one float apart.
                      thread.column * (kHop ? 1 : p.width.hop);
     const float* taps =
         weights + ((thread.unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;

@@ -21,8 +21,9 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem&, NchwTilin
 std::vector<KernelSpec> nchw_kernels(int filters, DType);
 
 // The tiling of nchw_3x3.cu, which computes depthwise convolutions with 3 x 3 windows at stride 1. nchw_3x3_tiling()
-// returns nothing for any other convolution. It also returns nothing if the device cannot run all threads at the same
-// time, because the kernel does not load the next tile while it computes one.
+// returns nothing for any other convolution. It also returns nothing if the device cannot run all threads of the
+// convolution at the same time. A thread has no loads in flight while it computes, so threads that start later would
+// wait for memory again.
 struct Nchw3x3Tiling : GroupConvTiling {
   Nchw3x3 block;
 };

@@ -11,10 +11,10 @@
 
 namespace minidnn {
 
-// Copies a tile of `planes` planes of dy from the address `from` to shared memory. From that address on, each plane of
-// dy has `rows` rows and `columns` columns. Elements of the tile beyond them become zeros. kVectorsOfColumns: a thread
-// copies four columns of a row at a time. kVectorsOfFilters: a warp copies 8 filters x 4 columns, one element per
-// thread.
+// Copies a tile of `planes` planes of dy to shared memory. `from` is the address of the tile's first element. From
+// there on, dy has `rows` rows and `columns` columns; elements of the tile outside of these become zeros. With
+// kVectorsOfColumns, a thread copies four columns of a row at a time. With kVectorsOfFilters, a warp copies 8 filters x
+// 4 columns, one element per thread.
 __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
@@ -75,8 +75,8 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
 #pragma unroll
       for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
   };
-  // If the elements of dy are fewer than those of x, all of dy is kept in registers, and a loop reads x channel by
-  // channel. If not, all of x is kept in registers, and a loop reads dy filter by filter.
+  // If a thread multiplies fewer elements of dy than of x, it keeps all elements of dy in registers, and a loop reads x
+  // channel by channel. If not, it keeps all elements of x in registers, and a loop reads dy filter by filter.
   if constexpr (kChannels * kReach > kFilters * 4) {
     float g[kFilters][4];
 #pragma unroll
@@ -102,8 +102,9 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// Describes the elements of dw that a thread sums: the filters `filter`, filter + kLanes, filter + 2 kLanes ...;
-// `channels` channels from first_channel on; depth z and row r of the window, and the columns from s on.
+// Describes the elements of dw that a thread sums. Their filters are `filter`, filter + kLanes, filter + 2 kLanes ...
+// They have `channels` channels, beginning with first_channel. In the window, they are at depth z, in row r, and in
+// column s and the following columns.
 struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
   // lane: the index of the thread modulo kLanes. filters: the number of filters of w.
@@ -113,9 +114,10 @@ struct NchwFilterThread {
   bool active;             // false if the thread has no element of dw
 };
 
-// Adds the sums of all position splits, and stores a partial sum of dw. Position splits are threads that sum the same
-// elements of dw over different positions. Neighbouring position splits are kLanes threads apart, and their number is a
-// power of two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared memory.
+// Threads that sum the same elements of dw over different positions are called position splits. This function adds
+// their sums, and stores a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number
+// is a power of two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared
+// memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -164,7 +166,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
   // Splits channel_tile into coordinates. From fastest to slowest, they are: filters, channels, depth of the window,
-  // jobs (rows of the window; if kS = 0, taps).
+  // jobs. A job is a row of the window or, if kS = 0, a tap.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;
@@ -178,7 +180,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // Within the channel tile, the thread's filters have the numbers plane, plane + kLanes, plane + 2 kLanes ...
+  // Within the channel tile, the thread's filters have the indices plane, plane + kLanes, plane + 2 kLanes ...
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -222,8 +224,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    // If kHop = 2, shared memory stores the even columns of a row next to each other. So neighbouring windows start one
-    // float apart.
+    // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2, shared memory stores
+    // the even columns of a row next to each other, so neighbouring windows start one float apart.
     const int32_t hop = kHop ? 1 : p.width.hop;
 #pragma unroll 1
     for (uint32_t i = position_split; i < b.positions.divisor; i += b.position_splits.divisor) {

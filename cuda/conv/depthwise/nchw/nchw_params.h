@@ -16,18 +16,20 @@ enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };
 // image of a first layer), it keeps sums for as many filters as registers allow.
 MINIDNN_HD constexpr int filters_of_dw(int channels, int columns) { return channels != 3 ? 1 : columns >= 7 ? 4 : 8; }
 // Returns the largest number of threads of a block of nchw_filter.cu. If a thread has several filters, one block uses
-// all registers of an SM. It has 12 warps (three on each quarter of the SM) or 14.
+// all registers of an SM. The block then has 12 warps (8 filters per thread; three warps on each quarter of the SM) or
+// 14 warps (4 filters per thread).
 MINIDNN_HD constexpr int threads_of_dw(int filters) { return filters == 1 ? 256 : filters == 8 ? 384 : 448; }
 // In nchw_filter.cu, this number of neighbouring threads take neighbouring filters. They read the same elements of x.
 constexpr int kFilterLanes = 4;
 
 // How nchw.cu and nchw_filter.cu divide their work. A unit is kFilters filters of one group. A channel tile is the
 // units of one block. A quad is four columns.
-// y and dx: the tile of a unit is `quads` quads wide and `strips` strips high. A strip is the rows of one thread. A
-// thread computes one quad of one strip.
-// dw: a unit has jobs * position_splits threads. A job is a row of the window; if kS = 0, it is a tap. The tile has
-// quads * rows positions. Thread i of a job sums over the positions i, i + position_splits, i + 2 position_splits ...
-// If a thread has several filters, kFilterLanes neighbouring units interleave their filters: unit i takes every
+// y and dx: a tile of outputs is `quads` quads wide, and its rows are divided into `strips` strips. Each thread
+// computes one quad of one strip for one unit.
+// dw: each thread sums one job of one unit over some positions. A job is a row of the window or, if kS = 0, a tap. A
+// position is a quad of a row of the tile. Each job of a unit has position_splits threads: thread i sums over the
+// positions i, i + position_splits, i + 2 position_splits ...
+// If a thread of dw has several filters, the filters of kFilterLanes neighbouring units alternate: unit i takes every
 // kFilterLanes-th filter, from filter i on.
 struct NchwBlock {
   FastDivmod quads, strips, jobs, position_splits, positions;
@@ -52,7 +54,8 @@ struct NchwBlock {
 
 // How nchw_3x3.cu divides its work. A quad is four columns. A span is kQuadsOfSpan quads wide, and a strip is
 // kRowsOfStrip rows high. A warp's index is composed of, from fastest to slowest: span, strip, channel, image. Each
-// lane of a warp loads one quad. The first and the last lane load the quads to the left and to the right of the span.
+// lane of a warp loads one quad: lanes 1 to 30 load the quads of the span, lane 0 loads the quad to the left of the
+// span, and lane 31 the quad to the right.
 constexpr int kRowsOfStrip = 5, kQuadsOfSpan = 30, kThreadsOfStrips = 256;
 struct Nchw3x3 {
   FastDivmod spans, strips, channels;

@@ -25,8 +25,7 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
 
 // Reads the elements of a row that kS columns of the window multiply for 4 neighbouring outputs. The windows of
 // neighbouring outputs start kHop columns apart. If kHop is 2, shared memory stores the even columns of a row first,
-// and the odd columns `half` floats further. If the columns were stored in order, neighbouring threads would read every
-// second float, which is a 2-way bank conflict.
+// and the odd columns `half` floats further. This avoids 2-way bank conflicts.
 template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
                                                                        int32_t half) {
   if constexpr (kHop == 2) {

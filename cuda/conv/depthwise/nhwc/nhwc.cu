@@ -4,15 +4,15 @@
 // Zeros stand for the padding, so the inner loops need no checks of alignment or borders. There are two buffers: the
 // next tile is loaded while the current one is computed. A thread computes 4 channels of 7 neighbouring outputs of a
 // row.
-// In a depthwise convolution, each output is a sum over the window of one channel. With kGrouped, it is a sum over the
-// windows of all channels of a group. A group has equal numbers of input and output channels, a multiple of 4.
+// In a depthwise convolution, an output depends on one channel of the input. With kGrouped, it depends on all channels
+// of its group. A group has equal numbers of input and output channels, a multiple of 4.
 // Grid: channel tiles (slices) x splits of the tiles (GroupConvTiles). Block: up to 224 threads for y and dx, up to 256
 // for dw. Shared memory (dynamic): the weights as float, and two buffers of `buffer` bytes.
-// Bytes: reads x (for dw also dy) about once from memory. Writes y or dx once. For dw, writes a partial sum for each
-// split. Numerics: sums in float32.
+// Bytes: x (for dw also dy) is read about once from memory, and y or dx is written once. For dw, each split of the
+// tiles writes one partial sum. Numerics: sums in float32.
 // Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs, x is read 1.3 times from L2 and once
-// from memory. 7x7 windows and groups of 4 channels are bound by arithmetic. For each load from shared memory, a 7x7
-// window executes 10 multiply-adds, and a group of 4 channels executes 16.
+// from memory. 7x7 windows and groups of 4 channels are bound by arithmetic. For each load from shared memory, a thread
+// executes 10 multiply-adds with 7x7 windows, and 16 with groups of 4 channels.
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
 #include "cuda/device/ptx/griddep.cuh"
@@ -21,7 +21,7 @@ namespace minidnn {
 
 constexpr int kMaxThreads = 256, kTileThreads = 224;
 
-// the number of channels in 64 bytes, which a block computes
+// The number of channels that a block computes: as many as 64 bytes of a pixel contain.
 template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
 // The distance, in floats, between the weights of a channel for one tap and for the next tap. Its padding of 4 floats
@@ -29,7 +29,7 @@ template <class T> constexpr int kQuads = kSlice<T> / 4;
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 
 // Describes what a tile contains of a tensor: rows (height), columns (width), and `channels` channels of each pixel.
-// `vectors` is true if the address, the strides, and the size of all channels of a pixel are multiples of 16 bytes.
+// `vectors` says whether pixels can be loaded in vectors of 16 bytes.
 struct PixelRegion {
   int32_t channels;
   const GroupConvStrides& strides;
@@ -101,7 +101,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    // Here in_channels serves as the divisor instead of out_channels, because both are equal.
+    // Divides the index of an output channel by the number of output channels in a group, which equals in_channels.
     const int32_t o = b.in_channels.divmod(group);
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
@@ -111,9 +111,11 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
   }
 }
 
-// Adds products to the sums of one thread. sums[u] gets the products of n columns, in one row of the window, by the
-// pixels from line[u * hop] on. `weights` has n columns x kIn input channels x 4 floats. Columns are column_pitch
-// floats apart, and input channels kWeightPitch floats. kHop = 0 means that `hop` may have any value; then n must be 1.
+// Multiplies n columns of a row of the window by pixels, and adds the products to the sums of one thread. For sums[u],
+// the pixels are the n neighbouring pixels from pixel u * hop of `line` on. `weights` is an array of n columns x kIn
+// input channels x 4 floats. In it, neighbouring columns are column_pitch floats apart, and neighbouring input channels
+// are kWeightPitch floats apart. kHop is `hop` as a compile-time constant. If `hop` may have any value, kHop is 0, and
+// n must be 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
@@ -152,8 +154,8 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
   }
 }
 
-// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. In each tile,
-// they have the same offset from the tile's first output.
+// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. Their offset
+// from the first output of the tile is the same in all tiles.
 struct NhwcThread {
   // The first channel that the block computes, and the number of its channels.
   int32_t first_channel, channels;
@@ -290,8 +292,9 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   for_each_step({first_tile, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Describes the elements of dw that a thread sums: four filters from first_channel + channel on; with kGrouped, the
-// input channels of the group from first_in on; depth z and row r of the window, and the columns from s on.
+// Describes the elements of dw that a thread sums. They have four filters, beginning with filter first_channel +
+// channel. With kGrouped, they have four input channels of the group, beginning with first_in. In the window, they are
+// at depth z, in row r, and in column s and the following columns.
 struct NhwcFilterThread {
   int32_t first_channel, channels, channel, first_in, z, r, s;
   int32_t filters;         // the number of filters of w
@@ -338,8 +341,8 @@ __device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int3
   }
 }
 
-// Adds the sums of all position splits in shared memory, and stores a partial sum of dw. Position splits are threads
-// that sum the same elements of dw over different positions. Neighbouring position splits are kQuads threads apart.
+// Threads that sum the same elements of dw over different positions are called position splits. This function adds
+// their sums in shared memory, and stores a partial sum of dw. Neighbouring position splits are kQuads threads apart.
 template <class T, int kColumns, int kIn>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NhwcBlock& b,
                                                    const NhwcFilterThread& thread, float* shared,
@@ -365,8 +368,8 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nhw
 
 // Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
 // `in` is x; `gradient` is dy. A thread computes four filters x kS columns in one row of the window. In a depthwise
-// convolution, each filter has a channel of its own. With kGrouped, each filter is combined with four channels of its
-// group. With kS = 0, a thread computes one column, and windows may have any stride.
+// convolution, each filter has one channel. With kGrouped, the thread computes four channels of each filter. With kS =
+// 0, a thread computes one column, and windows may have any stride.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -377,7 +380,8 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t tile_split = blockIdx.x;
   // Splits channel_tile into coordinates. From fastest to slowest, they are: slices (64 bytes of channels), depth of
-  // the window, and jobs. A job is a row or a tap of the window.
+  // the window, and jobs. A job is a row of the window or, if kS = 0, a tap. With kGrouped, it is such a row or tap for
+  // four input channels.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t first_channel = int32_t(channel_tile % b.slices) * kSlice<T>;
   channel_tile /= b.slices;

@@ -1,15 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // Convolution with 3 x 3 windows at stride 1 and contiguous channels (NHWC), depthwise or in groups of four channels
 // (kGrouped).
-// Method: a thread computes 4 columns x 4 channels, and loops over rows from top to bottom. It reads global memory
-// directly, and converts each row of the input to float once. It multiplies that row for all three rows of out that
-// need it. (If the input were in shared memory, each row would be read and converted three times.) At any time, two
-// rows of out have unfinished sums, and the loads of two rows of the input are in flight. If two threads read the same
-// column, the second read hits in L1.
+// Method: a thread computes 4 columns x 4 channels of y or dx, and loops over the rows from top to bottom. It loads
+// each row of the input from global memory, converts it to float once, and adds its products to the three rows of out
+// that need it. (From shared memory, it would read and convert each row three times.) The loads of the next two rows of
+// the input are in flight meanwhile. If two threads read the same column, the second read hits in L1.
 // Grid: enough blocks for one thread per quad (4 channels), span (4 columns), strip (several rows) and image. Block:
 // 128 threads. Shared memory (static, only for kGrouped): the weights of 8 groups. Numerics: sums in float32.
-// Depthwise convolutions are bound by memory. Groups of four channels are bound by arithmetic: for each row, a thread
-// executes 576 multiply-adds, and 36 loads of weights from shared memory.
+// Depthwise convolutions are bound by memory. Groups of four channels are bound by arithmetic: for each row of the
+// input, a thread executes 576 multiply-adds, and 36 loads of weights from shared memory.
 #include "cuda/conv/depthwise/group_conv.cuh"
 #include "cuda/conv/depthwise/nhwc/nhwc_params.h"
 
@@ -32,10 +31,10 @@ __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32
   return o < channels ? float(w[at]) : 0.0f;
 }
 
-// Computes to = from + the products of row r of the window by x, a row of the input. The first product reads `from` and
-// writes `to`, so `from` needs no copy. With kGrouped, of_quad points to the weights of the thread's quad (four
-// channels) in shared memory. They are stored as [tap][input channel][output channel of the channel tile]. In a
-// depthwise convolution, the weights are own[tap][channel].
+// Multiplies row r of the window by x, a row of the input, adds the products to the sums `from`, and stores the results
+// in `to`. With kGrouped, of_quad points to the weights of the thread's quad (four channels) in shared memory. They are
+// stored as [tap][input channel][output channel of the channel tile]. In a depthwise convolution, the weights are
+// own[tap][channel].
 template <bool kGrouped, int kTaps>
 __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
                                         const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],
@@ -43,8 +42,8 @@ __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows +
   constexpr int kIn = kGrouped ? 4 : 1;
 #pragma unroll
   for (int s = 0; s < 3; ++s) {
-    // This barrier makes the compiler read the weights from shared memory again for each row. Without it, the compiler
-    // would keep the weights in 144 registers.
+    // This asm is a memory barrier for the compiler only. It makes the compiler read the weights from shared memory
+    // again for each row of the input. Without it, the compiler would keep the weights in 144 registers.
     if constexpr (kGrouped) asm volatile("" ::: "memory");
 #pragma unroll
     for (int c = 0; c < kIn; ++c) {

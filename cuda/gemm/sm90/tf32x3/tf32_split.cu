@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm_tf32_split: splits each float32 number into two TF32 numbers. One is the number rounded to TF32; the other is
-// the rounding error, which is rounded to TF32, too. The sum of both TF32 numbers differs from the float32 number by at
-// most 2^-22 of it. The kernel writes three terms as an operand of a product with three times the k (three_tf32.h): one
-// term is the rounding error, and the other two terms are the rounded number.
+// the rounding error, which is rounded to TF32, too. The sum of both TF32 numbers equals the float32 number up to a
+// relative error of 2^-22. The kernel writes three terms as an operand of a product with three times as many values of
+// k (three_tf32.h): one term is the rounding error, and the other two terms are the rounded number.
 // Block: 256 threads; each thread splits one vector, or one element.
 // Bytes: reads each number once, and writes three numbers for it.
 #include "cuda/device/ptx/griddep.cuh"

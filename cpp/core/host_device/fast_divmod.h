@@ -2,14 +2,14 @@
 // Integer division by a divisor that is known in advance, as a multiplication and a shift. GPUs have no instruction for
 // integer division.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 
-// Divides n by a constant divisor, for 0 <= n < 2^31 and 1 <= divisor < 2^31. Let 2^s be the smallest power of two that
-// is at least the divisor. The multiplier is 2^(31 + s) / divisor, rounded up. Rounding increases the multiplier by
-// less than 1. It increases the quotient, before truncation, by less than n / 2^(31 + s), which is less than 1 / 2^s.
-// This is at most 1 / divisor. Therefore, the truncated quotient is exact.
+// Divides n by a constant divisor, for 0 <= n < 2^31 and 1 <= divisor < 2^31. The multiplier is 2^(31 + s) / divisor,
+// rounded up, where 2^s is the smallest power of two that is at least the divisor. Rounding the multiplier up increases
+// the quotient, before truncation, by less than n / 2^(31 + s), which is less than 1 / divisor. Therefore, the
+// truncated quotient is exact.
 struct FastDivmod {
   uint32_t divisor = 1, multiplier = 1u << 31, shift = 31;
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// A caching allocator in stream order; each device has one. A freed block returns to the free list of the stream for
-// which it was allocated. Later work on that stream can reuse the block immediately. If other streams used the block,
-// too, the block's own stream is made to wait for them, on the device, when the block is freed.
+// A caching allocator in stream order; each device has one. A freed block returns to the free list of its own stream:
+// the stream for which it was allocated. Later work on that stream can reuse the block immediately. If other streams
+// used the block, too, its own stream waits for them first; the host does not wait.
 //
 // Some blocks are set aside when they are freed, until the whole device has been synchronised. The first case is a
 // block that was used on a stream of which only the address is known, such as the stream of a DLPack consumer: the
@@ -20,8 +20,8 @@
 #include <unordered_set>
 #include <vector>
 
-#include "cpp/core/memory.h"
-#include "cpp/core/stream.h"
+#include "cpp/core/device/memory.h"
+#include "cpp/core/device/stream.h"
 
 namespace minidnn {
 
@@ -67,8 +67,8 @@ class Allocator {
  public:
   Allocator(Place place, Memory& memory, int64_t device_bytes)
       : place_(place), memory_(memory), device_bytes_(device_bytes) {}
-  // Throws OutOfMemory instead of returning null. what() must return the beginning of the error's text, such as
-  // "conv_forward: y [64, 256] float32".
+  // Throws OutOfMemory instead of returning null. The error's text begins with the result of the function `what`, such
+  // as "conv_forward: y [64, 256] float32".
   template <class What> std::shared_ptr<Storage> allocate(size_t bytes, Stream stream, const What& what) {
     std::shared_ptr<Storage> storage = try_allocate(bytes, stream);
     if (!storage) [[unlikely]]
@@ -85,8 +85,8 @@ class Allocator {
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    // This number (from thread_of()) distinguishes the per-thread default streams of different threads. It is 0 for any
-    // other stream.
+    // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
+    // for any other stream.
     uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;

@@ -4,7 +4,7 @@
 #pragma once
 #include <memory>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 namespace minidnn {
 
@@ -32,8 +32,8 @@ struct Memory {
   // Whether kernels of this device can read memory at `p`. Imported pointers are checked by this function.
   virtual bool reaches(const void* p) = 0;
   // Makes work that is put on the stream `later` after this call wait for the work that is already on the stream
-  // `earlier`. `later` may be a stream of another device. Returns false if the streams cannot be ordered: only one of
-  // them is being captured, or they are captured into different graphs.
+  // `earlier`. `later` may be a stream of another device. Returns false if this is not possible, because only one of
+  // the streams is being captured, or because they are captured into different graphs.
   virtual bool order(Stream earlier, Place of_later, Stream later) = 0;
 
   virtual Capture capture(Stream) noexcept { return {}; }

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions of float (exp, log, tanh, erfc and others) without branches, calls or tables, so that compilers
 // vectorise loops over them for any instruction set. V is float or a vector of floats. Files that are compiled once per
-// instruction set use these functions through core/maths.h. The polynomials are our own minimax fits (Remez,
-// coefficients then rounded to float); the argument reductions follow Cody and Waite (1980). Errors were measured over
-// all floats, in ulp of the exact result (against long double, 2026-11), with and without fused multiply-adds;
-// tests/cpp/test_elementary.cpp checks samples of them.
+// instruction set use these functions through core/maths.h. The polynomials are our own minimax fits (Remez), with
+// coefficients rounded to float. Arguments are reduced as in Cody and Waite (1980). All stated errors were measured
+// over all floats against long double (2026-11), with and without fused multiply-adds. tests/cpp/test_elementary.cpp
+// checks samples of them.
 #pragma once
-#include "cpp/core/hd.h"
-#include "cpp/core/normal_polynomial.h"
+#include "cpp/core/host_device/hd.h"
+#include "cpp/core/host_device/normal_polynomial.h"
 
 namespace minidnn::elementary {
 
@@ -55,7 +55,7 @@ constexpr int32_t kShiftBits = 0x4b400000;
 // Converts an integer n to float, for -2^22 < n < 2^22.
 template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }
 
-// An integer n, both as a float and as an int32. multiple_of_ln2() returns the integer nearest to x / ln 2.
+// An integer, both as a float and as an int32. multiple_of_ln2(x) returns the integer nearest to x / ln 2 in this form.
 template <class V> struct Nearest {
   V value;
   Ints<V> integer;
@@ -65,7 +65,8 @@ template <class V> MINIDNN_HD Nearest<V> multiple_of_ln2(V x) {
   return {shifted - kShift, bits_of(shifted) - kShiftBits};
 }
 
-// Returns (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. The error of the e^r that follows from it is within 2^-27.9.
+// Returns (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. Computed as 1 + r + r^2 exp_tail(r), e^r has an error within
+// 2^-27.9.
 template <class V> MINIDNN_HD V exp_tail(V r) {
   V q = 0x1.6a21acp-10f * r + 0x1.123b6ap-7f;
   q = q * r + 0x1.5558fap-5f;
@@ -81,8 +82,7 @@ template <class V> MINIDNN_HD V exp(V x) {
   return scaled(r * r * exp_tail(r) + r + 1.0f, n.integer);
 }
 
-// Returns exp(x) for x <= 0. The result is at most 1, so a single scale factor is enough for normal and subnormal
-// results.
+// Returns exp(x) for x <= 0. It takes fewer instructions than exp(), because the result cannot overflow.
 template <class V> MINIDNN_HD V exp_of_negative(V x) {
   x = at_least(x, -104.0f);
   auto n = multiple_of_ln2(x);
@@ -133,8 +133,8 @@ template <class V> MINIDNN_HD V log(V x) {
 
 template <class V> MINIDNN_HD V log1p(V x) {
   Unsigned<V> exponent = (unsigned_bits_of(x + 1.0f) - kThreeQuarters) & kExponent;
-  // m is 2^-n (1 + x) - 1, rounded once. The code multiplies by 4 * 2^-n instead of 2^-n, because 4 * 2^-n is a normal
-  // float even for n = 128.
+  // 1 + x is 2^n (1 + m), and m is rounded only once. 2^-n is computed as 0.25 * 2^(2 - n), because it is not a normal
+  // float for n = 128.
   V m = float_of_unsigned<V>(unsigned_bits_of(x) - exponent) +
         (0.25f * float_of_unsigned<V>((129u << 23) - exponent) - 1.0f);
   V result = log_of_exponent_and_mantissa(to_float<V>(Ints<V>(exponent) >> 23), m);
@@ -151,7 +151,7 @@ template <class V> MINIDNN_HD V log1p_of_fraction(V x) {
 
 template <class V> MINIDNN_HD V tanh(V x) {
   V a = magnitude(x), square = x * x;
-  // For |x| <= 0.55: tanh(x) = x + x^3 q(x^2). The error is within 2^-27.6.
+  // For |x| <= 0.55: tanh(x) = x + x^3 q(x^2), where q is a polynomial. The error is within 2^-27.6.
   V q = -0x1.963d5ep-8f * square + 0x1.58669ap-6f;
   q = q * square - 0x1.b90fcp-5f;
   q = q * square + 0x1.110c98p-3f;
@@ -161,12 +161,12 @@ template <class V> MINIDNN_HD V tanh(V x) {
   return with_sign_of(x, a < 0.55f ? small : large);
 }
 
-// For a = |x| above 0.47, erfc(a) is computed as 2^n (1 + t) Q (1 + w). The factor 2^n (1 + t) is exp(-a^2). Q is
-// kScale / (a + 1). w is a polynomial in Q with values between -0.11 and 0.33. Q is truncated to 11 bits, and w
-// includes the remainder of Q. All rounded quantities are then small relative to the result.
+// For a = |x| above 0.47, erfc(a) is the product of exp(-a^2), Q and 1 + w. Q is kScale / (a + 1), truncated to 11
+// bits. w is a polynomial in kScale / (a + 1) that also corrects the truncation; it is between -0.11 and 0.33.
+// exp(-a^2) is computed as 2^n (1 + t).
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
-  // For |x| <= 0.47: erf(x) = x + x e(x^2). The error is within 2^-27.
+  // For |x| <= 0.47: erf(x) = x + x e(x^2), where e is a polynomial. The error is within 2^-27.
   V e = -0x1.987ed4p-11f * square + 0x1.552662p-8f;
   e = e * square - 0x1.b8241ep-6f;
   e = e * square + 0x1.ce2f04p-4f;
@@ -197,22 +197,22 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // this statement replaces w by (1 + t) (1 + w) - 1
+  w = high + ((t * w + w) + tail);  // w becomes (1 + t) (1 + w) - 1, where 1 + t is a factor of exp(-a^2)
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;
 }
 
 // The standard normal distribution at x: the cdf and the density. The cdf is exp(-x^2 / 2) times a polynomial in 1 /
-// (|x| + 3), whose relative error is within 2^-26.2. Unlike erfc, this function rounds x^2. That may cost x^2 / 2 ulp
-// in addition to a few ulp. Rounding x itself costs as much.
+// (|x| + 3). The relative error of the polynomial is within 2^-26.2. Rounding x^2 may add an error of x^2 / 2 ulp. This
+// is accepted, because a rounding error in the argument x has the same effect.
 template <class V> struct Normal {
   V cdf, density;
 };
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  // v is 1 / (a + 3). Its rounding errors would count twice in the result, so they are corrected.
+  // Corrects the rounding errors of `sum` = a + 3 and of v = 1 / sum, where a is |x|, but at most 15.
   V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));
   V u = v * rest + (v - 0.1875f);
   V below = normal_polynomial(u) * e;

@@ -36,7 +36,7 @@ struct Device {
 // Throws DeviceError if the machine does not have the device. The result is cached and never invalidated.
 const Device& device_at(Place);
 
-// The address of a CUDA stream. Null means the default stream of a GPU, or the CPU.
+// The address of a CUDA stream. On a GPU, null means the default stream. The CPU has no streams, and uses null.
 using Stream = void*;
 
 }  // namespace minidnn

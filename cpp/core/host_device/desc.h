@@ -3,7 +3,7 @@
 // parameter by value. Every field has 64 bits, so there is no padding: structs made of descriptions are hashed and
 // compared as bytes.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

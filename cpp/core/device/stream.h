@@ -5,14 +5,14 @@
 #pragma once
 #include <memory>
 
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 namespace minidnn {
 
 // Registers the owner of a stream. The registration ends when the owner is destroyed.
 void own_stream(Stream, std::shared_ptr<void> owner);
-// Returns the owner of a stream. Returns null for the default stream, which needs no owner, and for a stream of which
-// only the address is known.
+// Returns the owner of a stream, or null if none is registered. The default stream needs no owner. The owner of a
+// stream that another library passed as an address is unknown.
 std::shared_ptr<void> owner_of(Stream);
 
 // CUDA's per-thread default stream has the handle 2 on every thread, but is a different stream on each thread. For the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Names of devices, and the properties and memory of the CPU.
-#include "cpp/core/device.h"
+#include "cpp/core/device/device.h"
 
 #include <unistd.h>
 
@@ -10,10 +10,10 @@
 #include <cstring>
 #include <fstream>
 
-#include "cpp/core/cuda_backend.h"
-#include "cpp/core/isa.h"
-#include "cpp/core/memory.h"
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/isa.h"
+#include "cpp/core/cpu/thread_pool.h"
+#include "cpp/core/device/cuda_backend.h"
+#include "cpp/core/device/memory.h"
 
 namespace minidnn {
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Elementary functions that have one name for float and double. g++ and NVRTC both compile this header.
 #pragma once
-#include "cpp/core/hd.h"
-// MINIDNN_ISA is defined in files that are compiled once per instruction set (cpp/core/isa.h). The compiler must
+#include "cpp/core/host_device/hd.h"
+// MINIDNN_ISA is defined in files that are compiled once per instruction set (cpp/core/cpu/isa.h). The compiler must
 // vectorise loops in these files, so they use the functions of elementary.h instead of libm.
 #ifdef MINIDNN_ISA
-#include "cpp/core/elementary.h"
+#include "cpp/core/host_device/elementary.h"
 #endif
 
 namespace minidnn::maths {

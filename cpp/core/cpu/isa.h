@@ -2,15 +2,15 @@
 // Code that is compiled once per CPU instruction set. Every file named X_isa.cpp is compiled several times, each time
 // with MINIDNN_ISA defined as the namespace of its functions. On x86-64 the namespaces are minidnn::v2, v3 and v4,
 // after the levels of the psABI (v2: SSE4.2; v3: AVX2, FMA and F16C; v4: AVX-512). On other machines the only namespace
-// is minidnn::native. An X_isa.cpp file ends with a table of functions. The rest of the library calls them through this
-// table:
+// is minidnn::native. An X_isa.cpp file ends with a table of its functions. The rest of the library calls them through
+// this table:
 //   struct SoftmaxKernels { void (*forward)(...); };        softmax_kernels.h
 //   MINIDNN_PER_ISA(SoftmaxKernels, softmax_kernels)         ... softmax_kernels().forward(...)
 //
 // An X_isa.cpp file includes no std header that defines functions. From this library it includes only headers whose
-// functions are always inlined (MINIDNN_HD). If it included other functions, the linker could keep this file's copy of
-// a shared function for the whole program. The program would then fail on a machine without the instruction set.
-// tests/test_isa.py checks the symbols.
+// functions are always inlined (MINIDNN_HD). The reason: several files may compile the same inline function, and the
+// linker keeps one of these copies for the whole program. If it kept a copy with AVX-512 instructions, the program
+// would fail on a machine without them. tests/test_isa.py checks the symbols.
 #pragma once
 
 namespace minidnn::cpu {

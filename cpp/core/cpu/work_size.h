@@ -6,7 +6,7 @@
 #pragma once
 #include <cstdint>
 
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn::cpu {
 

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// What code that g++ and NVRTC both compile may use: fixed-width integers, MINIDNN_HD and maths functions, but nothing
-// from std. Headers that include only such std-free headers are compiled into both CPU engines and CUDA kernels.
+// The few things that code may use if both g++ and NVRTC compile it: fixed-width integers, MINIDNN_HD and maths
+// functions, but nothing from std. Headers that include only headers of this kind are compiled into CPU engines and
+// into CUDA kernels.
 #pragma once
 
 #ifdef __CUDACC_RTC__

@@ -52,8 +52,8 @@ template <class Body> void parallel_for(int64_t n, int64_t grain, Body&& body) {
 }
 
 // Calls body(begin, end, thread) for batches of the range [0, n), on `threads` threads. A thread that is free takes the
-// next batch. `thread` is the number of the thread, in [0, threads). No two concurrent calls of the body have the same
-// number.
+// next batch. `thread` is the index of the thread, in [0, threads). Two calls that run at the same time never have the
+// same index.
 template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t threads, Body&& body) {
   std::atomic<int64_t> next = 0;
   parallel_for(threads, 1, [&](int64_t first, int64_t last) {
@@ -64,14 +64,14 @@ template <class Body> void parallel_batches(int64_t n, int64_t batch, int64_t th
           check_interrupt();
         }
     } catch (...) {
-      // After an exception, no batches are left for the other threads, so they stop, too.
+      // If the body throws, the range is marked as done. The other threads then find no more batches, and stop.
       next = n;
       throw;
     }
   });
 }
 
-// Calls body(item, thread) for each number `item` of the range [0, n). `thread` is the number of the thread, below
+// Calls body(item, thread) for each integer `item` in [0, n). `thread` is the index of the thread, below
 // thread_count().
 template <class Body> void parallel_items(int64_t n, Body&& body) {
   const int64_t threads = n < detail::threads_allowed() ? n : detail::threads_allowed();

@@ -3,7 +3,7 @@
 // nearest even when they are stored. g++ and NVRTC produce the same bits, except for NaN payloads. On a GPU each
 // conversion is a single PTX instruction.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 #ifndef __CUDA_ARCH__
 #include <cstring>
 #endif
@@ -63,7 +63,7 @@ inline float16::float16(float v) {
     // Adding 0.5 makes the FPU round to multiples of 2^-24, the spacing of subnormal float16 numbers.
     bits = uint16_t(sign | (detail::bits_of(detail::float_of(magnitude) + 0.5f) - 0x3f000000));
   } else {
-    // This subtracts 127 - 15 from the exponent and rounds to nearest even. A carry may give Inf, which is the correct
+    // Subtracts 127 - 15 from the exponent and rounds to nearest even. A carry may give Inf, which is the correct
     // result.
     uint32_t odd = magnitude >> 13 & 1;
     bits = uint16_t(sign | ((magnitude - 0x38000000 + 0xfff + odd) >> 13));
@@ -88,7 +88,7 @@ inline bfloat16::operator float() const { return detail::float_of(uint32_t(bits)
 
 // Converts v to a float that can be rounded to a 16-bit type without double rounding. v is truncated, and the last bit
 // is set if any bits were cut off ("round to odd"). Rounding to the nearest float and then to float16 would turn 1 +
-// 2^-11 + 2^-40 into 1.
+// 2^-11 + 2^-40 into 1. The nearest float16 is 1 + 2^-10.
 MINIDNN_HD float to_odd(float v) { return v; }
 MINIDNN_HD float to_odd(double v) {
   float f = float(v);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread pool of the CPU, the division of work into chunks, and the check for Ctrl-C.
-#include "cpp/core/thread_pool.h"
+#include "cpp/core/cpu/thread_pool.h"
 
 #include <pthread.h>
 #include <sched.h>
@@ -17,13 +17,13 @@
 #include <utility>
 #include <vector>
 
-#include "cpp/core/work_size.h"
+#include "cpp/core/cpu/work_size.h"
 
 namespace minidnn::cpu {
 namespace {
 
 thread_local bool inside_body = false;
-// The largest number of threads that may work on parallel calls of this thread; 0 means no limit.
+// The largest number of threads that may work on a parallel loop that this thread starts; 0 means no limit.
 thread_local int most_threads = 0;
 
 void relax() {
@@ -32,8 +32,8 @@ void relax() {
 #endif
 }
 
-// The number of times that a waiting thread polls before it blocks, which takes about 20 us. Waking a blocked thread
-// costs as much, and calls come in bursts.
+// The number of times that a waiting thread polls before it blocks. The polls take about 20 us. Waking a blocked thread
+// takes as long, and the next call often comes sooner.
 constexpr int kSpins = 500;
 
 // Waits until the atomic `value` differs from `old`, and returns the new value.
@@ -51,8 +51,8 @@ struct Job {
   detail::Call call;
   void* body;
   const std::atomic<bool>* stop = nullptr;  // a flag that is set if a chunk on another thread throws an exception
-  // Computes chunk i in steps of 64 grains, and checks for Ctrl-C after each step. A grain is the least amount of work
-  // that is worth another thread (5 to 10 us), so a step takes about 500 us.
+  // Computes chunk i, and checks for Ctrl-C after every 64 grains. A grain is the least amount of work that is worth
+  // another thread (5 to 10 us), so there are about 500 us between two checks.
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
     const int64_t end = int64_t(__int128(n) * (i + 1) / chunks);
@@ -75,7 +75,7 @@ class Pool {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        // This is a guess: a new thread probably runs first on the core of the thread that creates it.
+        // A guess at the core on which the new worker will run: the core of the thread that creates it.
         w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
@@ -98,8 +98,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // All chunks of the job are claimed at this point. A worker that has claimed a chunk is counted in inside_, and the
-    // loop below waits until inside_ is 0. A worker that wakes up from now on sees that the job is closed.
+    // All chunks have been taken by threads, but some workers may still compute theirs. inside_ counts these workers,
+    // and this thread waits until it is 0. A worker that wakes up later sees that open_ is false, and takes no chunk.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -128,8 +128,8 @@ class Pool {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
-      // A worker first increments inside_, and then reads open_. The caller first clears open_, and then waits until
-      // inside_ is 0. Therefore, the caller waits for every worker that has joined the job.
+      // A worker increments inside_ before it reads open_. The caller clears open_ before it reads inside_. So either
+      // the worker sees that the job is closed and takes no chunk, or the caller sees the worker and waits for it.
       ++inside_;
       if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();

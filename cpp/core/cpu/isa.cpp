@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Chooses the CPU instruction set at run time.
-#include "cpp/core/isa.h"
+#include "cpp/core/cpu/isa.h"
 
 #include <cstdlib>
 

@@ -5,7 +5,7 @@
 //   Acc total = team.sum(partial);
 // Every thread gets the same total. The order of additions is fixed, so results repeat.
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

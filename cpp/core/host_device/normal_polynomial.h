@@ -2,7 +2,7 @@
 // The polynomial for the cdf of the normal distribution, for vectors of the CPU (elementary.h) and for GPUs
 // (fast_math.cuh).
 #pragma once
-#include "cpp/core/hd.h"
+#include "cpp/core/host_device/hd.h"
 
 namespace minidnn {
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements allocator.h: cached blocks, allocations during the capture of a CUDA graph, and statistics.
-#include "cpp/core/allocator.h"
+#include "cpp/core/device/allocator.h"
 
 #include <pthread.h>
 
@@ -40,8 +40,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // This number (from thread_of()) distinguishes the per-thread default streams of different threads. It is 0 for any
-  // other stream.
+  // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
+  // for any other stream.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;
@@ -219,8 +219,8 @@ void Allocator::release(void* data, const Bin& bin, const std::shared_ptr<void>&
   }
   if (wait) bring_back_set_aside();
   if (kept) return;
-  // A block of a stream that is being captured leaks if the host has no memory to record it, because the captured graph
-  // may still use the block.
+  // The host has no memory to record this block, so the block leaks. It cannot be freed, because the captured graph may
+  // still use it.
   if (captured) return;
   if (on_stream) return memory_.release(data, bin.bytes, bin.stream);
   try {

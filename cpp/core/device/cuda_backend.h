@@ -5,8 +5,8 @@
 #include <functional>
 #include <string>
 
-#include "cpp/core/device.h"
-#include "cpp/core/memory.h"
+#include "cpp/core/device/device.h"
+#include "cpp/core/device/memory.h"
 
 namespace minidnn::cuda {
 
@@ -24,11 +24,10 @@ Memory& memory(int index);
 // `enqueue` should put many launches on the stream.
 double time_us(int device, Stream, const std::function<void()>& enqueue);
 
-// The folder in which compiled kernels (cubins) are kept: $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else
-// ~/.cache/pyminidnn. The environment variables are read once. The result is empty if there is no such folder, if the
-// folder belongs to another user, or if other users may write to it. A cubin is code, so a folder that others can
-// change is neither read nor written. Kernels are then kept in memory only. If PYMINIDNN_LOG is set, a line on stderr
-// reports the reason.
+// The folder for compiled kernels (cubins): $PYMINIDNN_CACHE_DIR, else $XDG_CACHE_HOME/pyminidnn, else
+// ~/.cache/pyminidnn. The environment variables are read once. The result is empty if there is no such folder. It is
+// also empty if the folder belongs to another user, or if other users may write to it, because cubins are code. Kernels
+// are then kept in memory only. If PYMINIDNN_LOG is set, a line on stderr says why the folder is not used.
 std::string cache_folder();
 
 }  // namespace minidnn::cuda

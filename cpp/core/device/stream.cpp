@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements stream.h: the registry of the owners of CUDA streams.
-#include "cpp/core/stream.h"
+#include "cpp/core/device/stream.h"
 
 #include <atomic>
 #include <mutex>

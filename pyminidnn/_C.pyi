@@ -7,7 +7,8 @@ import numpy
 import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
+from pyminidnn.options import Activation, ConvMode, DTypeLike, Family, IndexDType, Layout, LayoutName, LogLevel, LossReduction, Math, PadMode, Pointwise, PoolMode, ReduceMode
+__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'why_no_cuda', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -44,7 +45,7 @@ class Handle:
         ...
     def __exit__(self, *args: typing.Any) -> None:
         ...
-    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: str = 'tf32', threads: int | None = None, max_plans: int = 4096) -> None:
+    def __init__(self, device: str = 'cpu', *, stream: typing.Any = None, max_workspace: int | None = None, deterministic: bool = False, math: Math = 'tf32', threads: int | None = None, max_plans: int = 4096) -> None:
         """
         device         "cpu", "cuda" or "cuda:<index>"
         stream         CUDA only: an int, a torch or CuPy stream, anything with __cuda_stream__; None is the default stream
@@ -56,6 +57,10 @@ class Handle:
 
         Raises DeviceError when there is no such device, ShapeError for an unknown math mode.
         """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     def __repr__(self) -> str:
         ...
     def close(self) -> None:
@@ -82,7 +87,7 @@ class Handle:
         "cpu" or "cuda:<index>".
         """
     @property
-    def math(self) -> str:
+    def math(self) -> Math:
         """
         "tf32" if float32 products may use TF32 tensor cores, else "ieee".
         """
@@ -208,7 +213,7 @@ class DeviceTensor:
         """
         Return self converted to an integer, if self is suitable for use as an index into a list.
         """
-    def __init__(self, shape: int | collections.abc.Sequence[int], *, dtype: typing.Any = 'float32', layout: str | None = None, device: str = 'cpu') -> None:
+    def __init__(self, shape: int | collections.abc.Sequence[int], *, dtype: DTypeLike = 'float32', layout: Layout | None = None, device: str = 'cpu') -> None:
         ...
     def __int__(self) -> int:
         """
@@ -302,6 +307,8 @@ class DeviceTensor:
         """
         Return value&self.
         """
+    def __reduce__(self) -> typing.Any:
+        ...
     def __reduce_ex__(self, protocol: typing.SupportsIndex) -> typing.Any:
         ...
     def __repr__(self) -> str:
@@ -400,7 +407,7 @@ class DeviceTensor:
         """
         A view of the tensor's memory with any strides, in elements, that stays inside it.
         """
-    def astype(self, dtype: typing.Any, *, copy: bool = True) -> DeviceTensor:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> DeviceTensor:
         """
         The elements cast to `dtype`, as in to(). copy=False: the tensor itself, if it has the dtype already.
         """
@@ -484,7 +491,7 @@ class DeviceTensor:
         """
         reduce(self, "sum", axis=axis, keepdims=keepdims)
         """
-    def to(self, target: typing.Any = None, *, device: str | None = None, dtype: typing.Any = None, layout: str | None = None, copy: bool = False) -> DeviceTensor:
+    def to(self, target: typing.Any = None, *, device: str | None = None, dtype: DTypeLike | None = None, layout: Layout | None = None, copy: bool = False) -> DeviceTensor:
         """
         The tensor on another device, of another dtype or in another layout; itself if it is that already.
 
@@ -542,7 +549,7 @@ class DeviceTensor:
         The bytes of an element.
         """
     @property
-    def layout(self) -> str:
+    def layout(self) -> LayoutName:
         """
         'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.
         """
@@ -585,6 +592,10 @@ class EngineReport:
     """
     What one engine reports for one problem.
     """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     @property
     def config(self) -> str:
         """
@@ -639,6 +650,10 @@ class Report:
     """
     How one problem would run: each engine with a refusal or a cost, and the chosen engine.
     """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     def __repr__(self) -> str:
         ...
     def __str__(self) -> str:
@@ -679,6 +694,10 @@ class KernelSpec:
     """
     One kernel instantiation of the manifest.
     """
+    def __reduce__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
+    def __reduce_ex__(self, protocol: typing.SupportsIndex = 4) -> typing.Any:
+        ...
     @property
     def file(self) -> str:
         ...
@@ -688,19 +707,19 @@ class KernelSpec:
     @property
     def min_arch(self) -> int:
         ...
-def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode: Activation, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def activation_forward(x: DeviceTensor, mode: str, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def activation_forward(x: DeviceTensor, mode: Activation, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def adaptive_pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def adaptive_pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, size: typing.Any, mode: PoolMode, norm: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def adaptive_pool_forward(x: DeviceTensor, size: typing.Any, mode: str, norm: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def adaptive_pool_forward(x: DeviceTensor, size: typing.Any, mode: PoolMode, norm: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, y: DeviceTensor | None, activation: str | None, dresidual: bool, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor, DeviceTensor | None]:
+def batch_norm_backward(dy: DeviceTensor, x: DeviceTensor, scale: DeviceTensor, saved_mean: DeviceTensor, saved_inv_std: DeviceTensor, per_activation: bool, y: DeviceTensor | None, activation: Activation | None, dresidual: bool, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor, DeviceTensor | None]:
     ...
-def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def batch_norm_forward_inference(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, mean: DeviceTensor, var: DeviceTensor, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: Activation | None, residual: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: str | None, residual: DeviceTensor | None, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+def batch_norm_forward_training(x: DeviceTensor, scale: DeviceTensor, bias: DeviceTensor, running_mean: DeviceTensor | None, running_var: DeviceTensor | None, momentum: typing.SupportsFloat | typing.SupportsIndex, eps: typing.SupportsFloat | typing.SupportsIndex, per_activation: bool, activation: Activation | None, residual: DeviceTensor | None, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
 def bytes_text(bytes: typing.SupportsFloat | typing.SupportsIndex) -> str:
     """
@@ -718,13 +737,13 @@ def concat(tensors: collections.abc.Sequence[DeviceTensor], axis: int, out: Devi
     ...
 def conv_backward_bias(dy: DeviceTensor, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_backward_data(dy: DeviceTensor, w: DeviceTensor, x_shape: int | collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_backward_data(dy: DeviceTensor, w: DeviceTensor, x_shape: int | collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: ConvMode, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_backward_filter(dy: DeviceTensor, x: DeviceTensor, w_shape: int | collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_backward_filter(dy: DeviceTensor, x: DeviceTensor, w_shape: int | collections.abc.Sequence[int], stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, mode: ConvMode, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def conv_forward(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: Activation | None, mode: ConvMode, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def conv_forward_statistics(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: str | None, mode: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+def conv_forward_statistics(x: DeviceTensor, w: DeviceTensor, bias: DeviceTensor | None, residual: DeviceTensor | None, stride: typing.Any, padding: typing.Any, dilation: typing.Any, groups: int, activation: Activation | None, mode: ConvMode, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
     ...
 def cpu_isa() -> str:
     """
@@ -738,9 +757,9 @@ def cpu_peak_gflop_s() -> float:
     """
     Measures the float32 peak of all threads, by multiply-adds in registers.
     """
-def cross_entropy_backward(dy: DeviceTensor, x: DeviceTensor, target: DeviceTensor, lse: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def cross_entropy_backward(dy: DeviceTensor, x: DeviceTensor, target: DeviceTensor, lse: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: LossReduction, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def cross_entropy_forward(x: DeviceTensor, target: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: str, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
+def cross_entropy_forward(x: DeviceTensor, target: DeviceTensor, axis: int, ignore_index: int, label_smoothing: typing.SupportsFloat | typing.SupportsIndex, reduction: LossReduction, algo: str | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
     ...
 def cuda_device_count() -> int:
     ...
@@ -768,7 +787,7 @@ def entered_handle() -> Handle:
     """
     The innermost handle entered on this thread, or None.
     """
-def families() -> list[str]:
+def families() -> list[Family]:
     ...
 def fill_normal(out: DeviceTensor, seed: int, offset: int, mean: typing.SupportsFloat | typing.SupportsIndex, std: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> None:
     ...
@@ -778,7 +797,7 @@ def from_cuda_array_interface(x: typing.Any, handle: Handle | None) -> DeviceTen
     ...
 def from_dlpack(x: typing.Any, *, device: str | None = None, copy: bool | None = None, handle: Handle | None = None) -> DeviceTensor:
     ...
-def full(shape: int | collections.abc.Sequence[int], value: typing.Any, *, dtype: typing.Any, layout: str | None = None, device: str) -> DeviceTensor:
+def full(shape: int | collections.abc.Sequence[int], value: typing.Any, *, dtype: DTypeLike, layout: Layout | None = None, device: str) -> DeviceTensor:
     ...
 def gather(x: DeviceTensor, index: DeviceTensor, axis: int, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
@@ -808,7 +827,7 @@ def manifest() -> list[KernelSpec]:
     """
     All kernels that plans of the engines can load.
     """
-def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: bool, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, c: DeviceTensor | None, bias: DeviceTensor | None, activation: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def matmul(a: DeviceTensor, b: DeviceTensor, transpose_a: bool, transpose_b: bool, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, c: DeviceTensor | None, bias: DeviceTensor | None, activation: Activation | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def memory_stats(device: str) -> dict:
     ...
@@ -816,29 +835,29 @@ def number(value: typing.SupportsFloat | typing.SupportsIndex) -> float:
     ...
 def nvrtc_info() -> tuple[str, int, int]:
     ...
-def pad(x: DeviceTensor, widths: typing.Any, mode: str, value: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pad(x: DeviceTensor, widths: typing.Any, mode: PadMode, value: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def philox(counter: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(4)"], key: typing.Annotated[collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], "FixedSize(2)"]) -> typing.Annotated[list[int], "FixedSize(4)"]:
     """
     Philox 4x32-10, for tests against published vectors.
     """
-def pointwise(op: str, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pointwise(op: Pointwise, a: DeviceTensor, b: DeviceTensor | None, c: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def pointwise_names() -> list[str]:
     ...
-def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, indices: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pool_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, window: typing.Any, mode: PoolMode, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, indices: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def pool_forward(x: DeviceTensor, window: typing.Any, mode: str, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def pool_forward(x: DeviceTensor, window: typing.Any, mode: PoolMode, norm: int, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def pool_forward_with_indices(x: DeviceTensor, window: typing.Any, index_dtype: typing.Any, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
+def pool_forward_with_indices(x: DeviceTensor, window: typing.Any, index_dtype: IndexDType, stride: typing.Any, padding: typing.Any, dilation: typing.Any, ceil_mode: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> tuple[DeviceTensor, DeviceTensor]:
     ...
 def promoted(a: str, b: str) -> str:
     """
     The dtype of a result of two dtypes, as in NumPy; int32 stands for NumPy's int16.
     """
-def reduce(x: DeviceTensor, mode: str, axis: typing.Any, keepdims: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def reduce(x: DeviceTensor, mode: ReduceMode, axis: typing.Any, keepdims: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def reinterpret(x: DeviceTensor, dtype: typing.Any) -> DeviceTensor:
+def reinterpret(x: DeviceTensor, dtype: DTypeLike) -> DeviceTensor:
     """
     The same bytes under another dtype of the same size.
     """
@@ -852,7 +871,7 @@ def set_dtype_objects(objects: tuple) -> None:
     """
     What DeviceTensor.dtype returns, in the order of `dtypes`.
     """
-def set_log_level(level: str) -> None:
+def set_log_level(level: LogLevel) -> None:
     """
     'off'; 'info': a line on stderr per call with its engine; 'debug': also why not the others.
     """
@@ -870,7 +889,15 @@ def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, sc
     ...
 def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
-def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: typing.Any, layout: str | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
+def synchronize(device: str | None = None) -> None:
+    """
+    Waits until all work on a device is done, also that of other streams and libraries.
+
+    device  "cuda:<index>", or "cpu", whose calls end with their work; None: every GPU that this process has used
+
+    Raises DeviceError.
+    """
+def transform(x: DeviceTensor, alpha: typing.SupportsFloat | typing.SupportsIndex, beta: typing.SupportsFloat | typing.SupportsIndex, dtype: DTypeLike | None, layout: Layout | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def why_no_cuda() -> str:
     ...

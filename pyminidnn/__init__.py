@@ -7,8 +7,9 @@
 A result is a DeviceTensor on the device of the inputs. Other libraries read it through DLPack; .numpy() makes an array.
 """
 
+import os as _os
+import os.path as _path
 import sys as _sys
-from pathlib import Path as _Path
 
 try:
     # The module _interpreters exists in Python 3.13 and later.
@@ -23,22 +24,25 @@ if _interpreters.get_current() != _interpreters.get_main():
 try:
     from . import _C
 except ImportError as error:
-    if any(_Path(__file__).parent.glob("_C.*.so")):
+    _here = _path.dirname(__file__)
+    if any(n.startswith("_C.") and n.endswith(".so") for n in _os.listdir(_here)):
         raise
     raise ImportError(
-        f"pyminidnn in {_Path(__file__).parent} has no compiled extension: this is its source folder. "
+        f"pyminidnn in {_here} has no compiled extension: this is its source folder. "
         "Start Python elsewhere, or build it here: pip install -e ."
     ) from error
 
 # Kernels are compiled from their sources at run time. An editable install compiles the sources of the checkout, so an
 # edited kernel is compiled again when it is used next. Any other install compiles its own copies of the sources.
-_here = _Path(__file__).resolve().parent
-_C.set_package_folder(str(_here.parent if (_here.parent / "cuda" / "device").is_dir() else _here / "sources"))
+_here = _path.dirname(_path.realpath(__file__))
+_above = _path.dirname(_here)
+_C.set_package_folder(_above if _path.isdir(_path.join(_above, "cuda", "device")) else _path.join(_here, "sources"))
 _C.set_search_path([p for p in _sys.path if p])
 
 from . import functional
 from . import methods as _methods  # noqa: F401 installs methods on DeviceTensor
-from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level
+from ._C import DeviceTensor, Handle, empty_cache, memory_stats, reset_peak_memory, set_log_level, synchronize
+from .conversion import asarray, empty, from_dlpack, full
 from .creation import (
     arange,
     array,
@@ -50,10 +54,14 @@ from .creation import (
     ones,
     ones_like,
     stack,
+    tensor,
+    zeros,
     zeros_like,
 )
 from .dtypes import DType, bfloat16, bool, float16, float32, float64, int8, int32, int64, uint8
 from .errors import DeviceError, DTypeError, Error, IndexingError, NotSupported, OutOfMemory, ShapeError
+from .files import load, save
+from .functional import relu, softmax
 from .ops.activation import activation_backward, activation_forward
 from .ops.batch_norm import (
     batch_norm_backward,
@@ -171,7 +179,6 @@ from .ops.random import dropout_backward, dropout_forward, random_normal, random
 from .ops.reduce import all, any, argmax, argmin, max, mean, min, prod, reduce, sum
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import concat, slice, split, transform
-from .tensor import asarray, empty, from_dlpack, full, zeros
 from .tuning import engines, explain, find
 
 __version__ = "0.1.0"
@@ -279,6 +286,7 @@ __all__ = [
     "left_shift",
     "lerp",
     "linspace",
+    "load",
     "log",
     "log1p",
     "log2",
@@ -316,18 +324,21 @@ __all__ = [
     "random_uniform",
     "reciprocal",
     "reduce",
+    "relu",
     "reset_peak_memory",
     "right_shift",
     "rms_norm_backward",
     "rms_norm_forward",
     "round",
     "rsqrt",
+    "save",
     "set_log_level",
     "sign",
     "signbit",
     "sin",
     "sinh",
     "slice",
+    "softmax",
     "softmax_backward",
     "softmax_forward",
     "split",
@@ -336,8 +347,10 @@ __all__ = [
     "stack",
     "sub",
     "sum",
+    "synchronize",
     "tan",
     "tanh",
+    "tensor",
     "transform",
     "trunc",
     "uint8",

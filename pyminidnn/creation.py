@@ -11,17 +11,27 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor
+from .conversion import ArrayLike, Size, asarray, current_device, elements, empty, full, joined
 from .ops.transform import concat
+from .options import DTypeLike, Layout
 from .refusals import short
-from .tensor import ArrayLike, Size, asarray, current_device, elements, empty, full
 
 
-def ones(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
-    """A tensor of ones. Arguments and errors as in empty()."""
-    return full(shape, 1.0, dtype=dtype, layout=layout, device=device)
+def zeros(
+    shape: Size, *sizes: int, dtype: DTypeLike = "float32", layout: Layout | None = None, device: str | None = None
+) -> DeviceTensor:
+    """A tensor of zeros. Arguments and errors as in empty(): zeros(2, 3) is zeros((2, 3))."""
+    return full(joined(shape, sizes), 0.0, dtype=dtype, layout=layout, device=device)
 
 
-def empty_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
+def ones(
+    shape: Size, *sizes: int, dtype: DTypeLike = "float32", layout: Layout | None = None, device: str | None = None
+) -> DeviceTensor:
+    """A tensor of ones. Arguments and errors as in empty(): ones(2, 3) is ones((2, 3))."""
+    return full(joined(shape, sizes), 1.0, dtype=dtype, layout=layout, device=device)
+
+
+def empty_like(x: ArrayLike, *, dtype: DTypeLike | None = None, device: str | None = None) -> DeviceTensor:
     """An uninitialised tensor with the shape and the layout of x, and its dtype and device unless given."""
     t = asarray(x)
     layout = t.layout if t.layout != "strided" else None
@@ -30,7 +40,7 @@ def empty_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) ->
     )
 
 
-def full_like(x: ArrayLike, value: float, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
+def full_like(x: ArrayLike, value: float, *, dtype: DTypeLike | None = None, device: str | None = None) -> DeviceTensor:
     """A tensor whose elements are all `value`; the rest as in empty_like()."""
     t = asarray(x)
     layout = t.layout if t.layout != "strided" else None
@@ -43,23 +53,35 @@ def full_like(x: ArrayLike, value: float, *, dtype: Any = None, device: str | No
     )
 
 
-def zeros_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
+def zeros_like(x: ArrayLike, *, dtype: DTypeLike | None = None, device: str | None = None) -> DeviceTensor:
     """A tensor of zeros; the rest as in empty_like()."""
     return full_like(x, 0, dtype=dtype, device=device)
 
 
-def ones_like(x: ArrayLike, *, dtype: Any = None, device: str | None = None) -> DeviceTensor:
+def ones_like(x: ArrayLike, *, dtype: DTypeLike | None = None, device: str | None = None) -> DeviceTensor:
     """A tensor of ones; the rest as in empty_like()."""
     return full_like(x, 1, dtype=dtype, device=device)
 
 
-def array(obj: ArrayLike, *, dtype: Any = None, layout: str | None = None, device: str | None = None) -> DeviceTensor:
+def array(
+    obj: ArrayLike, *, dtype: DTypeLike | None = None, layout: Layout | None = None, device: str | None = None
+) -> DeviceTensor:
     """A new tensor with the elements of `obj`: asarray() with copy=True."""
     return asarray(obj, dtype=dtype, layout=layout, device=device, copy=True)
 
 
+def tensor(data: ArrayLike, *, dtype: DTypeLike | None = None, device: str | None = None) -> DeviceTensor:
+    """array() by torch's name. Lists of floats are float64, as NumPy has them, where torch makes float32."""
+    return array(data, dtype=dtype, device=device)
+
+
 def arange(
-    start: float, stop: float | None = None, step: float = 1, *, dtype: Any = None, device: str | None = None
+    start: float,
+    stop: float | None = None,
+    step: float = 1,
+    *,
+    dtype: DTypeLike | None = None,
+    device: str | None = None,
 ) -> DeviceTensor:
     """The numbers start, start + step, ... before `stop`; arange(stop) begins with 0.
 
@@ -89,7 +111,7 @@ def linspace(
     num: int = 50,
     *,
     endpoint: bool = True,
-    dtype: Any = "float32",
+    dtype: DTypeLike = "float32",
     device: str | None = None,
 ) -> DeviceTensor:
     """`num` numbers at equal distances from `start` to `stop`, which is the last one unless endpoint=False.
@@ -106,7 +128,9 @@ def linspace(
     return _placed(values, dtype, device)
 
 
-def eye(n: int, m: int | None = None, *, k: int = 0, dtype: Any = "float32", device: str | None = None) -> DeviceTensor:
+def eye(
+    n: int, m: int | None = None, *, k: int = 0, dtype: DTypeLike = "float32", device: str | None = None
+) -> DeviceTensor:
     """A matrix of n rows and m columns (None: n), with ones on diagonal k (above the main one if positive), else 0."""
     rows, diagonal = _C.integer(n), _C.integer(k)
     columns = rows if m is None else _C.integer(m)
@@ -154,6 +178,6 @@ def made_on_host(argument: str, count: int, make: Callable[[], np.ndarray[Any, A
         raise _C.OutOfMemory(f"{argument} gives {count} elements, which do not fit the memory of the host") from error
 
 
-def _placed(values: np.ndarray[Any, Any], dtype: Any, device: str | None) -> DeviceTensor:
+def _placed(values: np.ndarray[Any, Any], dtype: DTypeLike, device: str | None) -> DeviceTensor:
     """The values on `device`, or on the device of the current handle."""
     return asarray(values, dtype=dtype, device=current_device() if device is None else device)

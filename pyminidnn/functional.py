@@ -9,11 +9,12 @@ returns the gradients of X's tensors in their order, None for an argument that w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from . import _C
 from ._C import DeviceTensor, ShapeError
-from .ops.activation import Mode, activation_backward, activation_forward
+from .conversion import ArrayLike, asarray, operands
+from .ops.activation import activation_backward, activation_forward
 from .ops.batch_norm import batch_norm_backward as _batch_norm_backward
 from .ops.batch_norm import batch_norm_forward_inference, batch_norm_forward_training
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
@@ -29,7 +30,7 @@ from .ops.pooling import adaptive_pool_backward, adaptive_pool_forward, pool_bac
 from .ops.reduce import reduce
 from .ops.softmax import softmax_backward as _softmax_backward
 from .ops.softmax import softmax_forward
-from .tensor import ArrayLike, asarray
+from .options import Activation, LossReduction
 
 PerDimension: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Literal['valid', 'same']"
@@ -221,8 +222,18 @@ def linear_backward(
     return dx, dw, None if bias is None else reduce(rows, "sum", axis=0)
 
 
-def _activation(name: str, mode: Mode) -> Any:
+class _Function(Protocol):
+    def __call__(self, input: ArrayLike) -> DeviceTensor: ...
+
+
+class _Gradient(Protocol):
+    def __call__(self, dy: ArrayLike, input: ArrayLike) -> DeviceTensor: ...
+
+
+def _activation(name: str, mode: Activation) -> _Function:
     def function(input: ArrayLike) -> DeviceTensor:
+        # Error texts call a tensor by the name of the argument that is this tensor.
+        (input,) = operands(None, input)
         return activation_forward(input, mode)
 
     function.__name__ = function.__qualname__ = name
@@ -232,7 +243,7 @@ def _activation(name: str, mode: Mode) -> Any:
     return function
 
 
-def _activation_backward(name: str, mode: Mode) -> Any:
+def _activation_backward(name: str, mode: Activation) -> _Gradient:
     def function(dy: ArrayLike, input: ArrayLike) -> DeviceTensor:
         return activation_backward(dy, input, activation_forward(input, mode), mode)
 
@@ -257,6 +268,7 @@ leaky_relu_backward = _activation_backward("leaky_relu", "leaky_relu")
 
 def softmax(input: ArrayLike, dim: int = -1) -> DeviceTensor:
     """softmax_forward(input, axis=dim)."""
+    (input,) = operands(None, input)
     return softmax_forward(input, axis=dim)
 
 
@@ -267,6 +279,7 @@ def softmax_backward(dy: ArrayLike, y: ArrayLike, dim: int = -1) -> DeviceTensor
 
 def log_softmax(input: ArrayLike, dim: int = -1) -> DeviceTensor:
     """softmax_forward(input, axis=dim, log=True)."""
+    (input,) = operands(None, input)
     return softmax_forward(input, axis=dim, log=True)
 
 
@@ -370,7 +383,7 @@ def cross_entropy(
     target: ArrayLike,
     *,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: LossReduction = "mean",
     label_smoothing: float = 0.0,
 ) -> DeviceTensor:
     """cross_entropy_forward() along dimension 1, of logits and indices of classes. torch's weight is not supported."""
@@ -385,7 +398,7 @@ def cross_entropy_backward(
     target: ArrayLike,
     *,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: LossReduction = "mean",
     label_smoothing: float = 0.0,
 ) -> DeviceTensor:
     """The gradient of the logits: cross_entropy_backward(), after cross_entropy_forward() for its statistics."""

@@ -14,11 +14,11 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, Error, IndexingError, ShapeError
+from .conversion import asarray, bits, operand
 from .ops.gather import gather
 from .ops.pointwise import pointwise
 from .ops.transform import transform
 from .refusals import refusal, short
-from .tensor import asarray
 
 _INTEGERS = ("int32", "int64")
 
@@ -52,7 +52,7 @@ def assign(t: DeviceTensor, key: Any, value: Any) -> None:
     elif t.device == "cpu":
         host_key = tuple(map(_host, _parts(key)))
         source = _on("cpu", value, t).to(dtype=t.dtype)
-        _bits(t)[host_key] = _bits(source)
+        bits(t)[host_key] = bits(source)
     else:
         _assign_by_map(t, key, value)
 
@@ -218,11 +218,6 @@ def _host(part: Any) -> Any:
     return part.numpy() if isinstance(part, DeviceTensor) else part
 
 
-def _bits(t: DeviceTensor) -> np.ndarray[Any, Any]:
-    """A NumPy array over the memory of a tensor on the CPU. bfloat16, which NumPy lacks, appears as float16."""
-    return _C.reinterpret(t, "float16").numpy() if t.dtype == "bfloat16" else t.numpy()
-
-
 def _on(device: str, value: Any, like: DeviceTensor) -> DeviceTensor:
     """A value to assign, as a tensor on the device."""
     if isinstance(value, DeviceTensor):
@@ -232,4 +227,4 @@ def _on(device: str, value: Any, like: DeviceTensor) -> DeviceTensor:
         if whole and not _C.holds(like.dtype, value):
             raise refusal(ShapeError, value, f"is {short(value)}, which does not fit {like.dtype}")
         return _C.full((), value, dtype=like.dtype, device=device)
-    return asarray(value, device=device)
+    return operand(value, "assignment: value", device)

@@ -14,23 +14,29 @@ from typing import TYPE_CHECKING, Any, SupportsIndex
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, DTypeError, Handle, NotSupported, ShapeError
+from ._C import DeviceTensor, DTypeError, EngineReport, Handle, KernelSpec, NotSupported, Report, ShapeError
+from .conversion import bits, from_bits, operand
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
 from .ops.transform import concat, transform
+from .options import DTypeLike, DTypeName, Pointwise, ReduceMode
 from .refusals import short
-from .tensor import asarray
 
 _COMPARISONS = {"eq", "ne", "lt", "le", "gt", "ge"}
-_OF_BOOL = {"add": "logical_or", "mul": "logical_and", "maximum": "logical_or", "minimum": "logical_and"}
+_OF_BOOL: dict[Pointwise, Pointwise] = {
+    "add": "logical_or",
+    "mul": "logical_and",
+    "maximum": "logical_or",
+    "minimum": "logical_and",
+}
 _FLOATING = ("float32", "float64", "float16", "bfloat16")
 _API_VERSIONS = ("2021.12", "2022.12", "2023.12", "2024.12")
 
 
-def binary(op: str, a: Any, b: Any) -> Any:
+def binary(op: Pointwise, a: Any, b: Any) -> Any:
     """The result of an operator on two operands, one of which is a tensor: by NumPy's rules of promotion."""
-    operands = _operands(a, b)
+    operands = _operands(op, a, b)
     if operands is None:
         return NotImplemented
     if op in ("eq", "ne") and None in operands:
@@ -38,9 +44,9 @@ def binary(op: str, a: Any, b: Any) -> Any:
     return pointwise(*_promoted(op, *operands))
 
 
-def in_place(op: str, a: DeviceTensor, b: Any) -> Any:
+def in_place(op: Pointwise, a: DeviceTensor, b: Any) -> Any:
     """a op= b: the result is cast to the dtype of a, if NumPy casts so ("same kind")."""
-    operands = _operands(a, b)
+    operands = _operands(op, a, b)
     if operands is None:
         return NotImplemented
     op, x, y = _promoted(op, *operands)
@@ -55,7 +61,7 @@ def in_place(op: str, a: DeviceTensor, b: Any) -> Any:
     return a
 
 
-def unary(op: str, a: DeviceTensor) -> DeviceTensor:
+def unary(op: Pointwise, a: DeviceTensor) -> DeviceTensor:
     """The result of a unary operator on a dtype that the function does not take."""
     if a.dtype == "bool" and op == "bitwise_not":
         return pointwise("logical_not", a)
@@ -67,10 +73,10 @@ def unary(op: str, a: DeviceTensor) -> DeviceTensor:
 
 def matrix_multiply(a: Any, b: Any) -> Any:
     """a @ b, with one-dimensional operands as in NumPy."""
-    operands = _operands(a, b)
+    operands = _operands("matmul", a, b)
     if operands is None or any(isinstance(x, (bool, int, float)) for x in (a, b)):
         return NotImplemented
-    _, x, y = _promoted("matmul", *operands)
+    _, x, y = _promoted("mul", *operands)
     row, column = x.ndim == 1, y.ndim == 1
     if x.ndim == 0 or y.ndim == 0:
         raise ShapeError(f"matmul: a and b must have a dimension; got {list(x.shape)} and {list(y.shape)}")
@@ -130,14 +136,14 @@ def _digits(t: DeviceTensor, count: int) -> list[DeviceTensor]:
     return [d.to(dtype="float64") for d in digits]
 
 
-def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
+def _operands(op: str, a: Any, b: Any) -> tuple[Any, Any] | None:
     """The operands as tensors on one device. Numbers of Python stay; None if an operand is no array."""
     found: list[Any] = []
-    for x in (a, b):
+    for name, x in zip("ab", (a, b), strict=True):
         if isinstance(x, (DeviceTensor, bool, int, float)) and not isinstance(x, np.generic):
             found.append(x)
         elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__dlpack__") or hasattr(x, "__array__"):
-            found.append(asarray(x))
+            found.append(operand(x, f"{op}: {name}"))
         else:
             return None
     device = (a if isinstance(a, DeviceTensor) else b).device
@@ -148,7 +154,7 @@ def _operands(a: Any, b: Any) -> tuple[Any, Any] | None:
     return moved[0], moved[1]
 
 
-def _promoted(op: str, a: Any, b: Any) -> tuple[str, Any, Any]:
+def _promoted(op: Pointwise, a: Any, b: Any) -> tuple[Pointwise, Any, Any]:
     """The function and the operands in one dtype. A Python number has the dtype of the tensor, if its kind allows."""
     dtype = _result_dtype(a, b, compares=op in _COMPARISONS)
     if op == "div" and dtype not in _FLOATING:
@@ -161,7 +167,7 @@ def _promoted(op: str, a: Any, b: Any) -> tuple[str, Any, Any]:
     return op, x, y
 
 
-def _result_dtype(a: Any, b: Any, compares: bool) -> str:
+def _result_dtype(a: Any, b: Any, compares: bool) -> Any:
     if isinstance(a, DeviceTensor) and isinstance(b, DeviceTensor):
         return _C.promoted(a.dtype, b.dtype)
     tensor, number = (a, b) if isinstance(a, DeviceTensor) else (b, a)
@@ -189,11 +195,12 @@ def _like_numpy(dtype: str) -> str:
 def described(t: DeviceTensor) -> str:
     """The values as NumPy prints them, dtype, layout and device. Beyond 1,000 elements, only the edges are read."""
     shown = _edges(t)
+    whole = shown is t
     if shown.dtype == "bfloat16":
         shown = shown.to(dtype="float32")
-    threshold = np.get_printoptions()["threshold"] if shown is t else 0
+    threshold = np.get_printoptions()["threshold"] if whole else 0
     values = np.array2string(shown.numpy(), separator=", ", prefix="DeviceTensor(", threshold=threshold)
-    shape = f", shape={t.shape}" if t.size == 0 or shown is not t else ""
+    shape = f", shape={t.shape}" if t.size == 0 or not whole else ""
     return f"DeviceTensor({values}{shape}, dtype='{t.dtype}', layout='{t.layout}', device='{t.device}')"
 
 
@@ -254,9 +261,15 @@ class Methods(_Base):
 
     def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
         host = self.to(device="cpu")
-        host = host if self.layout != "strided" else host.contiguous()
-        bits = {"bfloat16": "float16"}.get(host.dtype, host.dtype)
-        return _restored, (_C.reinterpret(host, bits).numpy(), str(self.dtype), self.device)
+        # The dimensions are sorted by stride, so the array is contiguous for every dense layout. Protocol 5 of pickle
+        # then passes the memory of the array on without a copy.
+        order = sorted(range(self.ndim), key=lambda i: -host.strides[i])
+        if not host.permute(order).is_contiguous():
+            host, order = host.contiguous(), list(range(self.ndim))
+        return _restored, (bits(host.permute(order)), str(self.dtype), self.device, order)
+
+    def __reduce__(self) -> Any:
+        return self.__reduce_ex__(4)
 
     def __complex__(self) -> complex:
         return complex(float(self))
@@ -314,7 +327,7 @@ class Methods(_Base):
         host = self.to(dtype="float32") if self.dtype == "bfloat16" else self
         return host.numpy().tolist()
 
-    def astype(self, dtype: Any, *, copy: bool = True) -> DeviceTensor:
+    def astype(self, dtype: DTypeLike, *, copy: bool = True) -> DeviceTensor:
         """The elements cast to `dtype`, as in to(). copy=False: the tensor itself, if it has the dtype already."""
         return self.to(dtype=dtype, copy=copy)
 
@@ -394,19 +407,20 @@ class Methods(_Base):
         return self.dtype.itemsize
 
 
-def _reduction(name: str, mode: str) -> Any:
+def _reduction(mode: ReduceMode) -> Any:
     def method(self: DeviceTensor, axis: int | Sequence[int] | None = None, *, keepdims: bool = False) -> DeviceTensor:
         return reduce(self, mode, axis=axis, keepdims=keepdims)
 
-    method.__name__ = name
+    method.__name__ = mode
     # Texts of errors take the name of the method from its code object.
-    method.__code__ = method.__code__.replace(co_name=name)
+    method.__code__ = method.__code__.replace(co_name=mode)
     method.__doc__ = f'reduce(self, "{mode}", axis=axis, keepdims=keepdims)'
     return method
 
 
-for _name in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all"):
-    setattr(Methods, _name, _reduction(_name, _name))
+_REDUCTIONS: tuple[ReduceMode, ...] = ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all")
+for _mode in _REDUCTIONS:
+    setattr(Methods, _mode, _reduction(_mode))
 for _name, _member in vars(Methods).items():
     if _name not in (
         "__module__",
@@ -422,9 +436,17 @@ for _name, _member in vars(Methods).items():
         setattr(DeviceTensor, _name, _member)
 
 
-def _restored(values: np.ndarray[Any, Any], dtype: str, device: str) -> DeviceTensor:
-    """The tensor of a pickle: on its device, or on the CPU if that device is not here."""
-    tensor = _C.from_dlpack(values)
-    if dtype == "bfloat16":
-        tensor = _C.reinterpret(tensor, dtype)
-    return tensor.to(device=device)
+def _not_copied(self: object, protocol: SupportsIndex = 4) -> Any:
+    raise DTypeError(f"copy: a {type(self).__name__} can be neither copied nor pickled")
+
+
+# Without these methods, Python would make a copy of a Handle or Report that has no C++ value.
+for _kind in (Handle, Report, EngineReport, KernelSpec):
+    for _name in ("__reduce__", "__reduce_ex__"):
+        setattr(_kind, _name, _not_copied)
+
+
+def _restored(values: np.ndarray[Any, Any], dtype: DTypeName, device: str, order: Sequence[int]) -> DeviceTensor:
+    """The tensor of a pickle, on its device. Dimension i of `values` is dimension order[i] of the tensor."""
+    places = sorted(range(len(order)), key=lambda i: order[i])
+    return from_bits(values, dtype).permute(places).to(device=device)

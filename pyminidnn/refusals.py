@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import CodeType, FrameType
 from typing import Any
 
+from . import _C
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
 
 # The length of the longest sequence that is accepted as an argument. With this limit, an endless sequence is refused
@@ -60,7 +61,8 @@ def explained(
     call, arguments = _public_call()
     if function == "__init__":
         function = type(positional[0]).__name__
-    wanted = parameters(signature)
+    # pybind11 calls the parameter of a property's getter arg0.
+    wanted = parameters(signature.replace("(arg0: ", "(self: ", 1))
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
     # bind() raises TypeError if the number or the names of the arguments are wrong. In practice, only calls of methods
@@ -79,7 +81,7 @@ def explained(
     text = str(error)
     head, colon, rest = text.partition(": ")
     if head in heads:
-        call, text = head, rest
+        call, text = head, _first_word_renamed(rest, bound, arguments)
     elif colon and head.isidentifier() and head not in arguments:  # `head` is the name of an internal function
         text = _renamed(rest, bound, arguments)
     if isinstance(error, NotSupported):
@@ -92,13 +94,18 @@ def explained(
 
 def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     """Replaces the argument names of an internal function in `text` by those of the public function."""
-    word = text.partition(" ")[0]
-    if word in bound and word not in arguments:
-        return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
+    text = _first_word_renamed(text, bound, arguments)
     if mentions(text, arguments):
         return text
     name = _name_of([v for n, v in bound.items() if n != "self"][:1], arguments)
     return f"{name}: {text}" if name else text
+
+
+def _first_word_renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
+    word = text.partition(" ")[0]
+    if word in bound and word not in arguments:
+        return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
+    return text
 
 
 def mentions(text: str, names: Iterable[str]) -> bool:
@@ -158,10 +165,11 @@ def reporting(function: Callable[..., Any], names: Mapping[str, str]) -> Callabl
 
 
 def _name_of(values: Iterable[Any], arguments: Mapping[str, Any]) -> str | None:
-    """The name of the first argument that is one of these objects (by identity), or a list or tuple that holds one."""
+    """The name of the first argument that is one of these objects (by identity), or a list, tuple or dict with one."""
     for value in values:
         for name, given in arguments.items():
-            if given is value or (isinstance(given, (list, tuple)) and any(v is value for v in given)):
+            held = given.values() if isinstance(given, dict) else given if isinstance(given, (list, tuple)) else ()
+            if given is value or any(v is value for v in held):
                 return "the tensor" if name == "self" else name
     return None
 
@@ -195,12 +203,17 @@ def _misfit(
         if p.name not in bound or (bound[p.name] is None and "None" in p.annotation):
             continue
         value = bound[p.name]
+        if p.name == "self":
+            kind = getattr(_C, p.annotation.rpartition(".")[2])
+            if not isinstance(value, kind):
+                return DTypeError(f"{call}: self must be a {kind.__name__}; got {short(value)}")
+            continue
         what, limits, read = _TYPES[p.annotation.removesuffix(" | None")]
         try:
             read(value)
         except Exception as error:
             out_of_limits = isinstance(error, (ValueError, OverflowError))
-            name = p.name if p.name in arguments or p.name == "self" else _name_of([value], arguments) or p.name
+            name = p.name if p.name in arguments else _name_of([value], arguments) or p.name
             text = f"{call}: {name} must be {what}{limits if out_of_limits else ''}; got {short(value)}"
             return (ShapeError if out_of_limits else DTypeError)(text)
     return DTypeError(f"{call}: one of {', '.join(arguments)} changed during the call")

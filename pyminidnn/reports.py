@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import html
 from collections.abc import Sequence
 
 from . import _C
@@ -38,6 +37,7 @@ def text_of(report: Report) -> str:
 
 def html_of(report: Report) -> str:
     """The report as a table of HTML. The chosen engine is bold."""
+    import html  # imported at first use, because the import takes milliseconds
 
     def row(cells: Sequence[str], tag: str, bold: bool = False) -> str:
         texts = [f"<b>{html.escape(c)}</b>" if bold else html.escape(c) for c in cells]

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _C
+from .options import Family
 from .refusals import refusal, short
 from .reports import Reports
 
@@ -44,7 +45,7 @@ def _call(op: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any])
     return lambda: op(*args, **kwargs)
 
 
-def engines(family: str | None = None, device: str = "cpu") -> list[str]:
+def engines(family: Family | None = None, device: str = "cpu") -> list[str]:
     """The names of the engines of one family, or of all families, on one kind of device.
 
     family  such as "conv"; None: all

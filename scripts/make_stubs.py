@@ -6,14 +6,17 @@ tests/test_stubs.py fails if the file is out of date.
 
 from __future__ import annotations
 
+import inspect
 import re
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
 from pybind11_stubgen import main
 
-from pyminidnn import _C
+from pyminidnn import _C, options
 
 BUFFER = '    def {}:\n        """\n        {} the underlying memory of the object.\n        """\n'
 CORRECTIONS = (
@@ -47,17 +50,50 @@ SLOTS = (
 )
 
 
+# The signatures of pybind11 have the type str or object for the options of functions. These patterns replace it by the
+# types of pyminidnn/options.py.
+MODES = {"activation": "Activation", "conv": "ConvMode", "pad": "PadMode", "reduce": "ReduceMode",
+         "pool": "PoolMode", "adaptive_pool": "PoolMode"}  # fmt: skip
+OPTIONS = (
+    *((rf"(def {family}(?:_\w+)?\(.*\bmode: )str\b", rf"\1{kind}") for family, kind in MODES.items()),
+    (r"(?m)^(?!.*__array__)(.*\bdtype: )typing\.Any = None", r"\1DTypeLike | None = None"),
+    (r"(def transform\(.*\bdtype: )typing\.Any", r"\1DTypeLike | None"),
+    (r"(?m)^(?!.*__array__)(.*\bdtype: )typing\.Any", r"\1DTypeLike"),
+    (r"\bindex_dtype: typing\.Any", "index_dtype: IndexDType"),
+    (r"\blayout: str\b", "layout: Layout"),
+    (r"\bactivation: str\b", "activation: Activation"),
+    (r"\breduction: str\b", "reduction: LossReduction"),
+    (r"\bop: str\b", "op: Pointwise"),
+    (r"\bmath: str\b", "math: Math"),
+    (r"\blevel: str\b", "level: LogLevel"),
+    (r"def layout\(self\) -> str", "def layout(self) -> LayoutName"),
+    (r"def math\(self\) -> str", "def math(self) -> Math"),
+    (r"def families\(\) -> list\[str\]", "def families() -> list[Family]"),
+)
+
+
+def _python_signature(function: Any, original: Any = inspect.getfullargspec) -> Any:
+    """For pybind11_stubgen, functions of pybind11 have no signature but that of their docstring, which has types."""
+    if type(getattr(function, "__self__", None)).__name__.startswith("pybind11_detail_function_record"):
+        raise TypeError
+    return original(function)
+
+
 def make_stubs(folder: Path) -> None:
-    # In error messages, the error classes have the name of the public module. In the stub, they belong to pyminidnn._C.
-    for kind in (_C.Error, *_C.Error.__subclasses__()):
+    # In error messages, these classes have the name of the public module. In the stub, they belong to pyminidnn._C.
+    for kind in (_C.DeviceTensor, _C.Handle, _C.Error, *_C.Error.__subclasses__()):
         kind.__module__ = "pyminidnn._C"
-    with tempfile.TemporaryDirectory() as made:
+        if "__signature__" in vars(kind):  # pyminidnn/errors.py sets it
+            del kind.__signature__
+    with tempfile.TemporaryDirectory() as made, mock.patch("inspect.getfullargspec", _python_signature):
         main(["pyminidnn._C", "--output-dir", made])
         text = (Path(made) / "pyminidnn" / "_C.pyi").read_text()
     for made_so, should_be in CORRECTIONS:
         text = text.replace(made_so, should_be)
-    for pattern, should_be in SLOTS:
+    for pattern, should_be in (*SLOTS, *OPTIONS):
         text = re.sub(pattern, should_be, text)
+    types = [name for name in vars(options) if name[0].isupper() and re.search(rf"[:>|\[] ?{name}\b", text)]
+    text = text.replace("__all__:", f"from pyminidnn.options import {', '.join(sorted(types))}\n__all__:", 1)
     (folder / "_C.pyi").write_text("\n".join(line.rstrip() for line in text.splitlines()) + "\n")
 
 

@@ -292,7 +292,7 @@ AUDIT = [
         "numpy() of a read-only tensor is writable",
     ),
     Mutant(
-        "E09", "pyminidnn/tensor.py", "copy is False and result.data_ptr != tensor.data_ptr", "False",
+        "E09", "pyminidnn/conversion.py", "copy is False and result.data_ptr != tensor.data_ptr", "False",
         "asarray(copy=False) copies where it must",
     ),
     Mutant(
@@ -302,7 +302,7 @@ AUDIT = [
     ),
     Mutant(
         "E11", "pyminidnn/ops/pooling.py",
-        "def global_pool_backward(\n    dy: ArrayLike,\n    x: ArrayLike,\n    y: ArrayLike,\n    *,\n    mode: Mode = «\"max\"»",
+        "def global_pool_backward(\n    dy: ArrayLike,\n    x: ArrayLike,\n    y: ArrayLike,\n    *,\n    mode: PoolMode = «\"max\"»",
         '"avg"', "global_pool_backward: default mode avg",
     ),
     Mutant(

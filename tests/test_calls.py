@@ -172,6 +172,8 @@ CALLS: dict[str, Call] = {
     "reduce": Call({"x": X}, reference.reduce, {"mode": "sum"}),
     **{mode: Call({"x": X}, partial(reference.reduce, mode=mode))
        for mode in ("sum", "mean", "max", "min", "prod", "argmax", "argmin", "any", "all")},
+    "relu": Call({"input": X}, lambda input: np.maximum(input, 0)),
+    "softmax": Call({"input": X}, lambda input: reference.softmax_forward(input, axis=-1)),
     "clamp": Call({"a": X, "b": normal(*IMAGE) - 1, "c": normal(*IMAGE) + 1}, lambda **a: reference.pointwise("clamp", *a.values()),
                   in_place=("a", "b", "c")),
 }  # fmt: skip
@@ -180,6 +182,7 @@ CALLS: dict[str, Call] = {
 OTHERS = {
     "array",
     "asarray",
+    "tensor",
     "empty_like",
     "full_like",
     "ones_like",

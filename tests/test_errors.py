@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -45,12 +46,15 @@ def test_without_a_gpu_every_use_of_one_says_why() -> None:
         lambda: dnn.empty(3, device="cuda:0"),
         lambda: dnn.zeros(3, device="cuda"),
         lambda: t.to(device="cuda"),
+        lambda: t.cuda(),
         lambda: t.to(device="cuda:7", dtype="int8"),
         lambda: dnn.asarray([1.0], device="cuda:0"),
         lambda: dnn.from_dlpack(t, device="cuda:0"),
         lambda: dnn.memory_stats("cuda:0"),
         lambda: dnn.reset_peak_memory("cuda:0"),
         lambda: dnn.empty_cache("cuda:0"),
+        lambda: dnn.synchronize("cuda:0"),
+        lambda: dnn.tensor([1.0], device="cuda:0"),
         lambda: _C.device_info("cuda:0"),
     ):
         with pytest.raises(dnn.DeviceError) as caught:
@@ -112,14 +116,15 @@ def test_errors_name_the_invalid_argument(name: str) -> None:
         for wrong in (Useless(), "\ud800", "nonsense"):
             try:
                 if p.kind is p.VAR_POSITIONAL:
-                    call.f(*call.on, wrong)
+                    call.f(*call.on, *call.positional, wrong)
                 else:
                     with_wrong = given | {p.name: wrong}
                     only_positional = [with_wrong.pop(q.name) for q in call.parameters
                                        if q.kind in (q.POSITIONAL_ONLY, q.VAR_POSITIONAL) and q.name in with_wrong]  # fmt: skip
                     call.f(*call.on, *only_positional, **with_wrong)
             except (dnn.Error, BufferError) as error:
-                assert fault_of(call, error) is None and mentions(str(error), [p.name])
+                names = [p.name, PARAMETERS[name][0].name] if p.kind is p.VAR_POSITIONAL else [p.name]
+                assert fault_of(call, error) is None and mentions(str(error), names)
             else:
                 raise AssertionError(f"{name} takes {p.name}={wrong!r}")
 
@@ -136,6 +141,8 @@ def test_errors_name_the_function_that_the_user_called() -> None:
     assert text_of(lambda: dnn.layer_norm_backward(t, c8, None, t, t)).startswith(
         "layer_norm_backward: x must be an array or"
     )
+    for f in (dnn.softmax, dnn.relu):
+        assert text_of(lambda: f(np.zeros(3, int))).startswith(f"{f.__name__}: input is int64; supported are ")  # noqa: B023
     assert text_of(lambda: dnn.concat([t, c8])).startswith("concat: tensors must be an array or numbers of float32, ")
     assert text_of(lambda: dnn.add(t, dnn.zeros(2))) == "add: b [2] does not broadcast with [2, 3]"
     assert text_of(lambda: dnn.random_normal((2,), seed=1, dtype="f5")).startswith(
@@ -223,13 +230,100 @@ def test_exceptions_of_the_callers_objects_propagate() -> None:
 
 
 @pytest.mark.torch
-def test_torch_tensors_with_the_negative_bit() -> None:
+@pytest.mark.parametrize(
+    "attribute, advice",
+    [("requires grad", ".detach()"), ("the negative bit set", ".resolve_neg()"), ("the conjugate bit set", ".resolve_conj()")],
+)  # fmt: skip
+def test_torch_tensors_that_are_more_than_their_memory(attribute: str, advice: str) -> None:
     import torch
 
-    negative = torch.tensor([1 + 2j]).conj().imag
-    for call in (lambda: dnn.asarray(negative), lambda: dnn.add(negative, 1.0), lambda: dnn.from_dlpack(negative)):
-        assert "torch tensor with the negative bit set; pass .resolve_neg() of it" in text_of(call)
-    assert dnn.asarray(negative.resolve_neg()).numpy() == -2
+    x = torch.tensor([1 + 2j]).conj()
+    if "conjugate" not in attribute:
+        x = x.imag if "negative" in attribute else torch.tensor([-2.0], requires_grad=True)
+    text = f"is a torch tensor (that|with) {attribute}; pass {re.escape(advice)} of it"
+    out = dnn.zeros(1)
+    for call, names in (
+        (lambda: dnn.asarray(x), "asarray: obj"),
+        (lambda: dnn.from_dlpack(x), "from_dlpack: x"),
+        (lambda: dnn.tensor(x), "tensor: data"),
+        (lambda: dnn.add(x, 1.0), "add: a"),
+        (lambda: dnn.add(1.0, x), "add: b"),
+        (lambda: dnn.relu(x), "relu: input"),
+        (lambda: dnn.concat([out, x]), "concat: tensors"),
+        (lambda: dnn.transform(out, out=x), "transform: out"),
+        (lambda: dnn.functional.linear(out, x), "linear: weight"),
+        (lambda: out + x, "add: b"),
+        (lambda: x * out, "mul: a"),
+        (lambda: out @ x, "matmul: b"),
+        (lambda: out.__setitem__(0, x), "assignment: value"),
+    ):
+        assert re.fullmatch(f"{names} {text}", text_of(call))
+    if "conjugate" not in attribute:
+        plain = x.detach().resolve_neg()
+        assert dnn.asarray(plain).tolist() == [-2] and (dnn.ones(1) + plain).tolist() == [-1]
+
+
+def test_masked_arrays() -> None:
+    masked = np.ma.masked_array(np.ones(2, "f4"), [True, False])
+    t = dnn.ones(2)
+    for call, names in (
+        (lambda: dnn.asarray(masked), "asarray: obj"),
+        (lambda: dnn.add(masked, t), "add: a"),
+        (lambda: dnn.mul(t, masked), "mul: b"),
+        (lambda: dnn.transform(t, out=masked), "transform: out"),
+        (lambda: dnn.save("a.npz", {"x": masked}), "save: tensors"),
+        (lambda: t + masked, "add: b"),
+        (lambda: masked + t, "add: a"),
+    ):
+        assert text_of(call) == f"{names} is a masked array, and tensors have no mask; pass .filled(value) of it"
+    assert dnn.add(masked.filled(0), t).tolist() == [1, 2]
+
+
+# ---- error texts of pybind11 do not reach the user
+
+
+def public_callables() -> dict[str, Callable[..., object]]:
+    """Functions, constructors, methods of objects and of classes, and getters of properties. Some exit or wait."""
+    report = dnn.explain(dnn.relu, dnn.zeros(2))[0]
+    found = {n: f for n, f in vars(dnn).items() if callable(f) and not n.startswith("_")}
+    found |= {f"functional.{n}": f for n, f in vars(dnn.functional).items() if callable(f) and not n.startswith("_")}
+    for value in (dnn.zeros((2, 3)), dnn.Handle(), report, report.engines[0], dnn.float32):
+        kind = type(value)
+        for n in dir(kind):
+            member = getattr(kind, n)
+            if n in ("__new__", "__class__", "__init_subclass__", "_pybind11_conduit_v1_"):
+                continue
+            if isinstance(member, property):
+                found[f"{kind.__name__}.{n} getter"] = member.fget
+                found[f"{kind.__name__}.{n} setter"] = lambda *a, n=n, value=value, **_: setattr(value, n, a[-1:])
+            elif callable(member):
+                found[f"{kind.__name__}.{n}"] = member
+                found[f"a {kind.__name__}.{n}"] = getattr(value, n)
+    return found
+
+
+PUBLIC = public_callables()
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_texts_of_pybind11_do_not_reach_the_user(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # save() is called with the relative path "x.npz"
+    f, t = PUBLIC[name], dnn.zeros(2)
+    wrong = (Useless(), None, "x", b"x", 3, 2.5, [1], {}, t, dnn.Handle(), object, 10**30, "x.npz")
+    calls = [((), {}), ((), {"nonsense": 1}), ((Useless(),) * 30, {})]
+    calls += [((v,) * n, {}) for v in wrong for n in range(1, 5)]
+    calls += [(arguments, {}) for v in wrong for arguments in ((t, v), (v, t), (t, t, v))]
+    for arguments, keywords in calls:
+        try:
+            f(*arguments, **keywords)
+        except Exception as error:
+            text = str(error)
+            for words in ("incompatible function arguments", "argument types are supported", "Invoked with", "arg0"):
+                assert words not in text
+    dnn.set_log_level("off")
+    # A call of Handle.__enter__ may have entered a handle.
+    while handle := _C.entered_handle():
+        handle.__exit__()
 
 
 def test_a_call_while_the_interpreter_ends() -> None:

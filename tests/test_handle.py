@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import os
+import pickle
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import pytest
@@ -325,3 +327,11 @@ def test_torch_streams() -> None:
         x, "relu", handle=h
     )  # z is computed on the handle's stream, and numpy() waits for that stream
     assert np.array_equal(z.numpy(), x.relu().cpu().numpy())
+
+
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, *(lambda h, p=p: pickle.dumps(h, p) for p in range(6))])
+def test_handles_and_reports_are_not_copied(copied: Callable[[object], object]) -> None:
+    report = dnn.explain(dnn.relu, dnn.ones(2))[0]
+    for value in (dnn.Handle(), report, report.engines[0]):
+        with pytest.raises(dnn.DTypeError, match=f"a {type(value).__name__} can be neither copied nor pickled"):
+            copied(value)

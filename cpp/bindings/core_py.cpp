@@ -16,7 +16,10 @@ DType dtype_from_python(py::handle value, const char* name) {
   py::object native = py::none();
   try {
     if (PyUnicode_Check(value.ptr())) {
-      dtype = find_dtype(value.cast<std::string>());
+      const auto text = value.cast<std::string>();
+      // NumPy's "i8" and "u8" are integers of 8 bytes, so find_dtype(), which reads them as integers of 8 bits, is not
+      // asked.
+      if (text != "i8" && text != "u8") dtype = find_dtype(text);
     } else {
       // The name of a dtype is its attribute `name` or `__name__` in NumPy and ml_dtypes, and str(dtype) in torch:
       // "torch.float32".
@@ -203,11 +206,21 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
       .def_property_readonly(
           "max_plans", [](const Handle& h) { return h.options().max_plans; },
           "The most plans that are kept for each kind of problem.")
-      .def_property_readonly("closed", &Handle::closed, "Whether close() was called.")
-      .def("close", &Handle::close, "Drops the plans of the handle; using the handle again raises DeviceError.")
-      .def("synchronize", &Handle::synchronize, py::call_guard<ReleaseGil>(),
-           "Waits until all work given to the handle's stream is done.")
-      .def("__enter__", [](HandlePtr h) { return enter(h), h; })
+      // These are lambdas that take a reference, because pybind11 refuses None for a reference. For a pointer to a member
+      // function, pybind11 would pass None as a null pointer.
+      .def_property_readonly(
+          "closed", [](const Handle& h) { return h.closed(); }, "Whether close() was called.")
+      .def(
+          "close", [](Handle& h) { h.close(); },
+          "Drops the plans of the handle; using the handle again raises DeviceError.")
+      .def(
+          "synchronize", [](const Handle& h) { h.synchronize(); }, py::call_guard<ReleaseGil>(),
+          "Waits until all work given to the handle's stream is done.")
+      .def("__enter__",
+           [](HandlePtr h) {
+             MINIDNN_CHECK(DTypeError, h, "__enter__: self must be a Handle; got None");
+             return enter(h), h;
+           })
       .def("__exit__", [](const Handle& h, const py::args&) { leave(h); })
       .def("__repr__",
            [](const Handle& h) { return cat("Handle('", name(h.place()), "'", h.closed() ? ", closed" : "", ")"); });
@@ -286,7 +299,8 @@ void bind_tensor(py::class_<Tensor>& tensor) {
           "'NCHW', 'NHWC' and their 1-D and 3-D forms, 'contiguous' for other ranks, else 'strided'.")
       .def_property_readonly(
           "device", [](const Tensor& t) { return name(t.place()); }, "'cpu' or 'cuda:<index>'.")
-      .def_property_readonly("nbytes", &Tensor::nbytes, "The number of elements times their size in bytes.")
+      .def_property_readonly(
+          "nbytes", [](const Tensor& t) { return t.nbytes(); }, "The number of elements times their size in bytes.")
       .def_property_readonly(
           "data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); },
           "The address of the first element, an int.")

@@ -97,6 +97,21 @@ void bind_runtime(py::module_& m) {
   m.def("cuda_device_count", &cuda::device_count);
   m.def("why_no_cuda", &cuda::why_unavailable);
   m.def(
+      "synchronize",
+      [](const std::optional<std::string>& device) {
+        const std::optional<Place> place = optional_place(device);
+        ReleaseGil release;
+        if (place) return memory_of(*place).synchronize_all();
+        for (int i = 0; i < cuda::device_count(); ++i)
+          if (cuda::in_use(i)) cuda::memory(i).synchronize_all();
+      },
+      py::arg("device") = py::none(),
+      R"(Waits until all work on a device is done, also that of other streams and libraries.
+
+device  "cuda:<index>", or "cpu", whose calls end with their work; None: every GPU that this process has used
+
+Raises DeviceError.)");
+  m.def(
       "device_info",
       [](const std::string& device) {
         const Device& d = device_at(place_from_python(device));

@@ -130,6 +130,8 @@ CUcontext context(int index) {
   return slot.load();
 }
 
+bool in_use(int index) { return state().contexts[size_t(index)].load(std::memory_order_acquire) != nullptr; }
+
 CUcontext use(int index) {
   const Driver& d = driver();
   CUcontext wanted = context(index), now = nullptr;

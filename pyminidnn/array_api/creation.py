@@ -12,8 +12,8 @@ import pyminidnn as dnn
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, ShapeError
+from ..conversion import Size, current_device
 from ..refusals import short
-from ..tensor import Size, current_device
 from .data_types import DEFAULT_FLOAT, DEFAULT_INTEGER
 from .elementwise import where
 from .manipulation import broadcast_to

@@ -11,10 +11,10 @@ import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError
+from ..conversion import asarray, current_device
 from ..dtypes import DTYPES, DType, bfloat16, bool, float16, float32, float64, int8, int32, int64, uint8
 from ..methods import dtype_with_number
 from ..refusals import refusal, short
-from ..tensor import asarray, current_device
 
 DEFAULT_FLOAT, DEFAULT_INTEGER = float32, int64
 

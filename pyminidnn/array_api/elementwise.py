@@ -10,8 +10,9 @@ from typing import Any, Protocol, cast
 
 from .. import _C, methods
 from .._C import DeviceTensor, DTypeError, NotSupported
+from ..conversion import asarray
 from ..ops.pointwise import pointwise
-from ..tensor import asarray
+from ..options import IndexDType, Pointwise
 from .data_types import FLOATING, result_type
 
 
@@ -32,16 +33,16 @@ def _named(name: str, value: str, dtypes: str, function: Any) -> Any:
     return function
 
 
-def _unary(name: str, value: str, *, op: str | None = None, dtypes: str = "Floating dtypes") -> _Unary:
-    op = op or name
+def _unary(name: str, value: str, *, op: Pointwise | None = None, dtypes: str = "Floating dtypes") -> _Unary:
+    mode = op or cast(Pointwise, name)
 
     def function(x: DeviceTensor, /) -> DeviceTensor:
-        return pointwise(op, x)
+        return pointwise(mode, x)
 
     return cast(_Unary, _named(name, value, dtypes, function))
 
 
-def _rounding(name: str, value: str) -> _Unary:
+def _rounding(name: Pointwise, value: str) -> _Unary:
     def function(x: DeviceTensor, /) -> DeviceTensor:
         t = asarray(x)
         return pointwise(name, t) if t.dtype in FLOATING else +t
@@ -49,7 +50,7 @@ def _rounding(name: str, value: str) -> _Unary:
     return cast(_Unary, _named(name, value, "Floating dtypes and integers, which are copied", function))
 
 
-def _test(name: str, value: str, of_integers: bool) -> _Unary:
+def _test(name: Pointwise, value: str, of_integers: bool) -> _Unary:
     def function(x: DeviceTensor, /) -> DeviceTensor:
         t = asarray(x)
         if t.dtype in FLOATING:
@@ -60,17 +61,17 @@ def _test(name: str, value: str, of_integers: bool) -> _Unary:
 
 
 def _binary(
-    name: str, value: str, *, op: str | None = None, symbol: Any = None, dtypes: str = "Numeric dtypes"
+    name: str, value: str, *, op: Pointwise | None = None, symbol: Any = None, dtypes: str = "Numeric dtypes"
 ) -> _Binary:
     """A function of two operands. `symbol` is the operator that computes it, which is faster than pointwise()."""
-    op = op or name
-    compute: Callable[[Any, Any], DeviceTensor] = symbol or partial(methods.binary, op)
+    mode = op or cast(Pointwise, name)
+    compute: Callable[[Any, Any], DeviceTensor] = symbol or partial(methods.binary, mode)
 
     def function(x1: Any, x2: Any, /) -> DeviceTensor:
         if type(x1) is not DeviceTensor or type(x2) is not DeviceTensor:
             x1, x2 = operands(x1, x2)
         elif symbol is None and x1.dtype is x2.dtype and x1.dtype in FLOATING:
-            return pointwise(op, x1, x2)
+            return pointwise(mode, x1, x2)
         return compute(x1, x2)
 
     return cast(_Binary, _named(name, value, f"{dtypes}, or a Python number for one operand", function))
@@ -230,7 +231,7 @@ def nextafter(x1: Any, x2: Any, /) -> DeviceTensor:
     a, b = (x.to(dtype=dtype) if type(x) is DeviceTensor else _C.full((), x, dtype=dtype, device=device)
             for x in (x1, x2))  # fmt: skip
     # The bits, read as an integer, increase with a positive number, and with the magnitude of a negative number.
-    integer = "int32" if dtype.itemsize == 4 else "int64"
+    integer: IndexDType = "int32" if dtype.itemsize == 4 else "int64"
     step = where((a < b) == (a > 0), 1, -1).to(dtype=integer)
     moved = _C.reinterpret(_C.reinterpret(+a, integer) + step, dtype)
     smallest = pointwise("copysign", _C.reinterpret(_C.full((), 1, dtype=integer, device=device), dtype), b)

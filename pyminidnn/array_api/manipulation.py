@@ -14,10 +14,10 @@ import pyminidnn as dnn
 
 from .. import _C
 from .._C import DeviceTensor, IndexingError, ShapeError
+from ..conversion import asarray, elements
 from ..creation import made_on_host
 from ..ops.gather import gather
 from ..refusals import short
-from ..tensor import asarray, elements
 from .data_types import flag, result_type
 from .elementwise import where
 

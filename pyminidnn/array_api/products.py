@@ -8,8 +8,9 @@ from collections.abc import Sequence
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, ShapeError
+from ..conversion import asarray
+from ..options import DTypeLike
 from ..refusals import short
-from ..tensor import asarray
 from .data_types import FLOATING, result_type
 from .manipulation import axes_of, moveaxis
 
@@ -65,6 +66,6 @@ def vecdot(x1: DeviceTensor, x2: DeviceTensor, /, *, axis: int = -1) -> DeviceTe
         raise ShapeError(f"vecdot: x1 {list(a.shape)} and x2 {list(b.shape)} must have one size along axis {axis}")
     dtype = result_type(a, b)
     # The products of 16-bit numbers are not rounded before they are added.
-    compute = "float32" if dtype in FLOATING and dtype.itemsize == 2 else dtype
+    compute: DTypeLike = "float32" if dtype in FLOATING and dtype.itemsize == 2 else dtype
     products = moveaxis(a.to(dtype=compute), axis, -1) * moveaxis(b.to(dtype=compute), axis, -1)
     return products.sum(axis=-1).to(dtype=dtype)

@@ -14,12 +14,13 @@ import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, ShapeError
+from ..conversion import asarray
 from ..ops.gather import gather
 from ..ops.pointwise import pointwise
 from ..ops.reduce import reduce
 from ..ops.transform import concat, transform
+from ..options import DTypeLike, Pointwise, ReduceMode
 from ..refusals import short
-from ..tensor import asarray
 from .data_types import FLOATING, INTEGRAL, dtype_of, flag, result_type
 from .elementwise import where
 from .manipulation import along, axes_of, axis_of
@@ -50,7 +51,7 @@ def prod(x: DeviceTensor, /, *, axis: _Axis = None, dtype: Any = None, keepdims:
     return _accumulated("prod", x, axis, dtype, keepdims)
 
 
-def _accumulated(mode: str, x: DeviceTensor, axis: _Axis, dtype: Any, keepdims: _bool) -> DeviceTensor:
+def _accumulated(mode: ReduceMode, x: DeviceTensor, axis: _Axis, dtype: Any, keepdims: _bool) -> DeviceTensor:
     if dtype is None:
         return reduce(x, mode, axis=axis, keepdims=keepdims)
     dtype = dtype_of(dtype)
@@ -74,7 +75,7 @@ def var(x: DeviceTensor, /, *, axis: _Axis = None, correction: float = 0.0, keep
     t = asarray(x)
     axes = axes_of("var", axis, t.ndim)
     count = math.prod(t.shape[a] for a in axes) - _C.number(correction)
-    result = "float32" if t.dtype not in FLOATING else t.dtype
+    result: DTypeLike = "float32" if t.dtype not in FLOATING else t.dtype
     t = t.to(dtype="float64" if t.dtype not in FLOATING else "float32" if t.dtype.itemsize == 2 else t.dtype)
     deviation = t - reduce(t, "mean", axis=axes, keepdims=True)
     total = reduce(deviation, "sumsq", axis=axes, keepdims=keepdims)
@@ -144,7 +145,9 @@ def cumulative_prod(
     return _scan("cumulative_prod", "mul", x, axis, dtype, include_initial)
 
 
-def _scan(call: str, op: str, x: DeviceTensor, axis: int | None, dtype: Any, include_initial: _bool) -> DeviceTensor:
+def _scan(
+    call: str, op: Pointwise, x: DeviceTensor, axis: int | None, dtype: Any, include_initial: _bool
+) -> DeviceTensor:
     t = asarray(x)
     if t.ndim == 0 or (axis is None and t.ndim != 1):
         raise ShapeError(f"{call}: x must have one dimension, or axis must be given; x has {t.ndim}")

@@ -3,21 +3,15 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
-
-Mode = Literal[
-    "identity", "relu", "clipped_relu", "leaky_relu", "tanh", "sigmoid", "elu", "gelu", "gelu_tanh", "softplus",
-    "silu", "hardswish", "mish",
-]  # fmt: skip
+from ..conversion import ArrayLike, operands, output
+from ..options import Activation
 
 
 def activation_forward(
     x: ArrayLike,
-    mode: Mode,
+    mode: Activation,
     *,
     alpha: float | None = None,
     algo: str | None = None,
@@ -53,7 +47,7 @@ def activation_backward(
     dy: ArrayLike,
     x: ArrayLike,
     y: ArrayLike,
-    mode: Mode,
+    mode: Activation,
     *,
     alpha: float | None = None,
     algo: str | None = None,

@@ -7,7 +7,7 @@ from typing import Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 
 
 def batch_norm_forward_training(

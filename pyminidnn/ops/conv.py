@@ -4,14 +4,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
-from .activation import Mode as Activation
+from ..conversion import ArrayLike, operands, output
+from ..options import Activation, ConvMode
 
-Mode = Literal["cross_correlation", "convolution"]
 PerDimension: TypeAlias = int | Sequence[int]
 Padding: TypeAlias = int | Sequence[int | tuple[int, int]]
 
@@ -27,7 +26,7 @@ def conv_forward(
     dilation: PerDimension = 1,
     groups: int = 1,
     activation: Activation | None = None,
-    mode: Mode = "cross_correlation",
+    mode: ConvMode = "cross_correlation",
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
@@ -80,7 +79,7 @@ def conv_forward_statistics(
     dilation: PerDimension = 1,
     groups: int = 1,
     activation: Activation | None = None,
-    mode: Mode = "cross_correlation",
+    mode: ConvMode = "cross_correlation",
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
@@ -114,7 +113,7 @@ def conv_backward_data(
     padding: Padding = 0,
     dilation: PerDimension = 1,
     groups: int = 1,
-    mode: Mode = "cross_correlation",
+    mode: ConvMode = "cross_correlation",
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,
@@ -147,7 +146,7 @@ def conv_backward_filter(
     padding: Padding = 0,
     dilation: PerDimension = 1,
     groups: int = 1,
-    mode: Mode = "cross_correlation",
+    mode: ConvMode = "cross_correlation",
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 
 
 def gather(

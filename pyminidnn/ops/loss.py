@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
+from ..options import LossReduction
 
 
 def cross_entropy_forward(
@@ -15,7 +16,7 @@ def cross_entropy_forward(
     axis: int = 1,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: LossReduction = "mean",
     algo: str | None = None,
     handle: Handle | None = None,
 ) -> tuple[DeviceTensor, DeviceTensor]:
@@ -52,7 +53,7 @@ def cross_entropy_backward(
     axis: int = 1,
     label_smoothing: float = 0.0,
     ignore_index: int = -100,
-    reduction: str = "mean",
+    reduction: LossReduction = "mean",
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,

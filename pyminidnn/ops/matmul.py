@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
-from .activation import Mode
+from ..conversion import ArrayLike, operands, output
+from ..options import Activation
 
 
 def matmul(
@@ -19,7 +19,7 @@ def matmul(
     beta: float = 0.0,
     c: ArrayLike | None = None,
     bias: ArrayLike | None = None,
-    activation: Mode | None = None,
+    activation: Activation | None = None,
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,

@@ -4,13 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
-
-PadMode = Literal["constant", "replicate", "reflect"]
+from ..conversion import ArrayLike, operands, output
+from ..options import PadMode
 
 
 def pad(

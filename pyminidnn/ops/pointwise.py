@@ -9,8 +9,9 @@ import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, Handle
+from ..conversion import ArrayLike, entered, full, operands, output
+from ..options import DTypeName, Pointwise
 from ..refusals import refusal, short
-from ..tensor import ArrayLike, entered, full, operands, output
 
 _NUMBERS = {bool, int, float, *(np.dtype(c).type for c in np.typecodes["AllInteger"] + np.typecodes["Float"] + "?")}
 _RANGES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int32": (-(2**31), 2**31 - 1),
@@ -18,7 +19,7 @@ _RANGES = {"bool": (0, 1), "int8": (-128, 127), "uint8": (0, 255), "int32": (-(2
 
 
 def pointwise(
-    op: str,
+    op: Pointwise,
     a: ArrayLike,
     b: ArrayLike | None = None,
     c: ArrayLike | None = None,
@@ -49,7 +50,7 @@ def pointwise(
 
 
 def _tensors(
-    op: str, handle: Handle | None, out: ArrayLike | None, *given: ArrayLike | None
+    op: Pointwise, handle: Handle | None, out: ArrayLike | None, *given: ArrayLike | None
 ) -> list[DeviceTensor | None]:
     """The operands as tensors. A number becomes a tensor without dimensions, with dtype and device of the others."""
     numbers = [type(x) in _NUMBERS for x in given]
@@ -62,7 +63,7 @@ def _tensors(
         if number:
             condition = where and i == 0
             device = next((t.device for t in tensors if t is not None), None)
-            dtype = "bool" if condition else "float32" if like is None else like.dtype
+            dtype: DTypeName = "bool" if condition else "float32" if like is None else like.dtype
             value = bool(given[i]) if condition else _held(given[i], dtype)
             with entered(handle):  # with the handle entered, full() fills the tensor on the stream that reads it
                 tensors[i] = full((), value, dtype=dtype, device=device)
@@ -129,7 +130,7 @@ def _named(name: str, dtypes: str, value: str, function: Any) -> Any:
     return function
 
 
-def _unary(name: str, dtypes: str, value: str) -> _Unary:
+def _unary(name: Pointwise, dtypes: str, value: str) -> _Unary:
     def function(
         a: ArrayLike, *, algo: str | None = None, out: ArrayLike | None = None, handle: Handle | None = None
     ) -> DeviceTensor:
@@ -138,7 +139,7 @@ def _unary(name: str, dtypes: str, value: str) -> _Unary:
     return cast(_Unary, _named(name, dtypes, value, function))
 
 
-def _binary(name: str, dtypes: str, value: str) -> _Binary:
+def _binary(name: Pointwise, dtypes: str, value: str) -> _Binary:
     def function(
         a: ArrayLike,
         b: ArrayLike,
@@ -152,7 +153,7 @@ def _binary(name: str, dtypes: str, value: str) -> _Binary:
     return cast(_Binary, _named(name, dtypes, value, function))
 
 
-def _ternary(name: str, dtypes: str, value: str) -> _Ternary:
+def _ternary(name: Pointwise, dtypes: str, value: str) -> _Ternary:
     def function(
         a: ArrayLike,
         b: ArrayLike,

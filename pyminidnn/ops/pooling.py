@@ -4,20 +4,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
-
-Mode = Literal["max", "avg", "avg_exclude_padding", "lp"]
+from ..conversion import ArrayLike, operands, output
+from ..options import IndexDType, PoolMode
 
 
 def pool_forward(
     x: ArrayLike,
     window: int | Sequence[int],
     *,
-    mode: Mode = "max",
+    mode: PoolMode = "max",
     norm: int = 2,
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int | tuple[int, int]] = 0,
@@ -59,7 +57,7 @@ def pool_forward_with_indices(
     x: ArrayLike,
     window: int | Sequence[int],
     *,
-    index_dtype: Literal["int32", "int64"] = "int64",
+    index_dtype: IndexDType = "int64",
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int | tuple[int, int]] = 0,
     dilation: int | Sequence[int] = 1,
@@ -89,7 +87,7 @@ def pool_backward(
     y: ArrayLike,
     window: int | Sequence[int],
     *,
-    mode: Mode = "max",
+    mode: PoolMode = "max",
     norm: int = 2,
     stride: int | Sequence[int] | None = None,
     padding: int | Sequence[int | tuple[int, int]] = 0,
@@ -127,7 +125,7 @@ def adaptive_pool_forward(
     x: ArrayLike,
     size: int | Sequence[int],
     *,
-    mode: Mode = "max",
+    mode: PoolMode = "max",
     norm: int = 2,
     algo: str | None = None,
     out: ArrayLike | None = None,
@@ -156,7 +154,7 @@ def adaptive_pool_backward(
     x: ArrayLike,
     y: ArrayLike,
     *,
-    mode: Mode = "max",
+    mode: PoolMode = "max",
     norm: int = 2,
     algo: str | None = None,
     out: ArrayLike | None = None,
@@ -174,7 +172,7 @@ def adaptive_pool_backward(
 def global_pool_forward(
     x: ArrayLike,
     *,
-    mode: Mode = "max",
+    mode: PoolMode = "max",
     norm: int = 2,
     algo: str | None = None,
     out: ArrayLike | None = None,
@@ -190,7 +188,7 @@ def global_pool_backward(
     x: ArrayLike,
     y: ArrayLike,
     *,
-    mode: Mode = "max",
+    mode: PoolMode = "max",
     norm: int = 2,
     algo: str | None = None,
     out: ArrayLike | None = None,

@@ -3,11 +3,10 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, Size, empty, entered, operands, output
+from ..conversion import ArrayLike, Size, empty, entered, operands, output
+from ..options import DTypeLike, Layout
 
 
 def random_uniform(
@@ -17,8 +16,8 @@ def random_uniform(
     offset: int = 0,
     low: float = 0.0,
     high: float = 1.0,
-    dtype: Any = "float32",
-    layout: str | None = None,
+    dtype: DTypeLike = "float32",
+    layout: Layout | None = None,
     device: str | None = None,
     algo: str | None = None,
     handle: Handle | None = None,
@@ -51,8 +50,8 @@ def random_normal(
     offset: int = 0,
     mean: float = 0.0,
     std: float = 1.0,
-    dtype: Any = "float32",
-    layout: str | None = None,
+    dtype: DTypeLike = "float32",
+    layout: Layout | None = None,
     device: str | None = None,
     algo: str | None = None,
     handle: Handle | None = None,

@@ -8,7 +8,8 @@ from typing import Protocol
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
+from ..options import ReduceMode
 
 
 class _Reduction(Protocol):
@@ -26,7 +27,7 @@ class _Reduction(Protocol):
 
 def reduce(
     x: ArrayLike,
-    mode: str,
+    mode: ReduceMode,
     *,
     axis: int | Sequence[int] | None = None,
     keepdims: bool = False,
@@ -63,7 +64,7 @@ def reduce(
     return _C.reduce(x, mode, axis, keepdims, algo, output(out, handle), handle)
 
 
-def _mode(name: str) -> _Reduction:
+def _mode(name: ReduceMode) -> _Reduction:
     def function(
         x: ArrayLike,
         axis: int | Sequence[int] | None = None,

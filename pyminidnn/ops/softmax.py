@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..tensor import ArrayLike, operands, output
+from ..conversion import ArrayLike, operands, output
 
 
 def softmax_forward(

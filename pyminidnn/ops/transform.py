@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Sequence
-from typing import Any
 
 from .. import _C
 from .._C import DeviceTensor, Handle
+from ..conversion import ArrayLike, asarray, elements, operands, output
+from ..options import DTypeLike, Layout
 from ..refusals import MOST_ELEMENTS, short
-from ..tensor import ArrayLike, asarray, elements, operands, output
 
 
 def transform(
@@ -18,8 +18,8 @@ def transform(
     *,
     alpha: float = 1.0,
     beta: float = 0.0,
-    dtype: Any = None,
-    layout: str | None = None,
+    dtype: DTypeLike | None = None,
+    layout: Layout | None = None,
     algo: str | None = None,
     out: ArrayLike | None = None,
     handle: Handle | None = None,

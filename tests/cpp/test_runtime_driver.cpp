@@ -55,6 +55,7 @@ static void test_device() {
   CHECK(d.copy_gb_s > 2950 && d.copy_gb_s < 3050, d.copy_gb_s);  // the computed copy bandwidth of an H100 is 3.0 TB/s
   // The float32 peak in the data sheet of the H100 is 66.9 TFLOP/s.
   CHECK(d.fp32_gflop_s > 66000 && d.fp32_gflop_s < 67500, d.fp32_gflop_s);
+  CHECK(!in_use(0) && !in_use(1), "a description of a GPU does not use it");
   std::string error = error_of([] { device(2); });
   CHECK(has(error, "there is no cuda:2; there is cuda:0 to cuda:1"), error);
   CHECK(error_of([] { use(-1); }) == "there is no cuda:-1; there is cuda:0 to cuda:1", error_of([] { use(-1); }));
@@ -72,6 +73,7 @@ static void test_memory() {
   Memory& m = memory(1);
   void *a = m.allocate(4096, nullptr), *b = m.allocate(0, nullptr);
   CHECK(a && b && fake->allocated_in == reinterpret_cast<void*>(0x1001l), fake->allocated_in);
+  CHECK(in_use(1), "an allocation uses the GPU");
   CHECK(current_context() == foreign, "the caller's context is back: ", current_context());
   driver().cuCtxSetCurrent(nullptr);
   CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // the pool holds 4096 bytes that no tensor uses

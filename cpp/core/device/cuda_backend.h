@@ -12,6 +12,8 @@ namespace minidnn::cuda {
 
 // The number of GPUs; 0 without a CUDA driver. Never throws.
 int device_count();
+// Whether this library has used the GPU in this process. Never throws for an index below device_count().
+bool in_use(int index);
 // Why no GPU can be used, as one sentence; "" if a GPU can be used.
 std::string why_unavailable();
 // device() and memory() throw DeviceError if there is no GPU with this index. If no GPU can be used at all, the text of

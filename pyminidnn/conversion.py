@@ -11,7 +11,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from . import _C
-from ._C import DeviceTensor, Handle
+from ._C import DeviceTensor, Error, Handle
+from .options import DTypeLike, DTypeName, Layout
 from .refusals import MOST_ELEMENTS, refusal, short
 
 # A DeviceTensor, a NumPy array, an object with __dlpack__, or anything else that numpy.asarray() accepts.
@@ -23,30 +24,33 @@ Size: TypeAlias = "int | Sequence[int]"
 # NumPy's type codes of the dtypes that tensors support, without the character for the byte order.
 _PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
+# For each dtype that NumPy does not have: a dtype of NumPy whose elements have the same number of bytes. An array of
+# NumPy holds the bits of such a tensor under that dtype.
+STAND_INS: dict[str, DTypeName] = {"bfloat16": "float16"}
 
-def empty(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
+
+def empty(
+    shape: Size, *sizes: int, dtype: DTypeLike = "float32", layout: Layout | None = None, device: str | None = None
+) -> DeviceTensor:
     """An uninitialised tensor.
 
     shape   sizes of the dimensions N, C, spatial..., 8 dimensions at most; a number n means (n,)
+    sizes   further sizes if `shape` is a number: empty(2, 3) is empty((2, 3))
     dtype   a name or a NumPy dtype
     layout  "NCHW", "NHWC" (rank 4), "NCW", "NWC" (3), "NCDHW", "NDHWC" (5), "contiguous" (any); None: channels first
     device  "cpu" or "cuda:<index>"; None: the device of the current handle (the one entered last), else the CPU
 
     Raises ShapeError, DTypeError, DeviceError, OutOfMemory.
     """
+    shape = joined(shape, sizes)
     return DeviceTensor(shape, dtype=dtype, layout=layout, device=current_device() if device is None else device)
 
 
 def full(
-    shape: Size, value: float, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None
+    shape: Size, value: float, *, dtype: DTypeLike = "float32", layout: Layout | None = None, device: str | None = None
 ) -> DeviceTensor:
     """A tensor whose elements are all `value`, cast as in transform(). Other arguments and errors as in empty()."""
     return _C.full(shape, value, dtype=dtype, layout=layout, device=current_device() if device is None else device)
-
-
-def zeros(shape: Size, *, dtype: Any = "float32", layout: str | None = None, device: str | None = None) -> DeviceTensor:
-    """A tensor of zeros. Arguments and errors as in empty()."""
-    return full(shape, 0.0, dtype=dtype, layout=layout, device=device)
 
 
 def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) -> DeviceTensor:
@@ -65,7 +69,12 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
 
 
 def asarray(
-    obj: ArrayLike, *, dtype: Any = None, layout: str | None = None, device: str | None = None, copy: bool | None = None
+    obj: ArrayLike,
+    *,
+    dtype: DTypeLike | None = None,
+    layout: Layout | None = None,
+    device: str | None = None,
+    copy: bool | None = None,
 ) -> DeviceTensor:
     """A tensor with the elements of `obj`. It shares the memory of `obj` unless a copy is needed.
 
@@ -74,8 +83,8 @@ def asarray(
     dtype, layout, device  of the tensor; None: those of `obj`
     copy    None: copy only if needed; True: always; False: never, DeviceError if a copy is needed
 
-    Numbers and lists get the dtype that NumPy gives them; integers are int64. Two kinds of array are refused: a masked
-    array, because a tensor has no mask, and a torch tensor with the negative bit.
+    Numbers and lists get the dtype that NumPy gives them; integers are int64. Some arrays are refused: a masked array,
+    because a tensor has no mask, and a torch tensor that requires grad or has the negative or the conjugate bit.
     Raises DTypeError, ShapeError, DeviceError. Exceptions of obj.__dlpack__() and obj.__array__() are passed on.
     """
     tensor = _shared(obj, None)
@@ -93,6 +102,19 @@ def asarray(
             f"needs a copy to become {short(result)}, and copy=False forbids it; got {short(tensor)}",
         )
     return result
+
+
+def joined(shape: Size, sizes: tuple[int, ...]) -> Size:
+    """The shape that zeros(*sizes) and zeros(shape) name."""
+    return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]  # the extension refuses ((2, 3), 4)
+
+
+def operand(x: ArrayLike, name: str, device: str | None = None) -> DeviceTensor:
+    """asarray(x) for an operator. Errors begin with `name`, such as "add: b"."""
+    try:
+        return asarray(x, device=device)
+    except Error as error:
+        raise type(error)(str(error).replace("asarray: obj", name, 1)) from None
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
@@ -207,8 +229,18 @@ def _plain(obj: ArrayLike) -> np.ndarray[Any, Any]:
 
 def _from_numpy(array: np.ndarray[Any, Any]) -> DeviceTensor:
     if _is_bfloat16(array):  # NumPy does not export bfloat16 through DLPack, so the bits are passed as float16
-        return _C.reinterpret(_C.from_dlpack(array.view(np.float16)), "bfloat16")
+        return from_bits(array.view(np.float16), "bfloat16")
     return _C.from_dlpack(array)
+
+
+def bits(t: DeviceTensor) -> np.ndarray[Any, Any]:
+    """A CPU tensor as an array of NumPy that shares its memory. A dtype that NumPy lacks has that of STAND_INS."""
+    return _C.reinterpret(t, STAND_INS.get(t.dtype, t.dtype)).numpy()
+
+
+def from_bits(array: np.ndarray[Any, Any], dtype: DTypeLike) -> DeviceTensor:
+    """The tensor of bits(), which shares the memory of the array."""
+    return _C.reinterpret(_C.from_dlpack(array), dtype)
 
 
 def _is_bfloat16(array: np.ndarray[Any, Any]) -> bool:
@@ -221,13 +253,21 @@ def _check_unmasked(x: Any) -> None:
         raise refusal(_C.DTypeError, x, "is a masked array, and tensors have no mask; pass .filled(value) of it")
 
 
-def _exported(x: Any, **keywords: Any) -> DeviceTensor:
-    _check_unmasked(x)
+def _check_of_torch(x: Any) -> None:
+    if x.requires_grad:
+        raise refusal(_C.DTypeError, x, "is a torch tensor that requires grad; pass .detach() of it")
     # If a torch tensor has its negative bit set, its values in memory have the wrong sign. torch exports these values
     # unchanged.
-    is_negated = getattr(x, "is_neg", None)
-    if is_negated is not None and is_negated():
+    if x.is_neg():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
+    if x.is_conj():
+        raise refusal(_C.DTypeError, x, "is a torch tensor with the conjugate bit set; pass .resolve_conj() of it")
+
+
+def _exported(x: Any, **keywords: Any) -> DeviceTensor:
+    _check_unmasked(x)
+    if hasattr(x, "is_neg"):
+        _check_of_torch(x)
     return _C.from_dlpack(x, **keywords)
 
 

@@ -26,8 +26,9 @@ MOST_LINES, MOST_PARAMETERS = 100, 8
 LARGER = {
     "cuda/gemm/simt/kernel.cu": {"simt_gemm"},
 }
-SOURCES = [p for folder in ("cpp", "cuda", "tests/cpp") for p in sorted((ROOT / folder).rglob("*.*"))]
-CODE = (".h", ".cpp", ".cu", ".cuh")
+FOLDERS = ("cpp", "cuda", "examples", "include", "tests/cpp")
+SOURCES = [p for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.*"))]
+CODE = (".h", ".hpp", ".c", ".cpp", ".cu", ".cuh")
 
 # Matches comments, strings and preprocessor lines. They contain no C++ statements.
 BLANKED = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|^[ \t]*#(?:[^\n]|\\\n)*', re.M)

@@ -4,12 +4,12 @@
 # It needs no network, but installed pip, scikit-build-core, pybind11, ninja, NumPy, torch and pytest.
 #
 #   scripts/gpu_check.sh [--tests "PYTEST ARGUMENTS"] [--drawn N] [--sanitize "PYTEST ARGUMENTS"] [--bench "FILE WORDS"]...
-#                        [--demo]
+#                        [--demo] [--cpp]
 #
 # Without options, all gpu tests run. --tests none skips the gpu tests. --drawn N: tests/test_drawn.py runs N random
 # problems for each family and seed, instead of running for a fixed time. All output is written to log.txt in the folder
 # $OUT (default: build/gpu_check). The last lines of each step and its failures also appear on the terminal. Each
-# benchmark writes a file with its table to $OUT.
+# benchmark writes a file with its table to $OUT. --cpp runs scripts/cpp_package_check.sh.
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 out=${OUT:-build/gpu_check}
@@ -17,7 +17,7 @@ mkdir -p "$out" && out=$(realpath "$out")
 export PYTHONUNBUFFERED=1 PYMINIDNN_CACHE_DIR=${PYMINIDNN_CACHE_DIR:-$PWD/build/gpu_cache}
 mkdir -p "$PYMINIDNN_CACHE_DIR"
 chmod 700 "$PYMINIDNN_CACHE_DIR"
-tests="-m gpu" sanitize="" demo=0 benches=() drawn=()
+tests="-m gpu" sanitize="" demo=0 cpp=0 benches=() drawn=()
 while [ $# -gt 0 ]; do
   case $1 in
     --tests) tests=$2; shift 2 ;;
@@ -25,6 +25,7 @@ while [ $# -gt 0 ]; do
     --sanitize) sanitize=$2; shift 2 ;;
     --bench) benches+=("$2"); shift 2 ;;
     --demo) demo=1; shift ;;
+    --cpp) cpp=1; shift ;;
     *) echo "unknown option $1" >&2; exit 2 ;;
   esac
 done
@@ -81,5 +82,6 @@ for bench in "${benches[@]:-}"; do
   [ -z "$bench" ] || LINES_SHOWN=80 step "bench_${bench%% *}" python3 ../benchmarks/bench_${bench%% *}.py --out "$out" ${bench#* }
 done
 [ $demo = 0 ] || step demo python3 -m pyminidnn demo --out "$out"
+[ $cpp = 0 ] || step cpp ../scripts/cpp_package_check.sh ../build/cpp
 echo "== failed:${failed:- nothing}"
 [ -z "$failed" ]

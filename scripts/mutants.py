@@ -272,7 +272,7 @@ AUDIT = [
         "E03", "bindings/exchange_py.cpp", 'return «copy.value_or(false)» ? a.attr("copy")() : a', "false",
         "__array__(copy=True) gives a view",
     ),
-    Mutant("E04", "core/dlpack.cpp", "(«copied» ? kCopied : 0)", "false", "DLPack: IS_COPIED is never set"),
+    Mutant("E04", "core/dlpack.cpp", "(«copied» ? DLPACK_FLAG_BITMASK_IS_COPIED : 0)", "false", "DLPack: IS_COPIED is never set"),
     Mutant(
         "E05", "bindings/exchange_py.cpp", "byte_strides(t.desc), «t.storage->read_only»", "false",
         "memoryview() of a read-only tensor is writable",
@@ -283,8 +283,8 @@ AUDIT = [
     ),
     Mutant(
         "E07", "bindings/exchange_py.cpp",
-        'integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major)',
-        'integer_pair(max_version, "__dlpack__: max_version").first > int32_t(dlpack::kVersion.major)',
+        'integer_pair(max_version, "__dlpack__: max_version").first >= DLPACK_MAJOR_VERSION',
+        'integer_pair(max_version, "__dlpack__: max_version").first > DLPACK_MAJOR_VERSION',
         "__dlpack__(max_version=(1, x)) gives a capsule of before 1.0",
     ),
     Mutant(
@@ -389,7 +389,7 @@ LATER = [
         "concat: out may overlap all tensors but the first",
     ),
     Mutant(
-        "C17", "core/dlpack.cpp", "m->version.major == kVersion.major", "true",
+        "C17", "core/dlpack.cpp", "m->version.major == DLPACK_MAJOR_VERSION", "true",
         "from_dlpack: any major version of DLPack is read",
     ),
     Mutant(

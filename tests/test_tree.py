@@ -15,7 +15,7 @@ from pyminidnn import _C
 
 ROOT = Path(__file__).resolve().parent.parent
 FAMILIES = list(dict.fromkeys(_C.families()))
-FOLDERS = ("benchmarks", "cpp", "cuda", "pyminidnn", "scripts", "tests")
+FOLDERS = ("benchmarks", "cpp", "cuda", "examples", "include", "pyminidnn", "scripts", "tests")
 FILES = ["setup.py", *(str(p.relative_to(ROOT)) for folder in FOLDERS for p in sorted((ROOT / folder).rglob("*.*")))]
 SOURCES = [p for p in FILES if re.search(r"^(cpp|cuda)/.*\.(h|cpp|cu|cuh)$", p)]
 
@@ -59,10 +59,12 @@ def test_includes_have_one_direction(path: str) -> None:
     F_math.h."""
 
     def rank(p: str) -> int:
+        if p.startswith(("include/", "third_party/")):
+            return 0
         area = "bindings" if p.endswith("_py.cpp") else p.split("/")[1]
         if p.startswith("cuda/"):
             return {"device": 1, "runtime": 2}.get(area, 4)
-        return {"core": 0, "simd": 1, "engine": 2, "bindings": 5}.get(area, 3)
+        return {"core": 0, "simd": 1, "engine": 2, "bindings": 5, "c_api": 5}.get(area, 3)
 
     for included in re.findall(r'#include "([^"]+)"', (ROOT / path).read_text()):
         assert (ROOT / included).is_file(), f"{path} includes {included}, which is not there"
@@ -82,7 +84,7 @@ def test_instructions_have_wrappers(path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|cpp|cu|cuh|py|sh)$", p)]
+    "path", [p for p in FILES if re.search(r"^(?!pyminidnn/sources/).*\.(h|hpp|c|cpp|cu|cuh|py|sh)$", p)]
 )
 def test_files_begin_with_their_licence(path: str) -> None:
     assert "SPDX-License-Identifier: Apache-2.0" in "".join((ROOT / path).read_text().splitlines(True)[:2])
@@ -111,6 +113,42 @@ def test_readme_lists_all_functions() -> None:
     )
     assert {page: set(re.findall(r"`(\w+)`", functions.split(" and ")[0])) for functions, _, page in rows} == modules
     assert all(text == page for _, text, page in rows)
+
+
+def test_cpp_has_all_functions() -> None:
+    """Each function of Python has one in minidnn.hpp, of the same name or of the name given here. docs/cpp.md lists all
+    functions of minidnn.hpp."""
+    other = {
+        "random_uniform": "fill_uniform",
+        "random_normal": "fill_normal",
+        "slice": "Tensor::view",
+        "split": "Tensor::view",
+    }
+    modules = {f"pyminidnn.ops.{family}" for family in FAMILIES}
+    shortcuts = ("pyminidnn.ops.pointwise", "pyminidnn.ops.reduce")  # add is pointwise("add"), sum is reduce("sum")
+    python = {
+        other.get(name, re.sub("^(layer|rms|group|instance)_norm|^(adaptive|global)_pool", _general, name))
+        for name, value in vars(dnn).items()
+        if getattr(value, "__module__", "") in modules
+        and (value.__module__ not in shortcuts or name in ("pointwise", "reduce"))
+    }
+    listed = set(
+        re.findall(r"`([\w:]+)`", (ROOT / "docs/cpp.md").read_text().split("## Functions")[1].split("## Tensors")[0])
+    )
+    header = (ROOT / "include/minidnn/minidnn.hpp").read_text().split("// ---- Convolution ----")[1]
+    functions = set(
+        re.findall(
+            r"^inline (?!minidnn)[\w:<>, ]+ (\w+)\(",
+            re.sub(r"namespace detail \{.*?\n\}", "", header, flags=re.S),
+            re.M,
+        )
+    )
+    assert python <= listed and functions <= listed
+    assert {name for name in listed if "_" in name and "::" not in name and "minidnn" not in name} <= functions
+
+
+def _general(match: re.Match[str]) -> str:
+    return "norm" if match[1] else "pool"
 
 
 def test_engines_page_is_up_to_date() -> None:

@@ -90,8 +90,6 @@ def test_literals_are_complete() -> None:
             OPTIONS[name][1]("nonsense")
         listed = str(caught.value).partition("must be one of ")[2].partition(";")[0]
         assert sorted(listed.split(", ")) == sorted(get_args(literal)), name
-    for level in get_args(options.LogLevel)[::-1]:
-        dnn.set_log_level(level)
 
 
 def test_codes_of_numpy_mean_what_they_mean_there() -> None:

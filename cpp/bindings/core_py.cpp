@@ -267,21 +267,6 @@ Tensor converted(const Tensor& t, py::handle target, std::optional<std::string> 
   return to(t, place, type, order, copy);
 }
 
-Tensor as_strided(const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
-  Tensor v = t;
-  v.desc = strided(t.desc.dtype, shape, strides, "as_strided: shape");
-  if (v.desc.numel() == 0) return v;
-  Extent have = extent(t.desc), want = extent(v.desc);
-  int64_t first, last;
-  bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
-                !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
-  MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides ", shape_text(strides),
-                " reaches elements ", want.begin, " to ", want.end, " around offset ", offset, "; the tensor has ",
-                have.begin, " to ", have.end);
-  v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
-  return v;
-}
-
 void bind_tensor(py::class_<Tensor>& tensor) {
   tensor
       .def(py::init([](const Shape& shape, py::handle dtype, std::optional<std::string> layout,
@@ -333,8 +318,13 @@ From an integer to a narrower one they keep the low bits. To bool: "not zero".
 A copy to or from a GPU has ended when this method returns.)")
       .def("_reshape", &reshape, py::arg("shape"), py::call_guard<ReleaseGil>())
       .def("_permute", &permute, py::arg("axes"))
-      .def("as_strided", &as_strided, py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
-           "A view of the tensor's memory with any strides, in elements, that stays inside it.")
+      .def(
+          "as_strided",
+          [](const Tensor& t, const Shape& shape, const Shape& strides, int64_t offset) {
+            return as_strided(t, shape, strides, offset);
+          },
+          py::arg("shape"), py::arg("strides"), py::arg("offset") = 0,
+          "A view of the tensor's memory with any strides, in elements, that stays inside it.")
       .def("__len__",
            [](const Tensor& t) {
              if (t.desc.rank == 0) throw DTypeError("__len__: a tensor without dimensions has no length");

@@ -15,9 +15,9 @@ namespace {
 // Names of DLPack capsules, from the specification. A consumer renames the capsule whose tensor it takes. The capsule's
 // destructor therefore frees the tensor only if the capsule still has its original name.
 template <class M> constexpr const char* kName = "dltensor";
-template <> constexpr const char* kName<dlpack::ManagedVersioned> = "dltensor_versioned";
+template <> constexpr const char* kName<DLManagedTensorVersioned> = "dltensor_versioned";
 template <class M> constexpr const char* kUsedName = "used_dltensor";
-template <> constexpr const char* kUsedName<dlpack::ManagedVersioned> = "used_dltensor_versioned";
+template <> constexpr const char* kUsedName<DLManagedTensorVersioned> = "used_dltensor_versioned";
 
 template <class M> py::capsule make_capsule(M* managed) {
   auto capsule = py::reinterpret_steal<py::capsule>(PyCapsule_New(managed, kName<M>, [](PyObject* self) {
@@ -38,11 +38,11 @@ template <class M> Tensor take_capsule(const py::object& capsule) {
 }
 
 Tensor from_capsule(const py::object& capsule) {
-  if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::ManagedVersioned>))
-    return take_capsule<dlpack::ManagedVersioned>(capsule);
-  if (PyCapsule_IsValid(capsule.ptr(), kName<dlpack::Managed>)) return take_capsule<dlpack::Managed>(capsule);
-  bool used = PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::ManagedVersioned>) ||
-              PyCapsule_IsValid(capsule.ptr(), kUsedName<dlpack::Managed>);
+  if (PyCapsule_IsValid(capsule.ptr(), kName<DLManagedTensorVersioned>))
+    return take_capsule<DLManagedTensorVersioned>(capsule);
+  if (PyCapsule_IsValid(capsule.ptr(), kName<DLManagedTensor>)) return take_capsule<DLManagedTensor>(capsule);
+  bool used = PyCapsule_IsValid(capsule.ptr(), kUsedName<DLManagedTensorVersioned>) ||
+              PyCapsule_IsValid(capsule.ptr(), kUsedName<DLManagedTensor>);
   throw ShapeError(
       used ? "from_dlpack: this capsule has been consumed already; call __dlpack__ again for a new one"
            : cat("from_dlpack: __dlpack__ returned ", repr_text(capsule), ", which is not a DLPack capsule"));
@@ -59,9 +59,9 @@ std::pair<int32_t, int32_t> integer_pair(const py::object& pair, const char* wha
   return {int32_t(both[0]), int32_t(both[1])};
 }
 
-dlpack::DLDevice device_pair(const py::object& pair, const char* what) {
+DLDevice device_pair(const py::object& pair, const char* what) {
   auto [type, id] = integer_pair(pair, what);
-  return {type, id};
+  return {DLDeviceType(type), id};
 }
 
 // Returns the stream on which the consumer of an exported CUDA tensor will use the tensor. The result is empty if the
@@ -79,8 +79,8 @@ std::optional<Stream> consumer_stream(const py::object& stream) {
 
 py::capsule export_tensor(const Tensor& self, const py::object& stream, const py::object& max_version,
                           const py::object& dl_device, std::optional<bool> copy) {
-  bool versioned = !max_version.is_none() &&
-                   integer_pair(max_version, "__dlpack__: max_version").first >= int32_t(dlpack::kVersion.major);
+  bool versioned =
+      !max_version.is_none() && integer_pair(max_version, "__dlpack__: max_version").first >= DLPACK_MAJOR_VERSION;
   Place target = self.place();
   if (!dl_device.is_none()) try {
       target = dlpack::place_of(device_pair(dl_device, "__dlpack__: dl_device"));
@@ -137,7 +137,7 @@ Tensor from_dlpack(const py::object& source, const std::optional<std::string>& d
   if (place.is_cuda) wanted["stream"] = stream_number(stream_for(handle, place, "from_dlpack"));
   py::object capsule;
   try {
-    py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(dlpack::kVersion.major, dlpack::kVersion.minor));
+    py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION));
     capsule = source.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_TypeError)) throw;
@@ -315,8 +315,8 @@ void bind_exchange(py::module_& m, py::class_<Tensor>& tensor) {
            py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(), py::arg("copy") = py::none())
       .def("__dlpack_device__",
            [](const Tensor& t) {
-             dlpack::DLDevice d = dlpack::device_of(t.place());
-             return py::make_tuple(d.type, d.id);
+             DLDevice d = dlpack::device_of(t.place());
+             return py::make_tuple(int32_t(d.device_type), d.device_id);
            })
       .def_property_readonly("__cuda_array_interface__", &cuda_array_interface)
       .def("numpy", &to_numpy, "A NumPy array: a view of a CPU tensor, a copy of a GPU tensor (waits for its stream).")

@@ -11,12 +11,11 @@ namespace {
 struct Code {
   uint8_t code, bits;
 };
-constexpr uint8_t kInt = 0, kUint = 1, kFloat = 2, kBfloat = 4, kBool = 6;
 // The DLPack type code and the number of bits of each DType, in the order of the enum.
-constexpr Code kCodes[] = {{kFloat, 32}, {kFloat, 64}, {kFloat, 16}, {kBfloat, 16}, {kInt, 8},
-                           {kUint, 8},   {kInt, 32},   {kInt, 64},   {kBool, 8}};
+constexpr Code kCodes[] = {{kDLFloat, 32}, {kDLFloat, 64}, {kDLFloat, 16}, {kDLBfloat, 16}, {kDLInt, 8},
+                           {kDLUInt, 8},   {kDLInt, 32},   {kDLInt, 64},   {kDLBool, 8}};
 
-DType dtype_of(DataType t) {
+DType dtype_of(DLDataType t) {
   for (size_t i = 0; i < std::size(kCodes); ++i)
     if (t.code == kCodes[i].code && t.bits == kCodes[i].bits && t.lanes == 1) return DType(i);
   throw DTypeError(cat("from_dlpack: x has elements of DLPack type (code ", int(t.code), ", ", int(t.bits), " bits, ",
@@ -37,10 +36,10 @@ template <class M> M* make_export(const Tensor& t) {
   std::memcpy(e->shape, d.shape, sizeof e->shape);
   std::memcpy(e->strides, d.stride, sizeof e->strides);
   const Code& code = kCodes[int64_t(d.dtype)];
-  e->managed.tensor = {t.data, device_of(t.place()), int32_t(d.rank), {code.code, code.bits, 1}, e->shape, e->strides,
-                       0};
-  e->managed.context = e;
-  e->managed.deleter = [](M* m) { delete static_cast<Export<M>*>(m->context); };
+  e->managed.dl_tensor = {
+      t.data, device_of(t.place()), int32_t(d.rank), {code.code, code.bits, 1}, e->shape, e->strides, 0};
+  e->managed.manager_ctx = e;
+  e->managed.deleter = [](M* m) { delete static_cast<Export<M>*>(m->manager_ctx); };
   return &e->managed;
 }
 
@@ -52,7 +51,7 @@ template <class M> struct Imported final : Storage {
 };
 
 template <class M> Tensor take(M* managed, bool read_only) {
-  const DLTensor& d = managed->tensor;
+  const DLTensor& d = managed->dl_tensor;
   MINIDNN_CHECK(ShapeError, d.ndim >= 0 && d.ndim <= kMaxRank, "from_dlpack: x has ", d.ndim, " dimensions; 0 to ",
                 kMaxRank, " are supported");
   MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, "from_dlpack: x has ", d.ndim,
@@ -74,31 +73,31 @@ template <class M> Tensor take(M* managed, bool read_only) {
 
 }  // namespace
 
-DLDevice device_of(Place p) { return {p.is_cuda ? kCuda : kCpu, p.index}; }
+DLDevice device_of(Place p) { return {p.is_cuda ? kDLCUDA : kDLCPU, p.index}; }
 
 Place place_of(DLDevice d) {
-  if (d.type == kCpu || d.type == kCudaHost) return {};
-  MINIDNN_CHECK(DeviceError, d.type == kCuda || d.type == kCudaManaged, "device type ", d.type,
-                " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
-  device_at({true, d.id});  // device_at() throws DeviceError if the machine does not have the device
-  return {true, d.id};
+  if (d.device_type == kDLCPU || d.device_type == kDLCUDAHost) return {};
+  MINIDNN_CHECK(DeviceError, d.device_type == kDLCUDA || d.device_type == kDLCUDAManaged, "device type ",
+                int32_t(d.device_type), " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
+  device_at({true, d.device_id});  // device_at() throws DeviceError if the machine does not have the device
+  return {true, d.device_id};
 }
 
-ManagedVersioned* export_versioned(const Tensor& t, bool copied) {
-  ManagedVersioned* m = make_export<ManagedVersioned>(t);
-  m->version = kVersion;
-  m->flags = (t.storage->read_only ? kReadOnly : 0) | (copied ? kCopied : 0);
+DLManagedTensorVersioned* export_versioned(const Tensor& t, bool copied) {
+  DLManagedTensorVersioned* m = make_export<DLManagedTensorVersioned>(t);
+  m->version = {DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION};
+  m->flags = (t.storage->read_only ? DLPACK_FLAG_BITMASK_READ_ONLY : 0) | (copied ? DLPACK_FLAG_BITMASK_IS_COPIED : 0);
   return m;
 }
 
-Managed* export_legacy(const Tensor& t) { return make_export<Managed>(t); }
+DLManagedTensor* export_legacy(const Tensor& t) { return make_export<DLManagedTensor>(t); }
 
-Tensor import(ManagedVersioned* m) {
-  MINIDNN_CHECK(DeviceError, m->version.major == kVersion.major, "from_dlpack: x uses DLPack ", m->version.major, ".",
-                m->version.minor, "; supported is ", kVersion.major, ".x");
-  return take(m, m->flags & kReadOnly);
+Tensor import(DLManagedTensorVersioned* m) {
+  MINIDNN_CHECK(DeviceError, m->version.major == DLPACK_MAJOR_VERSION, "from_dlpack: x uses DLPack ", m->version.major,
+                ".", m->version.minor, "; supported is ", DLPACK_MAJOR_VERSION, ".x");
+  return take(m, m->flags & DLPACK_FLAG_BITMASK_READ_ONLY);
 }
 
-Tensor import(Managed* m) { return take(m, false); }
+Tensor import(DLManagedTensor* m) { return take(m, false); }
 
 }  // namespace minidnn::dlpack

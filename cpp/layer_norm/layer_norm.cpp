@@ -121,6 +121,14 @@ LayerNormArgs Family<LayerNormProblem>::scratch(const LayerNormProblem& p, Scrat
   return a;
 }
 
+RowNormKind row_norm_kind(const std::string& call, const std::string& kind, int64_t axis_or_groups) {
+  if (kind == "layer") return {RowNorm::layer, axis_or_groups};
+  if (kind == "rms") return {RowNorm::rms, axis_or_groups};
+  if (kind == "instance") return {RowNorm::group, 0};
+  MINIDNN_CHECK(ShapeError, axis_or_groups >= 1, call, ": groups must be 1 or more; got ", axis_or_groups);
+  return {RowNorm::group, axis_or_groups};
+}
+
 LayerNormForward layer_norm_forward(const char* me, RowNormKind kind, const Tensor& x, const OptionalTensor& scale,
                                     const OptionalTensor& bias, double eps, const Call& call) {
   Handle& h = check_operands(me, call, {{"x", x}});

@@ -24,6 +24,8 @@ struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;
 };
+// `kind` is "layer", "rms", "group" or "instance". Throws ShapeError if the number of groups is below 1.
+RowNormKind row_norm_kind(const std::string& call, const std::string& kind, int64_t axis_or_groups);
 using OptionalTensor = std::optional<Tensor>;
 
 // Parameters (scale, bias) and statistics (mean, inv_std) are float64 if x is float64, else float32. In layer and RMS

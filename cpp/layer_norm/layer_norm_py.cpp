@@ -4,17 +4,6 @@
 #include "cpp/layer_norm/layer_norm.h"
 
 namespace minidnn {
-namespace {
-
-RowNormKind kind_from(const std::string& call, const std::string& kind, int64_t axis_or_groups) {
-  if (kind == "layer") return {RowNorm::layer, axis_or_groups};
-  if (kind == "rms") return {RowNorm::rms, axis_or_groups};
-  if (kind == "instance") return {RowNorm::group, 0};
-  MINIDNN_CHECK(ShapeError, axis_or_groups >= 1, call, ": groups must be 1 or more; got ", axis_or_groups);
-  return {RowNorm::group, axis_or_groups};
-}
-
-}  // namespace
 
 void bind_layer_norm(py::module_& m) {
   register_family<LayerNormProblem>();
@@ -25,7 +14,7 @@ void bind_layer_norm(py::module_& m) {
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& x,
          std::optional<Tensor> scale, std::optional<Tensor> bias, double eps, Algo algo, HandlePtr handle) {
         ReleaseGil release;
-        LayerNormForward r = layer_norm_forward(call.c_str(), kind_from(call, kind, axis_or_groups), x, scale, bias,
+        LayerNormForward r = layer_norm_forward(call.c_str(), row_norm_kind(call, kind, axis_or_groups), x, scale, bias,
                                                 eps, {std::move(algo), {}, std::move(handle)});
         return std::tuple(r.y, r.mean, r.inv_std);
       },
@@ -36,7 +25,7 @@ void bind_layer_norm(py::module_& m) {
       [](const std::string& call, const std::string& kind, int64_t axis_or_groups, const Tensor& dy, const Tensor& x,
          std::optional<Tensor> scale, std::optional<Tensor> mean, const Tensor& inv_std, Algo algo, HandlePtr handle) {
         ReleaseGil release;
-        LayerNormBackward r = layer_norm_backward(call.c_str(), kind_from(call, kind, axis_or_groups), dy, x, scale,
+        LayerNormBackward r = layer_norm_backward(call.c_str(), row_norm_kind(call, kind, axis_or_groups), dy, x, scale,
                                                   mean, inv_std, {std::move(algo), {}, std::move(handle)});
         return std::tuple(r.dx, r.dscale, r.dbias);
       },

@@ -107,6 +107,21 @@ Tensor reshape(const Tensor& x, Shape shape) {
   return view_as(copies ? to(x, {}, {}, Layout::channels_first, true) : x, shape, me);
 }
 
+Tensor as_strided(const Tensor& t, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset) {
+  Tensor v = t;
+  v.desc = strided(t.desc.dtype, shape, strides, "as_strided: shape");
+  if (v.desc.numel() == 0) return v;
+  Extent have = extent(t.desc), want = extent(v.desc);
+  int64_t first, last;
+  bool inside = !__builtin_add_overflow(offset, want.begin, &first) && have.begin <= first &&
+                !__builtin_add_overflow(offset, want.end, &last) && last <= have.end;
+  MINIDNN_CHECK(ShapeError, inside, "as_strided: ", shape_text(shape), " with strides ", shape_text(strides),
+                " reaches elements ", want.begin, " to ", want.end, " around offset ", offset, "; the tensor has ",
+                have.begin, " to ", have.end);
+  v.data = static_cast<char*>(t.data) + offset * int64_t(itemsize(t.desc.dtype));
+  return v;
+}
+
 namespace {
 template <class T> Tensor host_scalar(DType dtype, T value) {
   Tensor t = empty(dense(dtype, {}, Layout::channels_first, "scalar"), Place{}, nullptr, "scalar", "value");

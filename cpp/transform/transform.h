@@ -36,6 +36,10 @@ Tensor to(const Tensor& x, std::optional<Place>, std::optional<DType>, std::opti
 // remaining sizes.
 Tensor reshape(const Tensor& x, Shape shape);
 
+// Returns a view of a part of the same memory, which begins `offset` elements behind the first element of x. Throws
+// ShapeError if the view reaches an element outside x.
+Tensor as_strided(const Tensor& x, std::span<const int64_t> shape, std::span<const int64_t> strides, int64_t offset);
+
 // Returns a tensor without dimensions on the CPU. Its dtype is float64 for a C++ double, and int64 for an int64_t.
 Tensor scalar_of(double);
 Tensor scalar_of(int64_t);

@@ -8,8 +8,10 @@ driver or compiler; other faults are for the test suite. `functional` is not cov
 from __future__ import annotations
 
 import math
+import tempfile
 import warnings
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -141,6 +143,8 @@ def _rows(data: Callable[..., Array]) -> Iterator[Check]:
     yield ("cross_entropy_backward",
            lambda on: dnn.cross_entropy_backward(on(np.float32(2)), on(x), on(target), on(lse.astype("f4"))),
            2 * (p - hit) / 4)  # fmt: skip
+    yield "softmax", lambda on: dnn.softmax(on(x), 1), p
+    yield "relu", lambda on: dnn.relu(on(x)), x * (x > 0)
     yield "activation_forward", lambda on: dnn.activation_forward(on(x), "silu"), x / (1 + np.exp(-x.astype("f8")))
     yield "activation_backward", lambda on: dnn.activation_backward(on(dy), on(x), on(x), "relu"), dy * (x > 0)
 
@@ -276,6 +280,7 @@ def _creations(x: Array, device: str) -> Iterator[Check]:
     there: dict[str, Any] = {"device": device}
     yield "array", lambda on: dnn.array(x, **there), x
     yield "asarray", lambda on: dnn.asarray(x, **there), x
+    yield "tensor", lambda on: dnn.tensor(x, **there), x
     yield "from_dlpack", lambda on: dnn.from_dlpack(on(x)), x
     yield "arange", lambda on: dnn.arange(2, 11, 3, **there), [2, 5, 8]
     yield "linspace", lambda on: dnn.linspace(0, 1, 5, **there), [0, 0.25, 0.5, 0.75, 1]
@@ -288,6 +293,15 @@ def _creations(x: Array, device: str) -> Iterator[Check]:
     yield "ones_like", lambda on: dnn.ones_like(on(x)), 0 * x + 1
     yield "full_like", lambda on: dnn.full_like(on(x), 7), 0 * x + 7
     yield "empty_like", lambda on: dnn.empty_like(on(x)).shape, [2, 3]
+
+    def saved_and_loaded(on: Make) -> dnn.DeviceTensor:
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, "tensors.npz")
+            dnn.save(path, {"x": on(x)})
+            return dnn.load(path, **there)["x"]
+
+    yield "save", saved_and_loaded, x
+    yield "load", saved_and_loaded, x
 
 
 def _random(device: str) -> Iterator[Check]:
@@ -327,6 +341,10 @@ def _tools(x: Array, device: str) -> Iterator[Check]:
             warnings.simplefilter("ignore", RuntimeWarning)  # the result need not be kept
             return bool(dnn.find(dnn.exp, on(x))[0].chosen)
 
+    def waited(_: Make) -> bool:
+        dnn.synchronize(device)
+        return True
+
     def level(_: Make) -> bool:
         try:
             dnn.set_log_level("loud")  # a valid word would replace what PYMINIDNN_LOG says
@@ -335,6 +353,7 @@ def _tools(x: Array, device: str) -> Iterator[Check]:
         return False
 
     yield "device_count", lambda on: dnn.device_count() == dnn._C.cuda_device_count(), 1
+    yield "synchronize", waited, 1
     yield "engines", lambda on: bool(dnn.engines("conv", device)), 1
     yield "explain", lambda on: bool(dnn.explain(dnn.exp, on(x))[0].chosen), 1
     yield "find", found, 1

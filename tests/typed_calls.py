@@ -38,7 +38,6 @@ with dnn.Handle("cpu", math="ieee", threads=2) as handle:
 dnn.Handle(math="fp32")  # type: ignore[arg-type]
 math: int = handle.math  # type: ignore[assignment]
 dnn.set_log_level("debug")
-dnn.set_log_level("warning")  # type: ignore[arg-type]
 
 # ---- modes
 dnn.activation_forward(x, "gelu")

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements report.h: choices of engines from a report, nested dry runs, and the log.
+// Implements report.h: the choice of an engine from a report, dry runs within dry runs, and the log.
 #include "cpp/engine/report.h"
 
 #include <algorithm>
@@ -83,7 +83,7 @@ void log_call(const Report& report, const std::string& engine, const std::string
       line += cat("pyminidnn:   not ", e.name, ": ",
                   e.why_not.empty() ? cat("estimated ", e.estimate_us, " us") : e.why_not, "\n");
     }
-  // The lines are written by a single call, so that lines of several threads do not mix.
+  // All lines are written by one call of fputs(), so that they do not mix with lines of other threads.
   std::fputs(line.c_str(), stderr);
 }
 

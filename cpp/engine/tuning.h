@@ -29,15 +29,15 @@ class Tuning {
   // writable by others is neither read nor written. Lines that are not valid records are ignored.
   explicit Tuning(std::string file);
 
-  // Finds a record. A key is the text of the problem followed by the text of the call's restrictions
-  // (restrictions_text()).
+  // Finds a record. The key is the text of the problem, followed by the restrictions of the call as text, such as "
+  // deterministic".
   std::optional<TuningLine> recall(const Device&, const std::string& key) const;
-  // Adds the record for `key`, or replaces it. Returns an empty text, or the reason why the file could not be written.
-  // The record is then kept in memory only.
+  // Adds the record for `key`, or replaces it. If the file cannot be written, keeps the record in memory only and
+  // returns the reason. If it can, returns an empty text.
   std::string remember(const Device&, const std::string& key, const EngineReport&);
 
-  // The number of calls of remember() so far. A plan that was chosen when this number was lower may disagree with the
-  // records.
+  // The number of calls of remember() so far. If it was lower when a plan was chosen, later records may name another
+  // engine.
   uint64_t generation() const { return generation_.load(std::memory_order_acquire); }
   // Returns the reason why remember() keeps records in memory only. Returns an empty text if it writes them to the
   // file.

@@ -40,8 +40,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
-  // for any other stream.
+  // CUDA's per-thread default stream has the same handle on every thread. For that handle, this is the number of the
+  // thread (see thread_of()). For any other stream it is 0.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;

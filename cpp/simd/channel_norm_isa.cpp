@@ -56,8 +56,9 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // number of additions to a partial sum before the partial sum is added to the total
-// number of spans (contiguous elements of a column) whose totals are kept at the same time
+// number of elements that each lane adds to a partial sum before the partial sum is added to the total
+constexpr int kSumLength = 128;
+// number of columns whose sums are kept at the same time
 constexpr int kTileSpans = 64;
 
 // Adds the sums of one span (contiguous elements of a column) to `total`.
@@ -82,9 +83,9 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // Fewer elements remain than a vector has lanes. The last vector of the span is loaded, and its lanes before
-    // `first`, which were added already, are skipped. If the span is shorter than a vector, a copy of it is loaded,
-    // with zeros before the first element.
+    // Fewer elements remain than a vector has lanes. Therefore, the vector that ends at the end of the span is loaded.
+    // Its lanes before `first` are skipped, because they were added already. If the span is shorter than a vector, a
+    // copy of it is loaded, with zeros before the first element.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);

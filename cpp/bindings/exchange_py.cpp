@@ -246,7 +246,7 @@ py::dict cuda_array_interface(const Tensor& t) {
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
   // The dict that this function returns names the stream of the current handle. The consumer waits for this stream, and
-  // settle_before() makes it wait for all other streams that used the tensor.
+  // settle_before() makes the stream wait for all other streams that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Rewords the errors of all bound functions for Python users. If an argument has a wrong type, pybind11 only lists
-// signatures. If several functions share C++ code, its errors do not name the called function. Therefore, every bound
-// function calls explain_call(), which calls pybind11's dispatcher. If that call fails, pyminidnn/refusals.py words the
-// error for the public function and its argument. A successful call costs one additional jump.
+// signatures. If several functions share C++ code, its errors do not name the called function. Therefore, Python calls
+// explain_call() for every bound function, and explain_call() calls pybind11's dispatcher. If the dispatcher fails,
+// pyminidnn/refusals.py words the error for the public function and its argument. A successful call costs one
+// additional jump.
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {

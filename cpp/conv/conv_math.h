@@ -306,11 +306,12 @@ template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(cons
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  // The offsets of a product's factors in dy and x, for the first pixel of dy whose factor in x is not on padding.
+  // `dy_at` is the offset of the first pixel of dy for which the weight does not fall on padding. `x_at` is the offset
+  // of the element of x that the weight multiplies there.
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // `first` is the index in x that the weight reads when the window is at position 0.
+    // `first` is the index in x of the element that the weight multiplies for pixel 0 of y, in dimension j.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);
     positions[1 + j] =

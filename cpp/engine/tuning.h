@@ -2,7 +2,7 @@
 // The measurements of find(), kept in a text file. A line is a record for one device, one problem, and the restrictions
 // of the call:
 //   device <tab> problem and restrictions <tab> engine <tab> revision <tab> config <tab> microseconds
-// For example, with an empty config:
+// The config is a variant of the engine. In this example, it is empty:
 //   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.block_per_row <tab> 1
 //       <tab> <tab> 3.2
 #pragma once

@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Moments and Gradients each keep two sums as vectors. Moments adds up x - center and its square. Gradients adds up dy
-// and dy (x - mean).
+// Moments and Gradients each keep two sums as vectors. Moments adds up x - center and (x - center)^2. Gradients adds up
+// dy and dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -195,10 +195,10 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
-// true mean than a standard deviation, for example if values drift. In such a column, the mean becomes the center, and
-// all columns are summed again. At the end, the sum of squares around the center is converted to the sum around the
-// mean by a subtraction. It loses at most one bit, because the center is near the mean.
+// First, the loops sum x - center and (x - center)^2, where `center` is the mean of a few elements of the column. The
+// center may be further from the true mean than a standard deviation, for example if values drift. In such a column,
+// the mean becomes the center, and all columns are summed again. At the end, the sum of (x - center)^2 is converted to
+// that of (x - mean)^2 by a subtraction. The subtraction loses at most one bit, because the center is near the mean.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };
@@ -233,7 +233,7 @@ template <class T> void moments(const NormBlock& p, float* results) {
   }
 }
 
-// Computes on vectors what norm_element() computes for one element.
+// Normalises a vector of elements. norm_element() is the same computation for one element.
 template <bool adds, bool relu> struct Forward {
   static constexpr bool reads_dy = adds;
   Floats mean, factor, offset;

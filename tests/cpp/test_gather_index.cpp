@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the arguments of the kernel mma/kernel.cu for random problems. For an element of an operand, the kernel looks
-// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. Both must
+// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. These must
 // agree with the GemmView, which describes the product by strides. The vectors that the kernel copies must satisfy the
 // rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"

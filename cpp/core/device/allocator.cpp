@@ -13,9 +13,9 @@ namespace {
 
 AllocatorChecks checks;
 
-// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size. A block has
-// at least 512 bytes. At most 12.5 % of a larger block is wasted. With rounded sizes, a freed block fits more of the
-// later requests.
+// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size. The result
+// is at least 512 bytes. Of a block above 512 bytes, at most 12.5 % is wasted. With rounded sizes, a freed block fits
+// more of the later requests.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;

@@ -21,7 +21,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows (result pixels) that a block computes in one phase. A phase is a set of result pixels that use the same
+// The rows (result pixels) that a work item computes in one phase. A phase is a set of result pixels that use the same
 // window elements.
 struct Rows {
   int64_t count, tiles;
@@ -259,7 +259,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     }
   }
 
-  // Transposes the input pixels that a block reads from channels-first to [pixel, channel].
+  // Transposes the input pixels that a work item reads from channels-first to [pixel, channel].
   const float* transpose_pixels(const Block& block, const float* x, float* to) const {
     const int64_t plane = volume(in.size);
     const int64_t end = std::min(block.row + block.rows, g.images * plane);

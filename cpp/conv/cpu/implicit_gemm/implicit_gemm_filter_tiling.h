@@ -21,7 +21,7 @@ struct ImplicitGemmFilterTiling {
   };
 
   ConvProblem p;
-  // True if x and dy exchange their roles in the matrix product (see swaps()).
+  // True if x takes the place of dy in the matrix product, and dy the place of x.
   bool swap;
   ConvGeometry g;
   const GemmKernels& kernels = gemm_kernels();

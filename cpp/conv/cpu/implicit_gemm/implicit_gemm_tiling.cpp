@@ -10,8 +10,8 @@ namespace cpu::conv {
 namespace {
 
 // A panel has the weights of as many output channels as a tile has columns. Usually all panels are packed in advance.
-// Work items pack the panels that they need only if all weights take more than kManyWeights bytes and a panel takes at
-// most kPanelBytes. Then packed weights are not written to memory and read again.
+// But if all weights take more than kManyWeights bytes and a panel takes at most kPanelBytes, work items may pack the
+// panels that they need. Packed weights are then not written to memory and read again.
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 }  // namespace

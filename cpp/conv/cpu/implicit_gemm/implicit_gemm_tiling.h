@@ -19,8 +19,9 @@ struct ImplicitGemmTiling {
     // The offset of the packed weights of this phase, in floats. A phase is a set of result pixels that use the same
     // window elements.
     int64_t weights_at = 0;
-    // For each segment of k (the input channels at one window element): the byte offset of the input that the segment
-    // reads. It is relative to the input pixel t * in_step, where t is the index of the result pixel in the phase.
+    // The inner dimension k of the product is divided into segments: the input channels at one window element. For each
+    // segment, this is the byte offset of its input. It is relative to the input pixel t * in_step, where t is the
+    // index of the result pixel in the phase.
     std::vector<int64_t> segments;
     // In each dimension, the smallest and the largest distance from a pixel to an element of its window, in input
     // pixels.

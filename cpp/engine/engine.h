@@ -283,8 +283,8 @@ template <class P> class PlanCache final : public HandleCache {
   };
 
  public:
-  // Returns the cached plan of a problem, or null if there is none. A plan must agree with what find() has recorded.
-  // Sets `stale` if find() has recorded anything since this was last checked. The caller must then check it again.
+  // Returns the cached plan of a problem, or null if there is none. Sets `stale` if find() has recorded a measurement
+  // since the plan was last compared with these records. The caller must then compare the plan with the records again.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);

@@ -639,7 +639,7 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  // Four threads use one tensor at the same time, each on its own streams. Calls that share their weights do so, too.
+  // Four threads use one tensor at the same time, each on its own streams, like calls that read the same weights.
   std::vector<std::thread> threads;
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {

@@ -50,7 +50,8 @@ static void check_mma_choices() {
   const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
   if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
   expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
-  // A product and its transpose consist of the same sums over k. Therefore, k must be split into equally many parts.
+  // A product and its transpose consist of the same sums over k. Therefore, k must be split into equally many parts in
+  // both.
   for (int i = 0; i < 300; ++i) {
     const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
     auto splits = [&](const MatmulProblem& p) {

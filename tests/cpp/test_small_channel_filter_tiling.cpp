@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests how cpu.conv.small_channel_filter divides its work. Tiles of weights and panels of filters must cover dw. For
-// the lines of dy that are computed together, the offsets must fit in a thread's scratch memory. The arrays in the
-// workspace must not overlap.
+// the lines of dy that are computed together, the offsets of the operands must fit in a thread's scratch memory. The
+// arrays in the workspace must not overlap.
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 
 #include "tests/cpp/conv_problem.h"

@@ -39,7 +39,7 @@ class ReleaseGil {
 // Accepts a dtype as "float32", numpy.float32, dtype('float32') or torch.float32. `name` is the name of the argument,
 // for error messages.
 DType dtype_from_python(py::handle, const char* name = "dtype");
-// Returns an empty optional if the argument is None.
+// As dtype_from_python(), but returns an empty optional for None.
 std::optional<DType> optional_dtype(py::handle);
 std::optional<Layout> optional_layout(const std::optional<std::string>&, int64_t rank);
 // Throws DeviceError if the machine does not have the named device.
@@ -65,7 +65,7 @@ bool read_integer(py::handle, int64_t&);
 bool read_integers(py::handle, std::vector<int64_t>&);
 // These functions read a stride, padding or dilation: one int for all spatial dimensions, or one int for each
 // dimension. Padding may also be a pair (before, after) for each dimension. For any other value they throw ShapeError.
-// `several` is the part of the error's text that describes the accepted sequences.
+// The text of the error contains `call`, `name` and `several`, which says what a sequence must contain.
 std::vector<int64_t> integers_from_python(py::handle, const char* call, const char* name,
                                           const char* several = "one for each spatial dimension");
 std::vector<Sides> sides_from_python(py::handle, const char* call, const char* name,

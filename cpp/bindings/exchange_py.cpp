@@ -245,8 +245,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
-  // The consumer waits for the stream that the returned dict names, which is the stream of the current handle.
-  // settle_before() makes this stream wait for all other streams that used the tensor.
+  // The dict that this function returns names the stream of the current handle. The consumer waits for this stream, and
+  // settle_before() makes the stream wait for all other streams that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The Python extension module. It binds the core first, then each family of functions by one line.
+// The Python extension module. It binds the core, the choice of engines, the runtime, and each family of functions.
 #include "cpp/bindings/casters.h"
 
 namespace minidnn {

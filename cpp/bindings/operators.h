@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Functions that fill the slots (such as nb_add) of the Python type DeviceTensor.
+// Functions that implement the operators of the Python type DeviceTensor, such as t + 1 and t[0].
 #pragma once
 #include "cpp/bindings/casters.h"
 
@@ -27,8 +27,9 @@ template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
 inline PyObject* to_python(Tensor t) { return py::cast(std::move(t)).release().ptr(); }
 inline py::object methods_module() { return py::module_::import("pyminidnn.methods"); }
 
-// set_operators() and set_indexing() fill the slots (such as nb_add) of the Python type DeviceTensor.
-// py::custom_type_setup calls the two functions before Python completes the type.
+// set_operators() and set_indexing() store C functions in the type object of DeviceTensor. Python calls these functions
+// for operators such as + and []. py::custom_type_setup calls set_operators() and set_indexing() before Python
+// completes the type.
 void set_operators(PyHeapTypeObject*);
 void set_indexing(PyHeapTypeObject*);
 void bind_operators(py::class_<Tensor>&);

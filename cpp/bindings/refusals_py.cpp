@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewords the errors of all bound functions for Python users. pybind11 reports an argument of a wrong type by a list of
-// signatures. C++ code that several functions share does not know which function was called. explain_call() corrects
-// both. It replaces pybind11's dispatcher in every function, and calls the dispatcher. If the call fails,
+// Rewords the errors of all bound functions for Python users. If an argument has a wrong type, pybind11 only lists
+// signatures. If several functions share C++ code, its errors do not name the called function. Therefore, Python calls
+// explain_call() for every bound function, and explain_call() calls pybind11's dispatcher. If the dispatcher fails,
 // pyminidnn/refusals.py words the error for the public function and its argument. A successful call costs one
 // additional jump.
 //
@@ -32,7 +32,7 @@ void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObj
                                .attr("explained")(error.value(), record->name, record->signature, positional, keywords);
     if (explained.is(error.value())) error.restore();
     else PyErr_SetObject(py::type::handle_of(explained).ptr(), explained.ptr());
-  } catch (const py::error_already_set&) {  // the import fails while the interpreter shuts down
+  } catch (const py::error_already_set&) {  // pyminidnn.refusals cannot be imported while the interpreter shuts down
     error.restore();
   }
 }

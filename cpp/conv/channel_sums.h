@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Two convolution methods that sum a tensor per channel, over all other dimensions, by a plan of the reduce family.
-// Each method has a CPU engine and a CUDA engine. Both engines of a method derive from a base class in this file.
+// Two convolution methods that sum a tensor per channel, over all other dimensions. The sums are computed by engines of
+// the family reduce. Each method has a CPU engine and a CUDA engine, which derive from a base class in this file.
 //   {cpu,cuda}.conv.bias_reduction      computes db, the sum of dy per channel
 //   {cpu,cuda}.conv.unfused_statistics  computes y with any forward engine, then reads y again and sums y and y^2
 #pragma once

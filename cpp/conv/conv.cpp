@@ -99,7 +99,7 @@ int64_t ieee(const Handle& h, DType dtype) { return h.options().math == Math::ie
 std::string conv_text(const ConvProblem& p, const char* word) {
   const char* name = Family<ConvProblem>::name;
   std::string text = head_text(name, word, operand_dtype(p));
-  // Returns the shape of a result as text, without its strides. conv_text() appends the strides as "out=".
+  // Returns the shape of a result as text. out_text() below adds the strides if they are not the default.
   auto shape_only = [](const TensorDesc& d) { return join(shape_of(d), "x"); };
   bool forward = p.direction == ConvDirection::forward;
   if (!forward) text += " dy=" + problem_text(p.y);

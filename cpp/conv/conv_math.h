@@ -3,8 +3,8 @@
 // output element. For dw and db, a team of threads computes one element.
 //   y[n, k, p] = activation(sum_{c, r} w[k, c, r] * x[n, c, p * stride - pad + r * dilation]
 //                           + bias[k] + residual[n, k, p])
-// Terms whose index lies outside x are skipped, not multiplied by zero. The position p and the window element r have
-// three dimensions. In a 2-D convolution, the first of the three has size 1.
+// Terms whose index lies outside x are skipped, not multiplied by zero. The index p of an output pixel and the index r
+// of a window element have three dimensions. In a 2-D convolution, the first dimension of both has size 1.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/core/host_device/team.h"
@@ -73,9 +73,9 @@ struct ConvGeometry {
   // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. Several taps (window elements) use the same element of x, each for another element of y.
-  // `tap_period` is the distance in the window between two neighbouring taps of this kind: stride / gcd(stride,
-  // dilation). `y_period` is the distance between their elements of y: dilation / gcd(stride, dilation).
+  // For backward_data. In each dimension, several taps r (window elements) use the same element of x, each with a
+  // different element p of y. From one such pair (r, p) to the next, r grows by `tap_period` = stride / gcd(stride,
+  // dilation), and p decreases by `y_period` = dilation / gcd(stride, dilation).
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -165,8 +165,8 @@ template <int D> struct NdIterator {
   }
 };
 
-// The taps (window elements) that fall on data and not on padding, in one dimension. For i < `count`, tap number i is
-// element `tap` + i * `tap_step` of the window. It reads element `at` + i * `at_step` of the data.
+// In one dimension, the taps (window elements) that fall on data and not on padding. For i < `count`, window element
+// `tap` + i * `tap_step` reads the data at index `at` + i * `at_step`.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };
@@ -204,8 +204,8 @@ MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   return {count, r, g.tap_period[j], p, -g.y_period[j]};
 }
 
-// Calls f(tap offset, data offset) for each combination of taps (window elements) in the three spatial dimensions.
-// `tap_stride` has the strides of the window in memory, and `data_stride` the strides of the data.
+// For each tap (window element) that falls on data, calls f(offset of the tap in w, offset in the data of the element
+// that the tap reads). `tap_stride` has the strides of the window in memory, and `data_stride` the strides of the data.
 template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], const int64_t (&tap_stride)[kMaxSpatial],
                                             const int64_t (&data_stride)[kMaxSpatial], F&& f) {
   for (int64_t a = 0; a < t[0].count; ++a)
@@ -266,9 +266,9 @@ MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
 }
 
 // Computes one element of y (forward) or of dx (backward_data). An element of y is a sum over the input channels of its
-// group and over the taps (window elements) that fall on data. For dx, the filters of the group take the place of the
-// input channels. Before the call, the caller moves `window` to `point`. T is the type of the operands. Y is the type
-// of the output and the residual.
+// group and over the taps (window elements) that fall on data. For dx, the sum is over the filters of the group, not
+// over its input channels. `window` must have been moved to the position `point` before the call. T is the type of the
+// operands. Y is the type of the output and the residual.
 template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
@@ -298,19 +298,20 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
 }
 
 // Computes one element of dw by a team of threads: the gradient for one weight (element of w). It is a sum over all
-// images and positions. At each position, dy is multiplied by the element of x that the weight multiplies at this
-// position.
+// images and pixels of dy. Each pixel of dy is multiplied by the element of x to which the forward convolution applies
+// this weight when it computes that pixel of y.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  // The offsets in dy and x that belong to the first position at which the weight falls on data, and not on padding.
+  // `dy_at` is the offset of the first pixel of dy for which the weight does not fall on padding. `x_at` is the offset
+  // of the element of x that the weight multiplies there.
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // `first` is the index in x that the weight reads when the window is at position 0.
+    // `first` is the index in x of the element that the weight multiplies for pixel 0 of y, in dimension j.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);
     positions[1 + j] =

@@ -14,17 +14,16 @@ struct Chunk : Im2colChunk {
   SelectedPlan<MatmulProblem> choice;
 };
 
-// How a config divides the batch into chunks of images, and the plans that compute the chunks. Each chunk has `images`
-// images, except the last chunk, which may have fewer.
+// How the batch is divided into chunks of images, and how each chunk is computed. A chunk has `images` images, except
+// the last chunk, which may have fewer.
 struct Im2colTiling {
-  // The number of images in each chunk of the batch, except the last chunk.
   int64_t images;
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  // Offsets in the workspace, in bytes. The matrix products have their own workspace at `inner_at`. After the last
-  // product, the copy from the sums to dw uses the same memory as its workspace.
+  // Offsets in the workspace, in bytes. The memory at `inner_at` is the workspace of the matrix products. After the
+  // last product, it is the workspace of the copy from the sums to dw.
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
@@ -59,8 +58,7 @@ struct Im2colTiling {
     bytes += inner;
   }
   bool moves() const { return whole.gathers_x || whole.gathers_dy || whole.sums_dx; }
-  // Returns the bytes that are written to the im2col matrix, plus the bytes that are read from it, for one whole chunk
-  // of images.
+  // Returns the bytes written to and read from the im2col matrix of x and the copy of dy, for one full chunk of images.
   double moved_bytes(DType t) const {
     double x = whole.gathers_x || whole.sums_dx ? columns_elements(whole.x.g) : 0;
     double dy = whole.gathers_dy ? columns_elements(whole.dy.g) : 0;

@@ -25,8 +25,8 @@ struct ColumnsMover {
 struct Im2colEngine : Engine<ConvProblem> {
   std::string why_not(const ConvProblem&, const Device&) const override;
   double estimate_us(const ConvProblem&, const Device&) const override;
-  // Returns configs of the form "images=N". The first N is the largest number of images that is useful in a chunk. Each
-  // further N is half of the N before it, rounded down.
+  // Returns the configs (variants) of the engine: "images=N" processes N images at a time. The first N is the largest
+  // useful number. Each further N is half of the N before it, rounded down.
   std::vector<Config> configs(const ConvProblem&, const Device&) const override;
   size_t workspace_bytes(const ConvProblem&, const Device&, const Config&) const override;
   std::unique_ptr<Plan<ConvProblem>> build(const ConvProblem&, const Device&, const Config&) const override;

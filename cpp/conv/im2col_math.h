@@ -12,8 +12,8 @@ struct ConvColumns {
   ConvGeometry g;
   // 1 if each row of the im2col matrix is contiguous, 0 if each column is contiguous
   int64_t channels_last = 0;
-  // Strides between the rows of the im2col matrix: from one image to the next, and from one position to the next in
-  // each dimension.
+  // Strides between the rows of the im2col matrix, where each row belongs to one pixel of y: from one image to the
+  // next, and from one pixel to the next in each dimension.
   int64_t image = 0, position[kMaxSpatial]{};
   // Strides within a row of the im2col matrix: from one group to the next, from one channel to the next, and from one
   // tap (window element) to the next in each dimension.
@@ -23,8 +23,8 @@ struct ConvColumns {
   int64_t origin = 0;
 };
 
-// Returns the number of points that im2col iterates over. A point is a pair of a position of y and a channel of x, in
-// one image. For each point, im2col writes all taps (window elements).
+// im2col iterates over pairs of a pixel of y and a channel of x, in each image. Returns the number of these pairs. For
+// each pair, im2col writes all taps (window elements).
 MINIDNN_HD int64_t columns_points(const ConvColumns& m) {
   return m.g.images * m.g.groups * m.g.x.channels * m.g.y.size[0] * m.g.y.size[1] * m.g.y.size[2];
 }
@@ -32,8 +32,8 @@ MINIDNN_HD ConvPoint columns_point(const ConvColumns& m, int64_t index) {
   return ConvPoint(m.g.images, m.g.groups * m.g.x.channels, m.g.y.size, m.channels_last, index);
 }
 
-// Returns the offset in the im2col matrix of the image and the channel of a point. The offset of the spatial position
-// of the point is not included.
+// Returns the offset in the im2col matrix of the image and the channel of `point`. The spatial index of `point` is not
+// included.
 MINIDNN_HD int64_t columns_start(const ConvColumns& m, const ConvPoint& point) {
   int64_t channel = point.channel(), group = m.g.groups == 1 ? 0 : channel / m.g.x.channels;
   return m.origin + point.image() * m.image + group * m.group + (channel - group * m.g.x.channels) * m.channel;

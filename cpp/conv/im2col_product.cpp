@@ -19,8 +19,8 @@ std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_
   return stride ? stride : 1;
 }
 
-// The strides of an operand that consists of matrices, one per group and image. The rows of a matrix are spatial
-// positions. w and dw have one matrix per group, and its rows are filters.
+// The strides of an operand that consists of matrices, one per group and image. The rows of a matrix are pixels. w and
+// dw have one matrix per group, whose rows are filters.
 struct Matrix4 {
   int64_t group = 0, image = 0, row = 0, column = 0;
   Matrix4 transposed() const { return {group, image, column, row}; }
@@ -32,8 +32,8 @@ bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
   return images == 1 || rows == 1 || m.image == m.row * rows;
 }
 
-// Returns the strides of x or y as a tensor [groups, images, positions, channels]. Neighbouring positions are `step`
-// pixels from each other. Returns nullopt if the positions have no common stride.
+// Returns the strides of x or y as a tensor [groups, images, pixels, channels], which has every step[j]-th pixel in
+// dimension j. Returns nullopt if these pixels have no common stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
   auto row =
@@ -153,7 +153,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
   std::optional<Matrix4> x = x_as_columns(g), y = pixels(g, g.y, kUnitSteps), residual;
   if (g.has_residual) residual = pixels(g, g.residual, kUnitSteps);
   bool filter = p.direction == ConvDirection::backward_filter;
-  // To compute dw, the product sums over images and positions, so these must form one dimension.
+  // To compute dw, the product sums over images and pixels, so these two dimensions must be joined to one.
   if (filter) {
     if (x && !rows_join(*x, images, positions)) x = {};
     if (y && !rows_join(*y, images, positions)) y = {};
@@ -167,7 +167,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     c.sums_dx = g.backward_data;
     c.gathers_x = !g.backward_data;
   }
-  // If the positions of dy have no common stride, dy is copied. The copy is like an im2col matrix for a window of one
+  // If the pixels of dy have no common stride, dy is copied. The copy is like an im2col matrix for a window of one
   // element.
   if (!y) {
     ConvGeometry pack;
@@ -180,7 +180,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     y = columns.matrix;
     c.gathers_dy = true;
   }
-  // If all operands allow it, images and positions are joined to one dimension of the product. If not, images become a
+  // If all operands allow it, images and pixels are joined to one dimension of the product. If not, images become a
   // batch dimension.
   bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions) &&
                          (!residual || rows_join(*residual, images, positions)));

@@ -10,8 +10,8 @@ namespace minidnn {
 
 // Describes what must be computed for one chunk of images in an im2col convolution.
 struct Im2colChunk {
-  // `x` is the im2col matrix of x. It is either copied from x before the product, or summed into dx after the product.
-  // `dy` is the copy of dy, if dy is copied.
+  // `x` describes the im2col matrix of x, which is copied from x before the product or summed into dx after it. `dy`
+  // describes the copy of dy, if dy is copied.
   ConvColumns x, dy;
   bool gathers_x = false, gathers_dy = false, sums_dx = false;
   MatmulProblem product;

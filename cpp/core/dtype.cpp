@@ -65,7 +65,8 @@ DType promoted(DType a, DType b) {
     return itemsize(integer) == 1 ? (is_floating(a) ? a : b) : DType::float64;
   }
   if (itemsize(a) != itemsize(b)) return itemsize(a) > itemsize(b) ? a : b;
-  // The two dtypes differ and have equal sizes. float16 with bfloat16 gives float32. int8 with uint8 gives int32.
+  // Only pairs of different dtypes of equal size remain. The result is float32 for float16 with bfloat16, and int32 for
+  // int8 with uint8.
   return is_floating(a) ? DType::float32 : DType::int32;
 }
 

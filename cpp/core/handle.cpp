@@ -83,7 +83,8 @@ void Handle::close() {
 }
 
 void Handle::drop_plans() {
-  // The plans in `dropped` are destroyed after the lock is released, because `dropped` is declared before the lock.
+  // The plans (calls made ready to run) in `dropped` are destroyed after the lock is released, because `dropped` is
+  // declared before the lock.
   std::vector<std::shared_ptr<HandleCache>> dropped;
   std::lock_guard lock(mutex_);
   dropped.swap(caches_);

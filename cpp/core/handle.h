@@ -25,12 +25,12 @@ struct HandleOptions {
   Math math = Math::tf32;
   // The most CPU threads that a call may use; 0 means all threads.
   int threads = 0;
-  // The most plans that the handle caches for each problem type.
+  // For each family of functions, such as conv, the handle caches at most this many plans (calls made ready to run).
   size_t max_plans = 4096;
 };
 
-// The data that a handle keeps for one problem type. The mutex is in this base class, so that fork() can lock the
-// mutexes of all problem types.
+// The base class of the caches that a handle has: one for each problem type, such as ConvProblem. The mutex is in this
+// class, so that fork() can lock the mutexes of all caches.
 struct HandleCache {
   virtual ~HandleCache() = default;
   std::shared_mutex mutex;
@@ -55,15 +55,16 @@ class Handle {
   Stream stream() const { return stream_; }
   const HandleOptions& options() const { return options_; }
 
-  // A closed handle holds no plans. A call that uses a closed handle throws an error.
+  // close() destroys the handle's plans (calls made ready to run). After that, a call that uses the handle throws an
+  // error.
   void close();
   void drop_plans();
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // Returns the plan cache of one problem type, and creates it at first use. Each type `Cache` has one index in
-  // caches_, which is the same in all handles. The result is a shared pointer, because another thread may close the
-  // handle while the cache is in use.
+  // Returns the handle's cache of type `Cache`, and creates it at first use. `Cache` is the plan cache of one problem
+  // type. It has the same index in caches_ in all handles. The result is a shared pointer, because another thread may
+  // close the handle while the cache is in use.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);
@@ -97,7 +98,7 @@ HandlePtr entered_handle();
 void enter(HandlePtr);
 // Removes the handle from the stack of entered handles. Throws DeviceError if this handle was not the innermost one.
 void leave(const Handle&);
-// Destroys the plans of one device in the default handles of all threads.
+// Destroys the plans (calls made ready to run) of one device in the default handles of all threads.
 void drop_plans_of_default_handles(Place);
 
 }  // namespace minidnn

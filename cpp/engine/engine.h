@@ -62,10 +62,11 @@ template <class P> struct Engine {
   // The expected time in microseconds, comparable between engines. It is called only for problems that the engine can
   // run, that is, if why_not() returns an empty text.
   virtual double estimate_us(const P&, const Device&) const = 0;
-  // Returns all configs of the engine for a problem. The first config is expected to be the fastest.
+  // Returns all configs (variants as text, such as "tile=64x64") of the engine for a problem. The first one is expected
+  // to be the fastest.
   virtual std::vector<Config> configs(const P&, const Device&) const { return {""}; }
-  // The number of bytes of workspace that a config needs. This is a method of the engine, not of the plan, so that a
-  // memory limit is checked before anything is compiled.
+  // The number of bytes of workspace that the engine needs with a config. This is a method of the engine, not of the
+  // plan, so that a memory limit is checked before anything is compiled.
   virtual size_t workspace_bytes(const P&, const Device&, const Config&) const { return 0; }
   virtual std::unique_ptr<Plan<P>> build(const P&, const Device&, const Config&) const = 0;
   // Returns all kernels that build() may need. `python -m pyminidnn compile` compiles them ahead of time.
@@ -87,7 +88,7 @@ template <class P> const Engines<P>& engines(Place place) {
   return place.is_cuda ? Family<P>::cuda_engines() : Family<P>::cpu_engines();
 }
 
-// An engine, a config, the plan made from them, and what a call needs to know about the plan.
+// An engine, a config (variant of the engine), the plan made from both, and what a call needs to know about the plan.
 template <class P> struct SelectedPlan {
   const Engine<P>* engine = nullptr;
   Config config;
@@ -106,8 +107,8 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// Writes to the report `line` the configs of the engine `e` whose workspace the handle allows. If `algo` names a
-// config, only this config is considered. If no config remains, line.why_not gets the reason.
+// Writes to `line` the configs (variants) of engine `e` whose workspace does not exceed the handle's limit. If `algo`
+// names a config, only this one is considered. If no config remains, line.why_not gets the reason.
 template <class P>
 void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::string& algo, EngineReport& line) {
   std::vector<Config> all = e.configs(p, h.device());
@@ -153,20 +154,20 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
   return report;
 }
 
-// Builds the plan for an engine and one of its configs. `line` is the report on this engine in `report`.
+// Builds the plan for one engine and one of its configs (variants). `line` is the entry of `report` that describes this
+// engine.
 template <class P>
 SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
                             const Config& config) {
-  // The report lists the engines in the order of engines<P>(), so the index of `line` in the report is the index of the
-  // engine.
+  // The entries of the report have the same order as engines<P>(), so the index of `line` is the index of the engine.
   const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];
   const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
   return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};
 }
 
-// Returns the restrictions of a call as text: its options algo, deterministic, max_workspace and threads. The key of a
-// tuning record contains this text, because a call without a restriction should not use what find() chose under the
-// restriction. The text is empty if there are no restrictions.
+// Returns the restrictions of a call as text: its options algo, deterministic, max_workspace and threads. The result is
+// empty if there are none. find() records its choice for a problem together with the restrictions, because calls
+// without these restrictions should not use the choice.
 inline std::string restrictions_text(const HandleOptions& o, const std::string& algo) {
   std::string text;
   if (!algo.empty()) text += cat(" algo=", algo);
@@ -176,8 +177,9 @@ inline std::string restrictions_text(const HandleOptions& o, const std::string& 
   return text;
 }
 
-// Returns the tuning record for the problem with the restrictions of the call. If there is none, it returns the record
-// for the problem without restrictions. The result is empty if there is no record at all, or if `algo` names a config.
+// Returns what find() has recorded for the problem with the restrictions of the call, such as deterministic. If there
+// is no such record, returns the record for the problem without restrictions. The result is empty if there is no record
+// at all, or if `algo` names a config (variant of an engine).
 template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h, const std::string& algo) {
   if (names_config(algo)) return {};
   const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
@@ -186,8 +188,8 @@ template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h,
   return tuning().recall(h.device(), text);
 }
 
-// Times every config of every engine that can run the problem, on separate scratch memory. Writes the median times to
-// the report.
+// Times every engine that can run the problem, with each of its configs (variants), on separate scratch memory. Writes
+// the median times to the report.
 template <class P> void measure(const P& p, Handle& h, const DryRun& session, Report& report) {
   size_t done = 0, total = 0;
   for (const EngineReport& line : report.engines) total += line.why_not.empty() ? line.configs.size() : 0;
@@ -215,10 +217,10 @@ template <class P> void measure(const P& p, Handle& h, const DryRun& session, Re
   }
 }
 
-// Chooses an engine for a problem that belongs to another engine, such as a matmul inside a convolution. The engine
-// with the lowest estimate on the device is chosen. Plan caches and tuning records are ignored. Only deterministic
-// engines are considered, so that the outer engine is deterministic, too. plan_on() also builds the plan; choose_on()
-// does not.
+// Chooses an engine for a problem that is part of another problem, such as a matmul inside a convolution. The engine
+// with the lowest estimate on the device is chosen. Plan caches and measurements of find() are ignored. Only
+// deterministic engines are considered, so that the engine of the outer problem is deterministic, too. plan_on() also
+// builds the plan; choose_on() does not.
 template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
@@ -240,7 +242,7 @@ template <class P> SelectedPlan<P> plan_on(const Device& d, const P& p) {
   return choice;
 }
 
-// The plans that a handle keeps for one problem type. New plans replace the least recently used ones.
+// A handle's plans (calls made ready to run) for one problem type. New plans replace the least recently used ones.
 template <class P> class PlanCache final : public HandleCache {
   struct Key {
     P problem;
@@ -277,17 +279,16 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;  // value of the counter insertions_ when the plan was last used
-    // The value of tuning().generation() when the plan was last compared with the tuning records.
+    std::atomic<uint64_t> used;  // value of the counter insertions_ when the entry was last used
+    // The number of measurements that find() had recorded when the plan was last compared with these records.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
-  // Returns the cached plan of a problem, or null if there is none. Sets `stale` if find() has measured any problem
-  // since the plan was last compared with the tuning records. The caller must then compare the plan with the records
-  // again.
+  // Returns the cached plan of a problem, or null if there is none. Sets `stale` if find() has recorded a measurement
+  // since the plan was last compared with these records. The caller must then compare the plan with the records again.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
@@ -306,7 +307,8 @@ template <class P> class PlanCache final : public HandleCache {
   }
   void put(const P& p, const std::string& algo, std::shared_ptr<const SelectedPlan<P>> choice, uint64_t generation,
            size_t most) {
-    // The plans in `dropped` are destroyed after the lock is released, because `dropped` is declared before the lock.
+    // The plans (calls made ready to run) in `dropped` are destroyed after the lock is released, because `dropped` is
+    // declared before the lock.
     std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;
     std::unique_lock lock(mutex);
     if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
@@ -319,7 +321,7 @@ template <class P> class PlanCache final : public HandleCache {
   }
 
  private:
-  // Removes the `count` least recently used plans from the cache.
+  // Removes the `count` least recently used plans (calls made ready to run) from the cache.
   void drop_unused(size_t count, std::vector<std::shared_ptr<const SelectedPlan<P>>>& dropped) {
     using Iterator = decltype(choices_.begin());
     std::vector<Iterator> all;
@@ -337,9 +339,9 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// Returns the plan for a problem from the plan cache. If it is not there, the plan is built for the engine that a
-// tuning record names, else for the engine with the lowest estimate. During find(), all engines are timed, and the plan
-// is built for the fastest one.
+// Returns the plan for a problem from the plan cache. If it is not there, builds the plan for the engine that find()
+// has recorded for this problem. If there is no record, builds it for the engine with the lowest estimate. During
+// find(), all engines are timed, and the plan is built for the fastest one.
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();
@@ -379,10 +381,9 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   return choice;
 }
 
-// Finds a plan, and runs it with workspace from the allocator. Every public function that computes does so by this
-// call.
+// Finds a plan, and runs it with workspace from the allocator. Every public function that computes calls run().
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
-  const cpu::ThreadLimit limit(h.options().threads);  // find() measures with this number of threads, too
+  const cpu::ThreadLimit limit(h.options().threads);  // this limit on threads also holds while find() times engines
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   const bool dry = DryRun::current();  // explain() and find() only choose; they do not write the caller's outputs
   const auto execute = [&] {

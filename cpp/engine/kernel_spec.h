@@ -12,7 +12,7 @@ struct KernelSpec {
   std::string file;
   // The instantiation of the kernel, such as "minidnn::softmax_forward<minidnn::float16>".
   std::string kernel;
-  // Generated source code that is inserted after the #include of `file`. Only kernels with fused functors need it.
+  // Source code that is inserted after the #include of `file`. Usually empty.
   std::string generated{};
   std::vector<std::string> options{};  // additional compiler options for NVRTC; usually none
   // The lowest architecture, such as 80 for sm_80. 90 means sm_90a only, because no other generation has wgmma.

@@ -34,8 +34,8 @@ int64_t checked_axis(const char* call, const Operand&, int64_t axis);
 void check_shape(const char* call, const Operand&, std::span<const int64_t> wanted, const char* why);
 
 // Returns the tensor for a result. If `out` is not given, this is a new tensor. If `out` is given, it is returned after
-// checks: it must have the shape and dtype of `want`, be writable, and not share memory with `inputs`. `out` may be the
-// same tensor as one of `in_place`, element for element.
+// checks: it must have the shape and dtype of `want`, be writable, and not share memory with `inputs`. `out` may be a
+// tensor of `in_place`, if each element of both has the same address.
 Tensor output(const char* call, const char* name, const std::optional<Tensor>& out, const TensorDesc& want,
               const Handle&, std::initializer_list<Operand> inputs, std::initializer_list<Operand> in_place = {});
 
@@ -55,9 +55,9 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// Returns the shape and the strides of an output as a part of a problem text, such as " out=4x5:s1,4". The part is
-// empty if `out` has the same strides as `like`, which describes the tensor that the library makes if the caller passes
-// none.
+// Problems are also written as text. Returns the part of this text for an output: its shape and strides, such as "
+// out=4x5:s1,4". The part is empty if `out` has the strides of `like`, the description of the tensor that the library
+// makes if the caller passes none.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
 // Returns the first words of a problem text, such as "softmax forward f32".

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A report on the engines for one problem: which of them can run it, their configs, and their times. explain() and
-// find() return a report. Errors and the log print it.
+// A report on the engines for one problem: which of them can run it, their variants (configs), and their times.
+// explain() and find() return a report. Errors and the log print it.
 #pragma once
 #include <functional>
 #include <string>
@@ -18,11 +18,11 @@ struct EngineReport {
   unsigned traits = 0;
   std::string why_not{};  // the reason why the engine cannot run the problem; empty if it can
   std::string config{};
-  std::vector<std::string> configs{};      // all configs that the handle allows, best guess first
-  std::vector<size_t> config_workspace{};  // bytes of workspace that each config needs
+  std::vector<std::string> configs{};      // the configs (variants) whose workspace the handle allows
+  std::vector<size_t> config_workspace{};  // for each config, the bytes of its workspace
   double estimate_us = 0;
-  double measured_us = 0;  // the least time of the engine's configs in microseconds; 0 if not measured
-  // The measured configs, each with its time in microseconds.
+  double measured_us = 0;  // time of the fastest config in microseconds; 0 if not measured
+  // The measured configs (variants of the engine), each with its time in microseconds.
   std::vector<std::pair<std::string, double>> measurements{};
   size_t workspace_bytes = 0;
 };
@@ -45,9 +45,9 @@ struct Report {
   // Returns the fastest engine that can run the problem: by measured time, or by estimated time if nothing was
   // measured.
   EngineReport& fastest();
-  // Returns the report on the engine that a tuning record names, with the config of the record. Returns null if the
-  // record does not apply: the engine cannot run the problem, has another revision, or does not offer the config to
-  // this handle.
+  // find() has recorded an engine and a config (variant of the engine). Returns the report on this engine, with this
+  // config. Returns null if the record does not apply: the engine cannot run the problem, has another revision, or does
+  // not offer the config to this handle.
   EngineReport* recorded(const TuningLine&);
 };
 

@@ -48,10 +48,11 @@ std::string spatial_text(const SpatialAttributes&, int64_t rank, std::span<const
 
 // The number of elements in one channel of one sample of x, whose shape is [N, C, spatial...].
 int64_t plane_of(const TensorDesc& x);
-// Whether the channel stride and the sample stride of x are those of NCHW without gaps: plane_of(x) and C *
-// plane_of(x).
+// Whether the channel stride and the sample stride of x are those of NCHW without gaps. For an image of H x W, these
+// are H * W and C * H * W.
 bool channels_in_order(const TensorDesc& x);
-// Whether the channel stride and the sample stride of x are those of NHWC without gaps: 1 and C * plane_of(x).
+// Whether the channel stride and the sample stride of x are those of NHWC without gaps. For an image of H x W, these
+// are 1 and C * H * W.
 bool channels_innermost(const TensorDesc& x);
 
 }  // namespace minidnn

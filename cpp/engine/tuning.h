@@ -2,7 +2,7 @@
 // The measurements of find(), kept in a text file. A line is a record for one device, one problem, and the restrictions
 // of the call:
 //   device <tab> problem and restrictions <tab> engine <tab> revision <tab> config <tab> microseconds
-// For example, with an empty config:
+// The config is a variant of the engine. In this example, it is empty:
 //   NVIDIA H100 80GB HBM3 <tab> softmax forward f32 4x1000 axis=1 <tab> cuda.softmax.block_per_row <tab> 1
 //       <tab> <tab> 3.2
 #pragma once
@@ -29,11 +29,11 @@ class Tuning {
   // writable by others is neither read nor written. Lines that are not valid records are ignored.
   explicit Tuning(std::string file);
 
-  // Finds a record. A key is the text of the problem followed by the text of the call's restrictions
-  // (restrictions_text()).
+  // Finds a record. The key is the text of the problem, followed by the restrictions of the call as text, such as
+  // "deterministic".
   std::optional<TuningLine> recall(const Device&, const std::string& key) const;
-  // Adds the record for `key`, or replaces it. Returns an empty text, or the reason why the file could not be written.
-  // The record is then kept in memory only.
+  // Adds the record for `key`, or replaces it. If the file cannot be written, keeps the record in memory only and
+  // returns the reason. If it can, returns an empty text.
   std::string remember(const Device&, const std::string& key, const EngineReport&);
 
   // Returns all records, as lines of the tuning file in the order of their keys.

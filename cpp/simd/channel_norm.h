@@ -7,12 +7,11 @@
 
 namespace minidnn {
 
-// The largest number of columns of a block whose NormBlock::space is 1. In such a block, columns are contiguous.
+// The largest number of contiguous columns in a block. Columns are contiguous if NormBlock::space is 1.
 constexpr int64_t kNormColumns = 4096;
-// A result of more than kNormSummedBytes is written with non-temporal stores. This limit is for calls that compute
-// sums. Such a call reads its inputs twice, and finds them in the caches the second time. For inference, which computes
-// no sums, cpu.batch_norm.vectorized has a higher limit. The limit was measured on 2 Zen 3 cores with 32 MB of cache
-// (2026-11-21).
+// If a call computes sums, a result of more than kNormSummedBytes is written with non-temporal stores. Such a call
+// reads its inputs twice, and finds them in the caches the second time. cpu.batch_norm.vectorized has a higher limit
+// for inference, which computes no sums. The limit was measured on 2 Zen 3 cores with 32 MB of cache (2026-11-21).
 constexpr int64_t kNormSummedBytes = 12 << 20;
 
 // A block of x, dy and out has the shape [rows][columns][space]. Elements along `space` are contiguous. If `space` is
@@ -34,8 +33,8 @@ struct NormLines {
 
 struct ChannelNormKernels {
   struct Typed {
-    // Computes the moments of each column. It writes the array results[3][columns]. In float64, results[0] + results[1]
-    // is the mean. results[2] is sum((x - mean)^2).
+    // Computes the moments of each column, and writes them to the array results[3][columns]. The mean is the float64
+    // sum of results[0] and results[1]. results[2] is sum((x - mean)^2).
     void (*moments)(const NormBlock&, float* results);
     // Computes two sums for the gradient of each column. It writes the array results[2][columns]: sum(dy), then sum(dy
     // (x - mean[c])).
@@ -44,15 +43,15 @@ struct ChannelNormKernels {
     // bypass the caches, and out must not be x.
     void (*forward[2][2])(const NormBlock&, const NormLines&, bool non_temporal);
     void (*backward)(const NormBlock&, const NormLines&, bool non_temporal);
-    // computes out = dy slope[c] + (x - mean[c]) factor[c] + offset[c]
+    // computes out = dy slope[c] + (x - mean[c]) factor[c] + offset[c], where c is the column
     void (*blend)(const NormBlock&, const NormLines&, bool non_temporal);
     // gate[0] copies dy to out. gate[1] computes the gradient of relu: it writes dy, or zero where y <= 0. The caller
-    // passes y as NormBlock::x, and sets no member of NormLines except the mean.
+    // passes y as NormBlock::x. Of NormLines, the caller sets only `mean`.
     void (*gate[2])(const NormBlock&, const NormLines&, bool non_temporal);
   } f32, bf16, f16;
-  // Merges the moments of one column of each channel into the moments of the channel. A column has n elements, and a
-  // channel has `joined` elements so far. `results` points into an array that moments() wrote: to the column of the
-  // first channel. The column of each next channel is `step` columns further.
+  // Adds the moments of one column to the moments of each of some channels. A column has n elements, and a channel has
+  // `joined` elements so far. `results` points to the first channel's column in an array that moments() wrote. The
+  // columns of consecutive channels are `step` columns apart.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
                        double* mean, double* squares);
   void (*join_gradients)(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,

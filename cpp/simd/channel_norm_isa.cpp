@@ -12,8 +12,8 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Moments and Gradients each keep two sums as vectors. Moments adds up x - center and its square. Gradients adds up dy
-// and dy (x - mean).
+// Moments and Gradients each keep two sums as vectors. Moments adds up x - center and (x - center)^2. Gradients adds up
+// dy and dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -56,8 +56,9 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-constexpr int kSumLength = 128;  // number of additions to a partial sum before the partial sum is added to the total
-// number of spans (contiguous elements of a column) whose totals are kept at the same time
+// number of elements that each lane adds to a partial sum before the partial sum is added to the total
+constexpr int kSumLength = 128;
+// number of columns whose sums are kept at the same time
 constexpr int kTileSpans = 64;
 
 // Adds the sums of one span (contiguous elements of a column) to `total`.
@@ -82,9 +83,9 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // Fewer elements remain than a vector has lanes. The last vector of the span is loaded, and its lanes before
-    // `first`, which were added already, are skipped. If the span is shorter than a vector, a copy of it is loaded,
-    // with zeros before the first element.
+    // Fewer elements remain than a vector has lanes. Therefore, the vector that ends at the end of the span is loaded.
+    // Its lanes before `first` are skipped, because they were added already. If the span is shorter than a vector, a
+    // copy of it is loaded, with zeros before the first element.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -194,10 +195,10 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// Sums are taken around a center, which is the mean of a few elements of the column. The center may be further from the
-// true mean than a standard deviation, for example if values drift. In such a column, the mean becomes the center, and
-// all columns are summed again. At the end, the sum of squares around the center is converted to the sum around the
-// mean by a subtraction. It loses at most one bit, because the center is near the mean.
+// First, the loops sum x - center and (x - center)^2, where `center` is the mean of a few elements of the column. The
+// center may be further from the true mean than a standard deviation, for example if values drift. In such a column,
+// the mean becomes the center, and all columns are summed again. At the end, the sum of (x - center)^2 is converted to
+// that of (x - mean)^2 by a subtraction. The subtraction loses at most one bit, because the center is near the mean.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };
@@ -232,7 +233,7 @@ template <class T> void moments(const NormBlock& p, float* results) {
   }
 }
 
-// Computes on vectors what norm_element() computes for one element.
+// Normalises a vector of elements. norm_element() is the same computation for one element.
 template <bool adds, bool relu> struct Forward {
   static constexpr bool reads_dy = adds;
   Floats mean, factor, offset;

@@ -11,9 +11,10 @@ namespace minidnn::MINIDNN_ISA {
 // The number of elements that a loop processes per iteration. Loops have no code for a remainder. Instead, the last
 // elements of a span are copied to a local buffer, which is padded to a whole iteration.
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
-// The number of elements that are converted to float before they are used. The floats stay in the first-level cache.
+// The largest number of elements that are converted to float together. These floats stay in the first-level cache until
+// they are used.
 constexpr int64_t kSpan = 256;
-// An iteration, which may end with padding, must not go beyond a buffer of kSpan elements.
+// A loop pads a span to whole iterations. The padded span must fit a buffer of kSpan elements.
 static_assert(kSpan % kStep == 0);
 
 // The order of the floats that widen() writes to a buffer and narrow() reads from it:

@@ -10,19 +10,20 @@ namespace minidnn {
 
 constexpr int kGemmRows = 12;  // the largest number of rows in a tile of any micro-kernel
 
-// A segment is some consecutive steps of the inner dimension k, along which each operand has a constant step in memory.
-// a[i] is the byte offset in operand a at which row i of the tile begins. Several rows may have the same offset, for
-// example that of a buffer of zeros. `b` is the byte offset in operand b at which the columns begin.
+// A segment is some consecutive steps of the inner dimension k. Along a segment, each operand has a constant step in
+// memory. The segment begins at byte offset a[i] of operand a for row i of the tile, and at byte offset `b` of operand
+// b for its columns. Several rows may have the same offset, for example that of a buffer of zeros.
 struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
 
-// The operands of a tile. At step k of a segment, row i of the tile reads a_i[k * a_step], and column j reads b_s[k *
-// b_step + j]. Here a_i is the pointer a plus the segment's byte offset of row i, and b_s is the pointer b plus the
-// segment's byte offset b.
+// The operands of a tile. The inner dimension k is divided into segments, each with its own offsets (GemmSegment). At
+// step k of a segment, row i of the tile reads a_i[k * a_step], and column j reads b_s[k * b_step + j]. Here a_i is the
+// pointer a plus the segment's byte offset of row i, and b_s is the pointer b plus the segment's byte offset in b.
 template <class T> struct GemmTile {
   const GemmSegment* segments;
-  int64_t count, steps;  // count: number of segments; steps: number of steps of k in each segment
+  // count: number of segments (parts of k with their own offsets); steps: number of steps of k in each segment
+  int64_t count, steps;
   const T* a;
   int64_t a_step;
   const T* b;

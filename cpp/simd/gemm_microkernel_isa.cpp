@@ -202,8 +202,8 @@ template <class T> void dots(const T* a, const T* b, int64_t column, int64_t col
 }
 
 int64_t fma(int64_t n, float* sink) {
-  // The number of independent sums. It exceeds the number of multiply-add units times the latency of a multiply-add in
-  // cycles.
+  // The number of independent sums. To hide the latency of a multiply-add, it exceeds this latency (in cycles) times
+  // the number of multiply-add units.
   constexpr int kChains = 12;
   const Vector<float> a = load(sink), b = a + 1.0f;
   Vector<float> sums[kChains];

@@ -44,8 +44,8 @@ template <class T> inline __attribute__((always_inline)) Vector<T> load(const T*
 template <class T> inline __attribute__((always_inline)) void store(T* to, Vector<T> v) {
   __builtin_memcpy(to, &v, sizeof v);
 }
-// Returns v, and makes the compiler keep it in a register. Without this function, GCC would load a value from memory
-// again for each use.
+// Returns v, and makes the compiler keep it in a register. Without this function, GCC would load v from memory again
+// for each use.
 template <class V> inline __attribute__((always_inline)) V keep_in_register(V v) {
 #if defined(__AVX512F__)
   asm("" : "+v"(v));
@@ -125,7 +125,7 @@ MINIDNN_HD Halves load_halves(const void* from) {
   return h;
 }
 
-// Loads one vector of kFloats elements as floats. `from` may be unaligned.
+// Loads as many elements as a vector has floats (kFloats), and converts them to float. `from` may be unaligned.
 MINIDNN_HD Floats load_floats(const float* from) { return load(from); }
 MINIDNN_HD Floats load_floats(const bfloat16* from) {
   return (Floats)(__builtin_convertvector(load_halves(from), Words) << 16);
@@ -194,9 +194,9 @@ MINIDNN_HD void store_floats(float16* to, Floats v) {
   __builtin_memcpy(to, &h, sizeof h);
 }
 
-// Two vectors with 2 kFloats consecutive elements, in the cheapest order. For bfloat16, `first` has the even elements
-// and `second` the odd elements, which needs no shuffles. For other types, `first` has the first half of the elements
-// and `second` the second half.
+// Two vectors with 2 kFloats consecutive elements, where kFloats is the number of floats in a vector. Elements have the
+// order that is cheapest to load. For bfloat16, `first` has the even elements and `second` the odd elements, which
+// needs no shuffles. For other types, `first` has the first half of the elements and `second` the second half.
 struct Pair {
   Floats first, second;
 };
@@ -222,8 +222,8 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// load_as_pair() and store_from_pair() load and store 2 kFloats floats. In memory, the floats have their usual order.
-// In the vectors of the Pair, they have the order in which load_pair() loads elements of type T.
+// load_as_pair() and store_from_pair() load and store two vectors of floats. In memory, the floats have their usual
+// order. In the two vectors, they have the order in which load_pair() loads elements of type T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -291,8 +291,8 @@ template <class T> class Streamer {
     drain();
     begin(to);
   }
-  // Returns the address in the staging buffer at which the caller must write the next elements, at most kCapacity.
-  // After that, the caller passes the number of these elements to advance().
+  // Returns the address in the staging buffer at which the caller must write the next elements. They may be at most
+  // kCapacity elements. After that, the caller passes their number to advance().
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;
@@ -316,7 +316,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // the elements so far do not fill the first vector
+      if (begin_ < kWhole) return;  // wait for more elements, because the first vector is not full
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);

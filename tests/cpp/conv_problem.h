@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Square float32 convolutions for the tests of CPU tilings, and the function that reports a wrong tiling.
+// Square float32 convolutions for tests of how CPU engines divide their work, and a function that reports a failed
+// check.
 #pragma once
 #include <iostream>
 

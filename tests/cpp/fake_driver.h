@@ -14,7 +14,7 @@ struct Fake {
   unsigned grid_x = 0, smem_bytes = 0, allowed_smem = 0;
   void* allocated_in = nullptr;  // the context that was current at the last memory allocation
   // recorded_in is the context that was current when an event was last recorded. waited_in is the context that was
-  // current at the last wait for an event.
+  // current when a stream was last made to wait for an event.
   void *recorded_in = nullptr, *waited_in = nullptr;
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random convolutions and matrix products, for tests of the code that converts them to GEMMs. The expected results are
-// computed with the functions of the direct engines. Every test program starts from the same seed, so its problems
-// depend only on its own calls.
+// computed with the functions of the direct engines. The random numbers start from the same seed in every test program,
+// so the problems of a program are the same in every run.
 #pragma once
 #include <iostream>
 #include <random>

@@ -75,7 +75,7 @@ struct Format {
     auto at = [&](int bits) {
       return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
     };
-    int low = 0, high = infinity();  // at(low) <= magnitude holds throughout the binary search
+    int low = 0, high = infinity();  // the binary search keeps low at or below the result: at(low) <= magnitude
     if (magnitude >= at(high)) return sign | infinity();
     while (high - low > 1) {
       int middle = (low + high) / 2;
@@ -639,8 +639,7 @@ static void test_allocator_streams() {
   CHECK((memory.orders == Orders{{2, 1}, {3, 1}}), memory.orders.size(), ": reuse waits for those that used it");
 
   auto shared = a.allocate(1, stream(1), what);
-  // Several threads use one tensor at the same time, each on its own streams, as do threads whose calls read the same
-  // weights.
+  // Four threads use one tensor at the same time, each on its own streams, like calls that read the same weights.
   std::vector<std::thread> threads;
   for (uintptr_t t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
@@ -772,8 +771,8 @@ static void test_parallel_limit() {
 }
 
 // Another thread keeps a core busy, so the scheduler suspends threads of the pool between any two instructions. An
-// earlier thread pool lost one chunk in four million jobs: it closed the job while a suspended thread had claimed a
-// chunk, but not computed it yet.
+// earlier thread pool lost a chunk (part of a job) once in four million jobs: it closed a job while a suspended thread
+// had taken a chunk, but not computed it yet.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {
@@ -825,7 +824,7 @@ static void test_fork() {
   CHECK(sum_to(1000, 1) == 499500);
   std::atomic<bool> stop = false;
   auto handle = std::make_shared<Handle>(Place{}, nullptr, HandleOptions{});
-  auto use_cache = [&] {  // locks the cache for reading, then for writing
+  auto use_cache = [&] {  // locks a cache of the handle for reading, then for writing
     auto cache = handle->cache<Numbers>();
     { std::shared_lock lock(cache->mutex); }
     std::unique_lock lock(cache->mutex);

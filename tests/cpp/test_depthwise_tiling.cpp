@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tilings of cuda.conv.depthwise, cuda.conv.grouped and cuda.conv.direct_nchw for layers of MobileNet and
-// ResNeXt. The tilings are computed for an H100; no GPU is needed.
+// Tests how cuda.conv.depthwise, cuda.conv.grouped and cuda.conv.direct_nchw divide layers of MobileNet and ResNeXt
+// into tiles. The tiles are computed for an H100; no GPU is needed.
 #include <iostream>
 
 #include "cuda/conv/depthwise/nchw/nchw.h"
@@ -69,7 +69,7 @@ int main() {
         expect(nhwc_3x3.has_value() == rows, q, "wrong choice of nhwc_3x3.cu");
         if (nhwc_3x3) check_common(q, *nhwc_3x3);
       }
-  // The kernel nchw_3x3.cu keeps planes (the pixels of one channel) in registers, so it takes small problems only.
+  // The kernel nchw_3x3.cu keeps planes (the pixels of one channel) in registers, so it accepts only small problems.
   const ConvProblem large = conv(forward, 144, 144, 56, 3, 1, Layout::channels_first);
   expect(!nchw_3x3_tiling(large, h100()), large, "nchw_3x3.cu takes a problem that exceeds the registers");
   ConvProblem small = conv(forward, 1, 1, 224, 3, 1, Layout::channels_first);

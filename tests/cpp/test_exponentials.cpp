@@ -72,7 +72,7 @@ template <class T> static void check_type(const char* name, std::vector<float> m
 }
 
 int main() {
-  // The first magnitude of each list is the largest finite number of the dtype.
+  // The first number of each list is the largest finite number of the dtype.
   check_type<float16>("float16", {65504, 60000, -60000, 88, -88, 3, 0});
   check_type<bfloat16>("bfloat16", {3.3895e38f, -3.3895e38f, 1e9f, -1e9f, 60000, 88, -88, 3, 0});
   std::cout << (failures ? cat(failures, " elements are wrong") : "all checks passed") << std::endl;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the arguments of the kernel mma/kernel.cu for random problems. For an element of an operand, the kernel looks
-// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. Both must
+// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. These must
 // agree with the GemmView, which describes the product by strides. The vectors that the kernel copies must satisfy the
 // rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"
@@ -33,8 +33,8 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
         fail(cat(text, ": row ", row, ", k ", k, " is ", there ? "inside" : "outside"));
       if (at_row.offset + at_k.offset + g.offset * element != address(row, k) * element)
         fail(cat(text, ": row ", row, ", k ", k, " is elsewhere"));
-      // The kernel checks the bounds of only the first element of a vector. Therefore, the elements of a vector must be
-      // all inside the tensor, or all outside.
+      // The kernel loads vectors of several elements, and checks the bounds of the first element only. Therefore, the
+      // elements of a vector must be all inside the tensor, or all outside.
       const int64_t along = g.along_k ? k : row, first = along / count * count;
       const int64_t first_row = g.along_k ? row : first, first_k = g.along_k ? first : k;
       if (inside(o.window, coordinates_of(rows, first_row), coordinates_of(v.k, first_k)) != there ||
@@ -49,9 +49,9 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
     fail(cat(text, ": rows have no end"));
 }
 
-// Checks an operand that the kernel mma/kernel.cu reads with a constant step along the inner dimension k, and not by an
-// offset and a mask for each index k. The kernel reads 64 bytes along k at a time (a slice). Within a slice, the step
-// must be constant, and either all or none of the elements must be inside the tensor.
+// Checks an operand that the kernel mma/kernel.cu reads with a constant step along the inner dimension k, without a
+// table of offsets and masks. The kernel reads 64 bytes along k at a time. Within these 64 bytes, the step must be
+// constant, and either all or none of the elements must be inside the tensor.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests which tensor-core engine and config the estimates choose on an H100; no GPU is needed. All cases were measured
-// on an H100 (docs/notes/gemm.md): the expected config is the fastest one, or takes at most 5 % longer.
+// Tests which tensor-core engine, and which of its variants (configs), the time estimates choose on an H100; no GPU is
+// needed. All cases were measured on an H100 (docs/notes/gemm.md): the expected variant is the fastest one, or takes at
+// most 5 % longer.
 #include <iostream>
 
 #include "cpp/conv/conv.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tilings of the three main loops of matrix products (sm90, mma, simt) for an H100. A tiling is a pure
-// function of the problem, so no GPU is needed.
+// Tests how the three main loops of matrix products (sm90, mma, simt) choose tile sizes and split the inner dimension
+// k, on an H100. The choice is a pure function of the problem, so no GPU is needed.
 #include "cuda/gemm/mma/plan.h"
 #include "cuda/gemm/simt/plan.h"
 #include "cuda/gemm/sm90/plan.h"
@@ -50,7 +50,8 @@ static void check_mma_choices() {
   const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
   if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
   expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
-  // A product and its transpose consist of the same sums over k. Therefore, both must be split along k equally.
+  // A product and its transpose consist of the same sums over k. Therefore, k must be split into equally many parts in
+  // both.
   for (int i = 0; i < 300; ++i) {
     const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
     auto splits = [&](const MatmulProblem& p) {
@@ -63,8 +64,8 @@ static void check_mma_choices() {
   }
 }
 
-// Checks that tilings are sorted by their estimated times, that a config selects its own tiling, and that tiles fit in
-// shared memory.
+// A tiling is a tile size and a split of k. Checks that tilings are sorted by estimated time, that the text of a tiling
+// (its config) is read as the same tiling, and that tiles fit in shared memory.
 static void check_sm90(const GemmTask& t, const std::string& what) {
   if (!sm90_why_not(t, h100()).empty()) return;
   const std::vector<Sm90Tiling> all = sm90_tilings(t, h100());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tiling of cpu.conv.implicit_gemm for layers of ResNet-50. Blocks must cover each pair of a row (result
-// pixel) and a panel (some output channels) exactly once, and the arrays in the workspace must not overlap.
+// Tests how cpu.conv.implicit_gemm divides layers of ResNet-50. Work items must cover each pair of a result pixel and a
+// panel (some output channels) exactly once. The arrays in the workspace must not overlap.
 #include <map>
 
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
@@ -10,8 +10,8 @@ using namespace minidnn;
 using cpu::conv::ImplicitGemmTiling;
 
 static void check_blocks(const ConvProblem& p, const ImplicitGemmTiling& t) {
-  // For each phase, the number of pairs of a row and a panel that the blocks cover. A phase is a set of result pixels,
-  // a row is one of these pixels, and a panel is some output channels.
+  // For each phase, the number of pairs of a row and a panel that the work items cover. A phase is a set of result
+  // pixels, a row is one of these pixels, and a panel is some output channels.
   std::map<int64_t, int64_t> products;
   for (const auto& b : t.blocks) {
     expect(b.panel >= 0 && b.panels > 0 && b.panel + b.panels <= t.panels, p, "a block has panels that do not exist");
@@ -40,13 +40,13 @@ static void check(const ConvProblem& p, size_t phases, int64_t merged, bool tran
 
 int main() {
   using enum ConvDirection;
-  // A segment (consecutive steps of k) covers one row of the 7x7 window. Such a row has 7 elements of 3 channels.
+  // The kernel reads a row of the 7x7 window (7 elements of 3 channels) as contiguous memory.
   check(square_conv(forward, 32, 3, 224, 64, 7, 2), 1, 7, false);
   check(square_conv(forward, 32, 64, 56, 64, 3, 1), 1, 1, false);
   check(square_conv(forward, 1, 512, 7, 512, 3, 1), 1, 1, false);
   check(square_conv(forward, 32, 256, 56, 64, 1, 1), 1, 1, false);
   check(square_conv(forward, 32, 256, 56, 64, 1, 1, Layout::channels_first), 1, 1, true);
-  // The stride 2x2 gives four phases, one for each pair of remainders that coordinates have modulo the stride.
+  // The stride is 2x2, so dx has four phases: pixels in even or odd rows, and in even or odd columns.
   check(square_conv(backward_data, 32, 128, 56, 128, 3, 2), 4, 1, false);
   check(square_conv(backward_data, 32, 64, 56, 64, 3, 1), 1, 1, false);
   std::cout << (failures ? "FAILED" : "ok") << std::endl;

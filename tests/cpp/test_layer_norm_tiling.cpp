@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests how cuda.layer_norm.persistent_rows divides the rows of transformers among threads. For random rows, the
-// threads must hold all vectors of a row. Blocks, clusters and shared memory must fit the device.
+// threads together must hold the whole row. Blocks, clusters and shared memory must fit the device.
 #include "cuda/layer_norm/persistent_rows_tiling.h"
 #include "tests/cpp/h100.h"
 #include "tests/cpp/random_problems.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tiling of cpu.matmul.packed. Blocks must cover y, all threads must have work, operands must be read in
-// place where their layout allows it, and the arrays in the workspace must not overlap.
+// Tests how cpu.matmul.packed divides a product into blocks. The blocks must cover y, all threads must have work,
+// operands must be read in place where their layout allows it, and the arrays in the workspace must not overlap.
 #include <algorithm>
 #include <iostream>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests how cuda.pooling.nchw and cuda.pooling.nhwc divide the layers of typical networks. For random problems, blocks
-// must cover the result, numbers must fit their types, and shared memory must fit the device.
+// must cover the result, element numbers must fit in 16 bits, and shared memory must fit the device.
 #include "cuda/pooling/nchw/nchw_tiling.h"
 #include "cuda/pooling/nhwc/nhwc_tiling.h"
 #include "tests/cpp/random_problems.h"
@@ -46,9 +46,8 @@ static void expect(const std::string& what, int64_t got, int64_t want) {
   if (got != want) fail(cat(what, " is ", got, ", should be ", want));
 }
 
-// Checks a tiling of cuda.pooling.nchw: the method, the number of threads of a block, the number of planes (the pixels
-// of one channel) in a block, the number of blocks that share a plane, the number of rows in a block, and its bytes of
-// shared memory.
+// Checks how cuda.pooling.nchw divides a layer: its method, the threads of a block, the planes (the pixels of one
+// channel) of a block, the blocks that share a plane, the rows of a block, and the bytes of shared memory of a block.
 static void expect_nchw(const Layer& layer, const PoolingProblem& p, NchwTiling::Method method, int64_t threads,
                         int64_t planes, int64_t chunks, int64_t lines, int64_t smem_bytes) {
   const NchwTiling t = nchw_tiling(p);
@@ -84,8 +83,8 @@ static void nchw_of_networks() {
   expect("log2 of its threads per window", nchw_tiling(problem(kForward, kAvg, f32, kGlobal)).lane_bits, 2);
 }
 
-// Checks a tiling of cuda.pooling.nhwc: the method, the threads of a block, the blocks per image, the bytes of shared
-// memory of a block, and the threads or warps per image.
+// Checks how cuda.pooling.nhwc divides a layer: its method, the threads of a block, the blocks per image, the bytes of
+// shared memory of a block, and the threads (or warps, depending on the method) per image.
 static void expect_nhwc(const Layer& layer, const PoolingProblem& p, NhwcTiling::Method method, int64_t threads,
                         int64_t blocks, int64_t smem_bytes, int64_t items) {
   const NhwcTiling t = nhwc_tiling(p, kSms);

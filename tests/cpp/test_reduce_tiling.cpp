@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests how cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide typical problems. For random problems, the
-// chunks must cover the reduced elements exactly, no chunk may be empty, and block sizes must fit the device.
+// chunks of the reduced elements must cover these elements exactly, no chunk may be empty, and block sizes must fit the
+// device.
 #include "cuda/reduce/tiling.h"
 #include "tests/cpp/h100.h"
 #include "tests/cpp/random_problems.h"

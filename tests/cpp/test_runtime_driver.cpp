@@ -76,7 +76,8 @@ static void test_memory() {
   CHECK(in_use(1), "an allocation uses the GPU");
   CHECK(current_context() == foreign, "the caller's context is back: ", current_context());
   driver().cuCtxSetCurrent(nullptr);
-  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());  // the pool holds 4096 bytes that no tensor uses
+  // the driver's memory pool holds 4096 bytes that no tensor uses
+  CHECK(m.free_bytes() == (1 << 20) - 4097 + 4096, m.free_bytes());
   CHECK(current_context() == reinterpret_cast<void*>(0x1001l), "a thread without a context gets one");
 
   CHECK(m.allocate(size_t(1) << 30, nullptr) == nullptr, "more than there is");

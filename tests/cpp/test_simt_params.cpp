@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests the launch parameters of cuda.conv.simt and cuda.matmul.simt for random problems. Plain loops with the kernel's
-// own index arithmetic compute every tile, with and without a split of k. Their results are compared with the results
-// of the direct engines' functions.
+// own index arithmetic compute every tile, also for launches that divide the inner dimension k among blocks. The
+// results are compared with those of the direct engines' functions.
 #include "cuda/gemm/simt/plan.h"
 #include "tests/cpp/random_problems.h"
 
@@ -11,7 +11,8 @@ static float at(const void* base, int64_t offset) {
   return *reinterpret_cast<const float*>(static_cast<const char*>(base) + offset);
 }
 
-// Executes a launch of the simt kernel on the host. The loops visit each element of each tile, for each split of k.
+// Executes a launch of the simt kernel on the host. The launch may split the inner dimension k into parts. The loops
+// compute every element of the result for each part of k.
 static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
   uint64_t elements = 0;
   for (uint32_t batch_index = 0; batch_index < p.batch.size; ++batch_index)
@@ -42,7 +43,8 @@ static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blo
   if (elements > covered) fail(cat(blocks, " blocks cover ", covered, " of ", elements, " elements"));
 }
 
-// Computes y for a whole problem. The sums of all splits of k are added up. Bias and activation are left out.
+// Computes y for a whole problem. If the inner dimension k is split into parts, their sums are added up. Bias and
+// activation are left out.
 static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& config) {
   const SimtLaunches l = simt_launches(task, config);
   const SplitKWorkspace layout(l.reduced);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what tensor_maps.cpp computes for random TF32 problems: tensor maps, taps (elements of a window), phases
-// (remainders modulo the stride), products a b that are computed as b^T a^T, and addresses of results. Loops over
-// elements, in the order of sm90/kernel.cu and its epilogue, compute the results. They are compared with the results of
-// the direct engines' functions.
+// Tests what tensor_maps.cpp computes for random TF32 problems: tensor maps, window elements, products a b that are
+// computed as b^T a^T, and addresses of results. For a strided backward_data, it also computes phases (pixels of dx
+// that use the same window elements). Loops over elements, in the order of sm90/kernel.cu and its epilogue, compute the
+// results. They are compared with the results of the direct engines' functions.
 #include "cuda/gemm/sm90/tensor_maps.h"
 #include "tests/cpp/random_problems.h"
 
@@ -68,7 +68,7 @@ struct Fetch {
 
 int exchanged = 0, phases = 0;
 
-// Adds the matrix product that `task` describes to y.
+// Computes the matrix product `task` and adds it to y.
 void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args, int64_t size_a, int64_t size_b,
              std::vector<float>& y) {
   const TmaView low = tma_view(task);
@@ -114,8 +114,7 @@ void emulate(const std::string& what, const GemmTask& task, const GemmArgs& args
 void check_conv() {
   const int64_t groups = pick(0, 3) ? 1 : 2, channels = groups * (groups > 1 ? kK : 4 * pick(1, 3)),
                 filters = groups * (groups > 1 ? kK : 4 * pick(1, 3));
-  // If `one` is true, there is one filter. dy is then contiguous along the positions over which the gradient of w is
-  // summed.
+  // If `one` is true, the convolution has one filter. Then the elements of dy over which dw is summed are contiguous.
   const bool one = groups == 1 && pick(0, 7) == 0;
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;

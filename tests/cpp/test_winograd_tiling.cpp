@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the tiling of cpu.conv.winograd for layers of ResNet-50. Chunks, blocks and panels must cover the result, each
-// thread must have work, and the arrays in the workspace must not overlap.
+// Tests how cpu.conv.winograd divides layers of ResNet-50. The work items must cover the result, each thread must have
+// work, and the arrays in the workspace must not overlap.
 #include "cpp/conv/cpu/winograd/winograd_tiling.h"
 
 #include "tests/cpp/conv_problem.h"
@@ -43,7 +43,8 @@ int main() {
   check(square_conv(forward, 32, 64, 56, 64, 3, 1), false);
   check(square_conv(forward, 1, 512, 7, 512, 3, 1), true);
   check(square_conv(forward, 1, 64, 1000, 64, 3, 1), false);  // a row of tiles is divided into several chunks
-  check(square_conv(forward, 1, 40, 13, 40, 3, 1), false);    // the last tiles and the last panel are partly filled
+  // the tiles exceed the image, and the filters do not fill the last panel (group of filters)
+  check(square_conv(forward, 1, 40, 13, 40, 3, 1), false);
   check(square_conv(backward_data, 32, 128, 28, 256, 3, 1), false);
   check(square_conv(backward_data, 1, 512, 7, 512, 3, 1), true);
   // The result at a corner of the image is the sum of the fewest products: its window has 2 x 2 elements inside the

@@ -17,8 +17,8 @@ template <class Tiling, class PlanOfTiling> struct PlanEngine : Engine<ConvProbl
   }
 };
 
-// A plan that calls Derived::compute<T, Y>(args, workspace). T is the type of the operands, and Y is the type of the
-// result. compute() is compiled for all operand types except float64.
+// A plan (an engine made ready for one problem) that calls Derived::compute<T, Y>(args, workspace). T is the type of
+// the operands, and Y is the type of the result. compute() is compiled for all operand types except float64.
 template <class Derived, class Tiling> struct TypedPlan : Plan<ConvProblem>, Tiling {
   using Tiling::Tiling;
   void run(const ConvArgs& args, void* workspace, Stream) const final {

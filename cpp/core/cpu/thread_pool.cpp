@@ -50,7 +50,8 @@ struct Job {
   int64_t n, grain, chunks;
   detail::Call call;
   void* body;
-  const std::atomic<bool>* stop = nullptr;  // a flag that is set if a chunk on another thread throws an exception
+  // a flag that is set if another thread's part of the job throws an exception
+  const std::atomic<bool>* stop = nullptr;
   // Computes chunk i, and checks for Ctrl-C after every 64 grains. A grain is the least amount of work that is worth
   // another thread (5 to 10 us), so there are about 500 us between two checks.
   void run(int64_t i) const {
@@ -98,8 +99,9 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // All chunks have been taken by threads, but some workers may still compute theirs. inside_ counts these workers,
-    // and this thread waits until it is 0. A worker that wakes up later sees that open_ is false, and takes no chunk.
+    // The job is divided into chunks, and threads have taken all of them. But some workers may still compute their
+    // chunks. inside_ counts these workers, and this thread waits until it is 0. A worker that wakes up later sees that
+    // open_ is false, and takes no chunk.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -129,7 +131,8 @@ class Pool {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
       // A worker increments inside_ before it reads open_. The caller clears open_ before it reads inside_. So either
-      // the worker sees that the job is closed and takes no chunk, or the caller sees the worker and waits for it.
+      // the worker sees that the job is closed and takes no work from it, or the caller sees the worker and waits for
+      // it.
       ++inside_;
       if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();
@@ -152,7 +155,7 @@ class Pool {
   std::vector<Worker> workers_;
   cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
-  // The current job. It is written only while the previous job is closed and no worker computes chunks of it.
+  // The current job. It is written only while the previous job is closed and no worker computes parts of that job.
   Job job_{};
   std::atomic<int64_t> next_ = 0;
   std::atomic<int> may_join_ = 0;  // the number of workers that may still join the current job

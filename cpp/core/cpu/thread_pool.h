@@ -24,8 +24,8 @@ class ThreadLimit {
 };
 
 // Installs `check`, a function that throws if the user asked to stop (Ctrl-C). Code that runs for long calls
-// check_interrupt() now and then. check_interrupt() calls `check` at most ten times a second on each thread. `check`
-// itself does nothing on a thread that may not check for signals.
+// check_interrupt() now and then. check_interrupt() calls `check` at most ten times a second on each thread. On a
+// thread that must not handle signals, `check` returns at once.
 void set_interrupt_check(void (*check)());
 void check_interrupt();
 
@@ -33,8 +33,8 @@ namespace detail {
 int threads_allowed();
 using Call = void (*)(void* body, int64_t begin, int64_t end);
 void run_chunks(int64_t n, int64_t grain, int64_t chunks, Call, void* body);
-// The number of chunks into which a range of n elements is divided. It is at most 1 if a second thread would not pay,
-// or if no second thread is available.
+// The number of chunks into which a range of n elements is divided. It is at most 1 if the range is too short to be
+// worth a second thread, or if no second thread is available.
 int64_t chunks_of(int64_t n, int64_t grain);
 }  // namespace detail
 

@@ -13,9 +13,9 @@ namespace {
 
 AllocatorChecks checks;
 
-// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size. A block has
-// at least 512 bytes. At most 12.5 % of a larger block is wasted. With rounded sizes, a freed block fits more of the
-// later requests.
+// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size. The result
+// is at least 512 bytes. Of a block above 512 bytes, at most 12.5 % is wasted. With rounded sizes, a freed block fits
+// more of the later requests.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;
@@ -40,8 +40,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
-  // for any other stream.
+  // CUDA's per-thread default stream has the same handle on every thread. For that handle, this is the number of the
+  // thread (see thread_of()). For any other stream it is 0.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;

@@ -85,8 +85,8 @@ class Allocator {
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    // The result of thread_of(stream), which distinguishes the per-thread default streams of different threads. It is 0
-    // for any other stream.
+    // CUDA's per-thread default stream has the same handle on every thread. For that handle, this is the number of the
+    // thread (see thread_of()). For any other stream it is 0.
     uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;
@@ -96,7 +96,7 @@ class Allocator {
   };
   struct FreeBlocks {
     std::vector<void*> blocks;
-    std::shared_ptr<void> owner;  // the owner of the stream of these blocks, which keeps the stream alive
+    std::shared_ptr<void> owner;  // the object that keeps the stream of these blocks alive
   };
   using Bins = std::unordered_map<Bin, FreeBlocks, BinHash>;
   // The storage that one captured CUDA graph owns.
@@ -109,7 +109,7 @@ class Allocator {
   std::shared_ptr<Storage> try_allocate_captured(size_t bytes, Stream, const Memory::Capture&);
   // Makes the CUDA graph that is being captured an owner of the storage.
   void hold(const Memory::Capture&, std::shared_ptr<AllocatedStorage>);
-  // The callback that is registered by Memory::give(). It is called when a CUDA graph is destroyed.
+  // The callback that the CUDA driver calls when a CUDA graph that owns storage is destroyed.
   static void drop(void* graph);
   // Frees the storage of CUDA graphs that have been destroyed.
   void free_gone();

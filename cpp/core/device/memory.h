@@ -37,8 +37,8 @@ struct Memory {
   virtual bool order(Stream earlier, Place of_later, Stream later) = 0;
 
   virtual Capture capture(Stream) noexcept { return {}; }
-  // Makes the CUDA graph, and everything made from it, own the object. drop(object) is called once all these owners are
-  // destroyed and none of them runs any more. If give() throws, it calls drop(object) first. Any thread may call
+  // Makes the CUDA graph, and everything made from the graph, owners of the object. After all owners are destroyed and
+  // none of them is running, drop(object) is called. If give() throws, it calls drop(object) first. Any thread may call
   // drop(), and drop() must not call the CUDA driver.
   virtual void give(void* /*graph*/, void* /*object*/, void (* /*drop*/)(void*)) {}
   // Allocates memory without a stream. This is allowed while a stream is being captured.

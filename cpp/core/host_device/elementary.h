@@ -65,7 +65,7 @@ template <class V> MINIDNN_HD Nearest<V> multiple_of_ln2(V x) {
   return {shifted - kShift, bits_of(shifted) - kShiftBits};
 }
 
-// Returns (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. Computed as 1 + r + r^2 exp_tail(r), e^r has an error within
+// Returns (e^r - 1 - r) / r^2 for |r| <= ln(2) / 2. If e^r is computed as 1 + r + r^2 exp_tail(r), its error is within
 // 2^-27.9.
 template <class V> MINIDNN_HD V exp_tail(V r) {
   V q = 0x1.6a21acp-10f * r + 0x1.123b6ap-7f;
@@ -118,8 +118,8 @@ template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
 // kThreeQuarters has the bits of the float 0.75. kExponent masks the sign and the exponent of a float. The constants
-// are unsigned, because subtracting kThreeQuarters from the bits of x overflows for some x. The results for these x are
-// replaced afterwards.
+// are unsigned, because subtracting kThreeQuarters from the bits of x overflows for some x. For these x, the computed
+// logarithm is replaced afterwards.
 constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
 template <class V> MINIDNN_HD V log(V x) {
@@ -161,9 +161,9 @@ template <class V> MINIDNN_HD V tanh(V x) {
   return with_sign_of(x, a < 0.55f ? small : large);
 }
 
-// For a = |x| above 0.47, erfc(a) is the product of exp(-a^2), Q and 1 + w. Q is kScale / (a + 1), truncated to 11
-// bits. w is a polynomial in kScale / (a + 1) that also corrects the truncation; it is between -0.11 and 0.33.
-// exp(-a^2) is computed as 2^n (1 + t).
+// For a = |x| above 0.47, erfc(a) is computed as exp(-a^2) * truncated * (1 + w). Here `truncated` is Q = kScale / (a +
+// 1), cut to 11 significant bits. w is a polynomial in Q, plus a correction for the bits that were cut. It is between
+// -0.11 and 0.33. exp(-a^2) is computed as 2^n (1 + t).
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
   // For |x| <= 0.47: erf(x) = x + x e(x^2), where e is a polynomial. The error is within 2^-27.
@@ -183,8 +183,8 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V r = high + low, tail = r * r * exp_tail(r) + low, t = high + tail;
   V Q = kScale / (a + 1.0f), u = Q - kCentre;
   V truncated = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
-  // `truncated` is Q = kScale / (a + 1), truncated to 11 bits. This statement computes the `rest` for which truncated /
-  // (1 - rest) = Q.
+  // `truncated` is Q cut to 11 significant bits. This statement computes the `rest` for which truncated / (1 - rest) =
+  // kScale / (a + 1).
   V rest = ((kScale - truncated * (z + 1.0f)) - truncated * (a - z)) * (1.0f / kScale);
   rest = rest * rest + rest;
   V w = 0x1.f3430ap+5f * u - 0x1.7568fap+6f;
@@ -212,7 +212,7 @@ template <class V> struct Normal {
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  // Corrects the rounding errors of `sum` = a + 3 and of v = 1 / sum, where a is |x|, but at most 15.
+  // Corrects two rounding errors: that of `sum`, which should be a + 3, and that of v, which should be 1 / sum.
   V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));
   V u = v * rest + (v - 0.1875f);
   V below = normal_polynomial(u) * e;

@@ -26,14 +26,15 @@ template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, f
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // Returns which input lines (image rows) of band b are inside the image, as a range of indices that begin with 0 at
-  // the first input line of the band. `row` is the first result line that the band computes.
+  // A band is some neighbouring result lines (image rows), of which the first is `row`. Returns which of the input
+  // lines that band b reads are inside the image, as a range of indices. Index 0 is the topmost of these input lines.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Copies the input lines (image rows) that a band reads to `to`, for all input channels of the group. The results of
-  // the band begin at pixel `pixel` of the result line `row`.
+  // Copies to `to` the input lines (image rows) that a band (some neighbouring result lines) reads, for all input
+  // channels of the group. `row` is the first result line of the band. Only results from pixel `pixel` of each line on
+  // are computed.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
     const auto [above, end] = existing(b, row);
@@ -113,8 +114,9 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // A thread copies the input lines (image rows) of its next band before it computes the current band. If it used
-        // copied lines at once, its loads would have to wait for the stores of the copy.
+        // A band is some neighbouring result lines (image rows). A thread copies the input lines of its next band
+        // before it computes the current band. If it used copied lines at once, its loads would have to wait for the
+        // stores of the copy.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
@@ -131,8 +133,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Copies the input lines (image rows) that one band of result lines reads. A band has chunks, which are ranges of
-  // pixels of its lines. `at` is the index of a chunk: {image, group, depth, band, chunk}.
+  // Copies the input lines (image rows) that are read by some neighbouring result lines (a band), for some of their
+  // pixels (a chunk). `at` is the index [image, group, depth, band, chunk].
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.line_chunk,
@@ -179,8 +181,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Computes dw. The bands (groups of neighbouring image rows of dy) are divided into chunks. A work item sums the
-  // products of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
+  // Computes dw. A band is some neighbouring image rows of dy, and a chunk is some bands. A work item sums the products
+  // of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -265,8 +267,8 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // For the time estimate: the kernel uses each loaded vector of x for up to kFilters (8) filters. The fewer filters
-    // there are, the larger is the fraction of the time that loads take.
+    // For the time estimate: the kernel uses each loaded vector of x for up to kFilters (8) filters. With fewer
+    // filters, loads of x take a larger fraction of the time.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));

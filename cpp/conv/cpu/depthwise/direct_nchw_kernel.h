@@ -51,17 +51,17 @@ struct DirectNchwKernels {
   int64_t lanes;
   // If the window has at least this height, sums() reads no input lines (image rows) outside the image.
   int64_t skips;
-  // Computes results of a convolution for all rows r < rows, columns c < columns and filters j < filters. `taps` is the
-  // number of window columns, which have `height` elements each. `filters` is 1, 2, 4 or 8, and is 1 if height > 1.
+  // Computes results of a convolution for all rows r < rows, columns c < columns and filters j < filters. The window
+  // has `taps` columns of `height` elements each. `filters` is 1, 2, 4 or 8, and is 1 if height > 1.
   //   y[j, r, c] = sum over t < taps and i < height of
   //     x[at[t] + (r + i) * x_row + c] * w[(t * height + i) * filters + j]
-  // The function reads whole vectors of x. If height >= `skips`, terms whose line r + i is outside the range [first,
+  // The function reads whole vectors of x. If height >= `skips`, terms whose row r + i is outside the range [first,
   // end) are left out.
   void (*sums)(int64_t filters, int64_t height, const DirectNchwSums&);
   // Adds products to the sums of dw. sums[t * filters + j] is a vector of partial sums for tap t (window element) and
   // filter j. For all r < rows and c < columns, the function adds to this vector:
   //   x[at[t] + r * x_row + c] * dy[j * dy_filter + r * dy_row + c]
-  // The last vector of a line of x may be partial. Lines of dy are padded to whole vectors.
+  // Row r of dy is padded to whole vectors. Row r of x need not be.
   void (*filters)(int64_t filters, const DirectNchwFilterSums&);
   // Converts lines (image rows) to float32 and writes them to `to` one after the other. The function may overwrite up
   // to one vector after the last line. Element i of line r is from[r * row + i * step]. The three function pointers

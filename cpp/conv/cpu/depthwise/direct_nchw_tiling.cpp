@@ -19,8 +19,8 @@ constexpr int64_t kBandBytes = 64 << 10;
 // The limit in bytes for the lines (image rows) of dy in a band (neighbouring lines). They fit a first-level cache,
 // because every window element reads them again.
 constexpr int64_t kGradientBytes = 32 << 10;
-// For dw. The bands (groups of neighbouring image rows) of all images are divided into chunks, so that there are about
-// kItems (16) work items. There are fewer chunks if a work item would have less than kChunkWork products
+// For dw. A band is some neighbouring image rows. The bands of all images are divided into chunks, so many that there
+// are about kItems (16) work items. There are fewer chunks if a work item would have less than kChunkWork products
 // (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
@@ -97,8 +97,8 @@ DirectNchwTiling::Band DirectNchwTiling::band(ConvPhase&& phase) const {
   for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
   b.top = heights.empty() ? 0 : heights.front();
   const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
-  // Taps (window elements) are grouped into window columns only if all columns have taps at the same input lines, and
-  // these lines are consecutive.
+  // Taps (window elements) are grouped into window columns only if the taps of each column read consecutive input lines
+  // (image rows), and all columns read the same input lines.
   const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
   const bool together =
       in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&

@@ -54,7 +54,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     }
   }
   // Prefetches the line of x (image row) that the next result line reads and the current one does not. The hardware
-  // prefetcher follows fewer lines than a convolution reads.
+  // prefetcher cannot follow as many streams of reads as a convolution has.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -109,7 +109,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     const Phase& phase;
     int64_t image, depth, row, rows;
   };
-  // Describes where the kernel stores its sums: in scratch memory, or directly in the result.
+  // Where the kernel stores the sums of its products: in scratch memory, or directly in the result.
   struct Sums {
     float* to;
     // `pixel` is the number of floats from one pixel to the next. `row` is the number of floats from one image row to

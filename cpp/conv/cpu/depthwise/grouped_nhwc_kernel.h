@@ -28,7 +28,8 @@ struct GroupedNhwcSums {
   int64_t y_step, y_row;
   // `channels` is a multiple of the number of lanes of a vector.
   int64_t pixels, channels;
-  // Only lines() uses `height`, `first` and `end`.
+  // Only lines() uses `height` (window elements per window column) and the range [first, end) of the image rows inside
+  // the image.
   int64_t height = 1, first = 0, end = 0;
 };
 

@@ -21,14 +21,14 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows (result pixels) that a block computes in one phase. A phase is a set of result pixels that use the same
+// The rows (result pixels) that a work item computes in one phase. A phase is a set of result pixels that use the same
 // window elements.
 struct Rows {
   int64_t count, tiles;
-  // For each tile of the matrix product, the offsets at which its rows read the input.
+  // For each tile (a few result pixels times some output channels), the offsets at which its rows read the input.
   GemmSegment* segments;
   int64_t y[kBlockTiles * kGemmRows],
-      // For each row, `y` has the offset of its results, and `c` has the offset of its residual.
+      // For each row (result pixel) of the tiles: the offset of its results in y, and the offset of its residual in c.
       c[kBlockTiles * kGemmRows];
 };
 
@@ -166,7 +166,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
         }
       }
     }
-    // The rows that fill up the last tile read zeros. Their results are not used.
+    // If the result pixels do not fill the last tile, its remaining rows read zeros. Their results are not used.
     for (; lane > 0; next())
       for (int64_t s = 0; s < segments; ++s) tile[s].a[lane] = nowhere;
   }
@@ -233,7 +233,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     }
     if (nhwc_output) return;
     // The output is channels-first, so the sums are transposed, and pixels become columns. Consecutive pixels are
-    // written together as long as they have one constant stride in the result, and one in the residual.
+    // written by one call if their distance is constant, in the result and in the residual.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);
@@ -259,7 +259,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     }
   }
 
-  // Transposes the input pixels that a block reads from channels-first to [pixel, channel].
+  // Transposes the input pixels that a work item reads from channels-first to [pixel, channel].
   const float* transpose_pixels(const Block& block, const float* x, float* to) const {
     const int64_t plane = volume(in.size);
     const int64_t end = std::min(block.row + block.rows, g.images * plane);
@@ -293,8 +293,9 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // Models two costs. If the output channels do not fill the last tile, that tile costs as much as a full one. A
-    // segment (the input channels at one window element) has a fixed cost in addition to the cost of its channels.
+    // Models two costs. A last tile that the output channels do not fill costs as much as a full tile. Each span of
+    // input that is read for one result pixel (the channels at one window element, or at a window row) has a fixed cost
+    // in addition to the cost of its elements.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
     // The transposition of pixels and results adds a quarter to the time of the matrix product.

@@ -18,14 +18,15 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// A work item: some tiles of filters of one group, and the scratch memory of the thread that computes them.
+// A work item: some tiles (groups of filters) of one group of the convolution, and the scratch memory of the thread
+// that computes them.
 struct Work {
   int64_t group, tile, tiles;
   // The data of dy. It is used only if dy is read in place and not packed.
   const float* filters;
   float *packed, *columns;
-  // `segments` describes the reads of a full tile. `last` describes the reads of the last tile if filters do not fill
-  // it.
+  // The offsets at which a tile (some filters) reads its operands. `last` is for the last tile if filters do not fill
+  // it, and `segments` is for all other tiles.
   GemmSegment *segments, *last;
 };
 
@@ -50,7 +51,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
                       segments,
                       segments + kSlicePixels};
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
-      // For each tap (window element): true if its sums have been written, false if they have no value yet.
+      // For each tap (window element): whether its sums of dw already contain products. If not, they have no value yet.
       std::vector<bool> begun(size_t(taps), false);
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!unit_stride_pixels) pack_filters(dy, work, s);
@@ -101,9 +102,10 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     // The range [low, high) of pixels of an image row of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    // The loop visits the spans of the slice. A span is some pixels of one image row. `pixel` is the index in the slice
-    // of the first pixel of the current span. `count` is the number of segments that have been collected for one matrix
-    // product, and `steps` is the number of pixels of each of them.
+    // A span is some pixels of one image row of dy. The loop visits the spans of the slice. From each it keeps the
+    // pixels for which the tap (window element) falls on data. Spans that keep equally many pixels are multiplied
+    // together: `count` is the number of spans collected so far, and `steps` the number of pixels that each keeps.
+    // `pixel` is the index in the slice of the first pixel of the current span.
     int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {
       if (count) {
@@ -134,12 +136,14 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
   }
 
   // Multiplies `count` segments of one slice at one tap (window element). A segment is `steps` pixels of an image row.
-  // A panel (some input channels) stays in the first-level cache while all tiles of filters are computed with it.
+  // The outer loop is over panels (some input channels). The data of one panel stays in the first-level cache while all
+  // tiles of filters are multiplied by it.
   void multiply_segments(const float* from, const Work& work, int64_t tap, int64_t count, int64_t steps, float* to,
                          bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    // If panels are copied to contiguous memory: for each segment, the byte offset in x at which it begins.
+    // For each segment (some pixels of an image row), the byte offset in x at which it begins. Used only if segments
+    // are copied to contiguous memory.
     std::array<int64_t, kSlicePixels> in_x;
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       in_x[size_t(s)] = work.segments[s].b;
@@ -147,7 +151,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     }
     const int64_t rest = g.y.channels % kernel.rows;
     for (int64_t s = 0; unit_stride_pixels && rest && s < count;
-         // Rows of the last tile that have no filter read the first filter of the tile again.
+         // If filters do not fill the last tile, its remaining rows read the first filter of the tile again.
          ++s) {
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];

@@ -21,16 +21,17 @@ struct ImplicitGemmFilterTiling {
   };
 
   ConvProblem p;
-  // True if x and dy exchange their roles in the matrix product (see swaps()).
+  // True if x takes the place of dy in the matrix product, and dy the place of x.
   bool swap;
   ConvGeometry g;
   const GemmKernels& kernels = gemm_kernels();
   const GemmKernel<float>& kernel = kernels.f32;
   ChannelsLast x;
   int64_t threads, taps;
-  // For each group of channels: the number of panels of input channels, and the number of tiles of filters.
+  // A panel is some input channels, and a tile is some filters. These are the numbers of panels and of tiles in each
+  // group of the convolution.
   int64_t panels, tiles;
-  // The largest number of tiles of filters that a work item computes.
+  // The largest number of tiles (groups of filters) that a work item computes.
   int64_t item_tiles;
   // True if dy is float32 and the pixels of each channel are contiguous. dy is then read in place. If false, dy is
   // packed.
@@ -56,8 +57,8 @@ struct ImplicitGemmFilterTiling {
   static bool swaps(const ConvProblem&, const ConvGeometry&);
 
  private:
-  // Returns the number of tiles in a work item. With this number, the slowest thread takes the least time. The packing
-  // of dy adds about a third of the time of a tile to each work item.
+  // A tile is some filters. Returns the number of tiles in a work item for which the slowest thread takes the least
+  // time. Each work item also packs dy, which takes about a third of the time of a tile.
   int64_t tiles_of_item() const;
   void make_slices();
 };

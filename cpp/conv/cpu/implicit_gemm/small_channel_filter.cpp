@@ -17,7 +17,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// One weight of a filter. `w` is its offset in dw. `x` is the offset of the element of x that the weight multiplies at
+// One weight of a filter. `w` is its offset in dw. `x` is the offset in x of the element by which dy is multiplied at
 // the first pixel.
 struct Weight {
   int64_t w, x;
@@ -42,16 +42,16 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
 
   using SmallChannelFilterTiling::SmallChannelFilterTiling;
 
-  // A work item: some tiles of weights of one group. A slice is some image rows of dy. `segments` has one element for
-  // each pair of a tile of the work item and an image row of the current slice.
+  // A work item: some tiles (groups of weights) of one group of the convolution. For each tile and each image row of dy
+  // that is computed together, `segments` has the offsets of the operands.
   struct Item {
     int64_t group, tile, tiles;
     GemmSegment* segments;
     float* sums;
   };
 
-  // Computes dw. A work item computes some tiles of dw of one group, and sums over all pixels. A slice (some image rows
-  // of dy) stays in the caches while these tiles are computed.
+  // Computes dw. A tile is some weights of one group, and a slice is some image rows of dy. A work item computes some
+  // tiles and sums over all pixels. A slice stays in the caches while the tiles of a work item are computed.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
     const float* image = x.read(args.x, workspace + x_at);
@@ -76,9 +76,9 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Each tile of the work item has an array of `count` segments, one per image row of the slice. This function writes
-  // element `index` of each array. Its image row of dy has the index [image, depth, row] = `at`, and is read from pixel
-  // `pixel` on.
+  // Writes the offsets at which all tiles of the work item read one image row of dy, from pixel `pixel` on, and the
+  // pixels of x that belong to it. The row has the index [image, depth, row] = `at` in dy, and the index `index` among
+  // the `count` rows that are computed together.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -90,7 +90,7 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
     GemmSegment* to = item.segments + index;
     for (int64_t t = item.tile; t < item.tile + item.tiles; ++t, to += count) {
-      // Rows of the tile that have no weight read the same element of x as the first weight.
+      // If weights do not fill the last tile, its remaining rows read the same element of x as the first weight.
       for (int64_t row = 0; row < kernel.rows; ++row) {
         const int64_t weight = t * kernel.rows + row;
         to->a[row] = (x_offset + filter_weights[size_t(weight < weights ? weight : 0)].x) * bytes_of_float;
@@ -99,8 +99,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
   }
 
-  // Multiplies `count` image rows of `pixels` pixels each. Adds the products to the sums of all tiles of weights and
-  // all panels of filters.
+  // Multiplies `count` image rows of dy, of `pixels` pixels each, by x, for all weights of the work item and all
+  // filters.
   void multiply(const Item& item, int64_t count, int64_t pixels, const float* image, const float* gradient,
                 bool add) const {
     for (int64_t panel = 0; panel < panels; ++panel)
@@ -133,7 +133,8 @@ struct SmallChannelFilter final : PlanEngine<SmallChannelFilterTiling, SmallChan
     const SmallChannelFilterTiling t(p, d);
     const double waste = wasted(t.weights, t.kernel.rows) * wasted(t.g.y.channels, t.kernel.columns);
     const double copied = double(p.x.numel()) + (t.g.y.channel == 1 ? 0 : double(p.y.numel()));
-    // The number of weights of dw. They are stored one at a time, so each of them costs more than a copied element.
+    // The number of weights of dw. Each weight is stored by its own scalar store, so it costs more than a copied
+    // element.
     const double written = double(p.w.numel());
     return roofline_us(conv_flop(p) * waste / 10, conv_bytes(p), d, 0.92) +
            roofline_us(0, 12 * copied + 48 * written, d, 1);

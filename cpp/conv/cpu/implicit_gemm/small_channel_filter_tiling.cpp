@@ -13,7 +13,7 @@ namespace {
 // The largest number of pixels in a slice of dy. For these pixels, a panel (the filters of a tile) takes 32 KB of a
 // first-level cache.
 constexpr int64_t kSlicePixels = 256;
-// The largest number of tiles of weights that a work item computes.
+// The largest number of tiles in a work item. A tile is some weights of a filter.
 constexpr int64_t kItemTiles = 16;
 
 ChannelsLast with_border(const ConvProblem& p, const ConvGeometry& g) {

@@ -19,9 +19,10 @@ struct SmallChannelFilterTiling {
   int64_t weights, tiles, panels;
   // The number of floats from one row of the sums of dw to the next row.
   int64_t pitch;
-  // The largest number of tiles of weights that a work item computes.
+  // The largest number of tiles in a work item. A tile is some weights of a filter.
   int64_t item_tiles;
-  // A slice of dy has at most slice_lines image rows of at most slice_pixels pixels each.
+  // A slice is the pixels of dy that are computed together: at most slice_lines image rows of at most slice_pixels
+  // pixels each.
   int64_t slice_pixels, slice_lines;
   size_t x_at = 0, dy_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 

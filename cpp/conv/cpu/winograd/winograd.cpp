@@ -27,13 +27,14 @@ namespace {
 // number of its own products. But the actual error depends on all inputs of the tile. So the error of a result with few
 // products could be too large.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-// The largest number of filters of a panel: two vectors of the longest kind.
+// The largest number of filters in a panel (filters that are multiplied together): two AVX-512 vectors.
 constexpr int64_t kMostColumns = 32;
 // The number of channels whose windows (weights) are transformed together.
 constexpr int64_t kChunk = 32;
 
-// Costs for the time estimate: the time to transform one of the 36 points of a window, and of a tile. Both are counted
-// in products (multiply-adds). Measured on Zen 5, 2026-11-22.
+// Costs for the time estimate, in products (multiply-adds) per transformed element. kWindowProducts is for a window,
+// and kTileProducts is for an input patch or a tile of results. Each of these has 36 transformed elements. Measured on
+// Zen 5, 2026-11-22.
 constexpr double kWindowProducts = 4, kTileProducts = 10;
 
 // Describes how the weights are read. A tap is an element of the 3 x 3 window. `in` and `out` are the strides of w
@@ -129,8 +130,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     // `row`, `column`, `height` and `width` are in pixels of the result.
     int64_t image, row, column, height, width;
   };
-  // Returns the pixels of one chunk of a row of tiles. `index` is the index of the row of tiles, counted over all
-  // images.
+  // A row of tiles is divided into chunks. Returns the pixels of one chunk. `index` is the index of the row of tiles,
+  // counted over all images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
@@ -139,15 +140,15 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   int64_t tiles_of_line(int64_t chunk) const { return ceil_div<int64_t>(line(0, chunk).width, kWinogradTile); }
 
-  // Transforms the input patches of the rows of tiles in the range [first, end), for one chunk of each row of tiles.
+  // Transforms the input patches of some tiles: of chunk number `chunk` of each row of tiles in the range [first, end).
   void transform_patches(int64_t first, int64_t end, int64_t chunk, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
     const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, chunk);
-      // A row of tiles reads six input rows. The first two of them are the last two that the row of tiles above has
-      // read. The ring buffer of input rows still has these two rows.
+      // A row of tiles reads six input rows. The row of tiles above reads the first two of these six rows, too. So the
+      // ring buffer of input rows already has them.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
       const float* rows[kWinogradPatch];
       for (int64_t j = 0; j < kWinogradPatch; ++j) {
@@ -159,7 +160,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     }
   }
 
-  // Transforms the products of one panel of filters to pixels of the result, and stores the pixels.
+  // Transforms the products of one panel (some filters) to pixels of the result, and stores the pixels.
   void transform_results(int64_t first, int64_t end, int64_t chunk, int64_t panel, const ConvArgs& args,
                          float* scratch) const {
     const int64_t tiles = tiles_of_line(chunk);
@@ -180,7 +181,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
-  // Applies bias, residual and activation to the pixels of one panel of filters, and writes them to the result.
+  // Applies bias, residual and activation to the pixels of one panel (some filters), and writes them to the result.
   void finish(const Line& at, int64_t first, const ConvArgs& args, float* scratch) const {
     const ConvTensorView& other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
@@ -262,8 +263,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     });
   }
 
-  // Computes a convolution with few tiles. First, all input patches are transformed, and all panels of filters share
-  // them. Then the weights of each panel are transformed in the scratch memory of a thread.
+  // Computes a convolution with few tiles. First, all input patches are transformed, and all threads share them. Then
+  // each thread transforms the weights of a panel (some filters) in its scratch memory, just before it uses them.
   void compute_panels(const ConvArgs& args, void* workspace) const {
     float* patches = static_cast<float*>(workspace);
     const int64_t chunks = std::min(threads, tile_lines);

@@ -6,8 +6,8 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
-// The largest number of tiles that are multiplied together. It equals the number of rows of the GEMM micro-kernel.
-// gemm_microkernel_isa.cpp gives the reason.
+// The largest number of tiles that are multiplied together. It equals the number of rows of the GEMM micro-kernel, for
+// which gemm_microkernel_isa.cpp gives the reason.
 constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 // Computes y = B^T x, the one-dimensional transform of an input patch. The results share partial sums, so the transform
@@ -115,8 +115,8 @@ void multiply(const WinogradProduct& product) {
     const float *a = p.patches + point * p.patch_plane, *b = p.windows + point * p.window_plane;
     float* to = p.products + point * p.product_plane;
     for (int64_t k = 0; k < p.channels; k += kWinogradChannels)
-      // Tiles are multiplied in blocks of nearly equal size. A block of few tiles would be slow, because it has few
-      // sums, and an addition would wait for the addition before it.
+      // Tiles are multiplied in groups of nearly equal size. A small last group would be slow: it has few sums, so each
+      // addition would wait for the previous addition to the same sum.
       for_balanced_chunks<kMostRows>(p.tiles, [&](int64_t t, auto rows) {
         block<rows.value>(min_of(kWinogradChannels, p.channels - k), a + t * p.patch_pitch + k, p.patch_pitch,
                           b + k * kColumns, to + t * kColumns, p.add || k > 0);

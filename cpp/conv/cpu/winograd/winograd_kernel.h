@@ -26,13 +26,15 @@ constexpr int64_t kWinogradChannels = 64;
 // windows of a panel of filters, at each of the 36 points.
 struct WinogradProduct {
   int64_t tiles, channels;
-  // The transformed patches [point, tile, channel]. The distance of neighbouring tiles is patch_pitch elements.
+  // The transformed patches [point, tile, channel], where a point is one of the 36 transformed elements of a patch. The
+  // distance of neighbouring tiles is patch_pitch elements.
   const float* patches;
   int64_t patch_pitch, patch_plane;
-  // The transformed weights [point, channel, filter].
+  // The transformed weights [point, channel, filter], where a point is one of the 36 transformed elements of a window.
   const float* windows;
   int64_t window_plane;
-  // The products, summed over the channels: [point, tile, filter].
+  // The products, summed over the channels: [point, tile, filter]. A point is one of the 36 transformed elements of a
+  // tile.
   float* products;
   int64_t product_plane;
   // True if the sums are added to `products`, false if they replace the elements of `products`.
@@ -40,18 +42,20 @@ struct WinogradProduct {
 };
 
 struct WinogradKernels {
-  // `lanes` is the number of floats in a vector. `columns` is the number of filters in a panel.
+  // `lanes` is the number of floats in a vector. `columns` is the number of filters in a panel (filters that are
+  // multiplied together).
   int64_t lanes, columns;
   // Transforms weights: computes to[point, n, j] = G w G^T for the windows of all channels n < channels and all filters
-  // j of a panel. Element t of window n is read from w + (9 n + at[t]) * columns.
+  // j of a panel (group of filters). `point` is the index of one of the 36 elements of G w G^T. Element t of window n
+  // is read from w + (9 n + at[t]) * columns.
   void (*windows)(const float* w, const int64_t (&at)[9], int64_t channels, float* to, int64_t plane);
-  // Transforms inputs: computes to[point, t * pitch + c] = B^T x B for all patches t < tiles and all channels c. Row i
-  // of patch t begins at rows[i] + 4 t * pixel, where `pixel` is the distance between neighbouring pixels. Channels are
-  // read and written in whole vectors.
+  // Transforms inputs: computes to[point, t * pitch + c] = B^T x B for all patches t < tiles and all channels c.
+  // `point` is the index of one of the 36 elements of B^T x B. Row i of patch t begins at rows[i] + 4 t * pixel, where
+  // `pixel` is the distance between neighbouring pixels. Channels are read and written in whole vectors.
   void (*patches)(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t channels, int64_t tiles, float* to,
                   int64_t pitch, int64_t plane);
-  // Multiplies patches by windows at each of the 36 points. Computes products[point, t, j] as the sum over channels k
-  // of
+  // Multiplies transformed patches by transformed windows, each of which has 36 elements (points). Computes
+  // products[point, t, j] as the sum over channels k of
   //   patches[point, t * patch_pitch + k] * windows[point, k, j]
   // If `add` is true, adds this sum to products[point, t, j].
   void (*multiply)(const WinogradProduct&);

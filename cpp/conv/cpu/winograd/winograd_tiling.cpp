@@ -11,7 +11,7 @@ namespace {
 
 // The limit in bytes for the transformed input patches of a block of tiles. They fit a second-level cache.
 constexpr int64_t kPatchBytes = 640 << 10;
-// The smallest and the largest number of tiles in a block.
+// The smallest and the largest number of tiles (4 x 4 results each) in a block.
 constexpr int64_t kLeastTiles = 24, kMostTiles = 96;
 // All threads may share the transformed input patches if there are at most this many tiles.
 constexpr int64_t kFewTiles = 128;
@@ -42,8 +42,8 @@ WinogradTiling::WinogradTiling(const ConvProblem& problem, const Device& d)
 int64_t WinogradTiling::least_products() const {
   int64_t products = channels;
   for (int j = 0; j < 2; ++j) {
-    // Finds the smallest number of elements that a window has on data, and not on padding, along this dimension. Either
-    // the first or the last window has it.
+    // Finds the smallest number of window elements that fall on data, and not on padding, along this dimension. The
+    // window with this number is the first or the last one.
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
     for (int64_t at : {int64_t(0), out.size[1 + j] - 1})

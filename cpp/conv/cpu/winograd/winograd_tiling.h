@@ -33,12 +33,12 @@ struct WinogradTiling {
   // chunks. A work item is a block, one chunk of each of its rows of tiles, and one chunk of the panels.
   int64_t line_chunks, chunk_tiles, blocks, panel_chunks;
 
-  // The distance in floats between the planes (matrices) of two consecutive points. There are 36 points. `window_plane`
-  // is for the transformed weights of a panel. `patch_plane` and `product_plane` are for the transformed patches and
-  // the products of a block.
+  // Transformed data consists of 36 planes (matrices). These are the distances in floats between consecutive planes: of
+  // the transformed weights of a panel (`window_plane`), and of the transformed patches and the products of a block of
+  // tiles (`patch_plane` and `product_plane`).
   int64_t window_plane, patch_plane, product_plane;
-  // Offsets in the scratch memory of a thread, in floats. The scratch memory begins with the weights or patches that
-  // only this thread transforms and uses.
+  // Offsets in the scratch memory of a thread, in floats. The scratch memory begins with transformed weights or
+  // patches, whichever the threads do not share.
   int64_t products_at = 0, ring_at = 0, pixels_at = 0, transposed_at = 0, rows_at = 0;
   // The workspace begins with the transformed patches or weights that all threads share. The scratch memory of the
   // threads begins at the offset `scratch_at`.

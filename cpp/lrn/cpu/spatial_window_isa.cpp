@@ -20,8 +20,8 @@ struct Lanes {
   }
 };
 // Calls tap(i, from, lanes) for each position in the window and each vector of elements of the chunk. `i` is the index
-// of the vector's first element, counted from the start of the chunk. `from` is the offset of the element that is at
-// the given position in the window of this first element. Positions outside the row are skipped. The last vector may
+// of the vector's first element, counted from the start of the chunk. `from` is the offset of the element that has this
+// position in the window of the vector's first element. Positions outside the row are skipped. The last vector may
 // overlap the vector before it. If so, `lanes` selects only the elements that were not processed before.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
@@ -51,9 +51,10 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
 // Returns true if adjacent positions are contiguous in memory and a window extends at most kMargin positions to each
-// side. If so, each row of the windows is copied to a buffer, with zeros around it, and sums stay in registers while
-// all elements of this row are added. each_tap(), the alternative, loads and stores the sums once for each position in
-// the window. A load of sums then partly overlaps two earlier stores, and waits for both.
+// side. If so, the rows that windows cover are copied to a buffer, one row at a time, with zeros around it. Sums then
+// stay in registers while all elements of a row are added. The function each_tap() is used if not. It loads and stores
+// the sums once for each position in the window. A load of sums then partly overlaps two earlier stores, and waits for
+// both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

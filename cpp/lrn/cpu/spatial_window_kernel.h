@@ -22,7 +22,7 @@ struct SpatialWindowKernels {
     // null.
     void (*forward)(const SpatialChunk&, const void* x, const void* means, void* y);
     // Writes dy s^-beta to `own` and the weight g to `g` for each element (see lrn_math.h). If `means` is not null,
-    // also writes dmeans.
+    // also writes the gradient of the means.
     void (*weights)(const SpatialChunk&, const void* x, const void* means, const void* dy, float* g, float* own,
                     void* dmeans);
     void (*gradients)(const SpatialChunk&, const void* x, const void* means, const float* g, const float* own,

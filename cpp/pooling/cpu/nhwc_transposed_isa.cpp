@@ -85,7 +85,7 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) {
-    if (i % kLine == 0)  // The prefetches are explicit, because hardware prefetchers cannot follow kPlanes streams.
+    if (i % kLine == 0)  // Hardware prefetchers cannot follow kPlanes streams.
       for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
     move(i, kFloats, whole);
   }
@@ -113,10 +113,10 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A slice of kPlanes planes, described as a tensor of one image with kPlanes channels. `range` has the indices of the
-// slice along each axis: a range along one axis, and all indices along all other axes.
+// A range of positions of kPlanes planes, described as a tensor of one image with kPlanes channels. The positions are a
+// range along one axis, and all indices along the other axes. `range` has them for each axis.
 struct PlaneSlice {
-  TensorDesc desc;  // The shape is that of whole planes. The strides are those of the slice in memory.
+  TensorDesc desc;  // It has the shape of whole planes, and the strides of the slice in memory.
   Range range[kMaxSpatial];
   int64_t positions = 1;
   bool is_contiguous = true;  // whether the elements of the slice are contiguous in each plane
@@ -133,7 +133,8 @@ struct PlaneSlice {
     desc.stride[0] = 0;
     desc.stride[1] = 1;
   }
-  // Returns the address that index 0 of all axes would have. It may be outside the slice.
+  // Returns the address that index 0 of all axes would have. It may be before `memory`, where the range along `axis`
+  // begins.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
   // Calls f(offset, count, position) for each contiguous span of the slice. `offset` is its offset in the plane,
   // `count` is its number of elements, and `position` is its first position in the slice.

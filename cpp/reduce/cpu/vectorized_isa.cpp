@@ -178,8 +178,8 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_pre
   }
 }
 
-// Combines all rows for four vectors of outputs. A row has one element for each output. The partial results stay in
-// registers.
+// Combines all rows for four vectors of outputs (elements of the result). A row has one element for each output. The
+// partial results stay in registers.
 template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
                                                                     float* sums) {
   Pair v[2];
@@ -195,7 +195,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, 
 }
 
 template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
-  // The first-level cache can hold kShortSum rows of kNarrow outputs each.
+  // If a row (one element per output) has at most kNarrow elements, the first-level cache can hold kShortSum rows.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];
@@ -244,8 +244,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
     for (; output < p.outputs; ++output)
       for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
         const int64_t n = min_of(p.n - begin, kIndexBlock);
-        // The first and the last vector of a block may have elements of neighbouring blocks. It does no harm to read an
-        // element twice, because it has the same index each time.
+        // The first and the last vector of a block may have elements of neighbouring blocks. An element that is read
+        // twice has the same index each time, so the result does not change.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));

@@ -87,8 +87,8 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
     if (non_temporal) copy_span(stage, out + row * cols, count * cols, true);
   }
 }
-// Returns the number of rows at the end of a group that must be stored element by element, because their whole vectors
-// would extend after the group.
+// Returns the number of rows at the end of a group that must be stored element by element. If they were stored as whole
+// vectors, the stores would extend after the group.
 int64_t rows_at_the_end(int64_t cols) { return (ceil_div(cols, kLane) * kLane - 1) / cols; }
 
 template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
@@ -201,7 +201,7 @@ void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float
 }
 
 struct BlockItem {
-  int64_t at;  // offset of the first element of the block in the tensor
+  int64_t at;  // offset of the block's first element in the tensor
   Block block;
 };
 inline __attribute__((always_inline)) BlockItem block_of(const SoftmaxTiling& tiling, int64_t item) {

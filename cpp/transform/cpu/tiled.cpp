@@ -16,10 +16,10 @@ namespace minidnn {
 namespace cpu::transform {
 namespace {
 
-// The number of bytes of a tile. It is half of a first-level cache.
+// The number of bytes of a tile, the part of a tensor that is transposed at a time. It is half of a first-level cache.
 constexpr int64_t kTileBytes = 16384;
-// The number of elements of a tile along the dimension in which x is contiguous. Tiles are smaller if this dimension is
-// smaller.
+// A tile is the part of x that is transposed at a time. This is the number of its elements along the dimension in which
+// x is contiguous. Tiles are smaller if this dimension is smaller.
 constexpr int64_t kTileSide = 64;
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;

@@ -69,8 +69,9 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   return "";
 }
 
-// Returns the widths, in vectors, that are worth trying for a tile of columns (NHWC). A tile contains whole channels.
-// It has at least 64 bytes of each row, or the whole row if a row has fewer than 64 bytes.
+// Returns the widths, in vectors, that are worth trying for a tile (the columns that a cluster processes, for NHWC). A
+// tile contains whole channels. It has at least 64 bytes of each row, or the whole row if a row has fewer than 64
+// bytes.
 std::vector<int64_t> widths_of(const ChannelLayout& h) {
   if (!h.columns) return {0};
   const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);

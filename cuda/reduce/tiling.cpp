@@ -63,9 +63,9 @@ std::string tile_contiguous_axis(const ReduceProblem& p, const Device& d, Reduce
     r.slices = ceil_div(r.span, r.slice);
     r.chunks = groups * r.slices;
     r.lanes = lanes_for(ceil_div(r.slice, vector));
+  } else {
     // If there are many outputs (elements of the result), one warp computes each output, because a warp needs no
     // block-wide barrier.
-  } else {
     const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, outputs);
     r.lanes = min_of(r.lanes, max_of(int64_t(std::bit_ceil(uint64_t(enough))), int64_t(32)));
   }

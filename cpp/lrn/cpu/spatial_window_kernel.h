@@ -10,7 +10,7 @@ namespace minidnn {
 // Adjacent positions of a row are `step` elements apart. The window of an element has `above` rows before the row of
 // the element, and `below` rows after it. Within each row, the window has `behind` positions before the element, and
 // `ahead` positions after it.
-constexpr int64_t kSpatialChunk = 512;  // the largest number of elements of a chunk
+constexpr int64_t kSpatialChunk = 512;  // the largest number of elements of a row that a call processes
 struct SpatialChunk {
   int64_t begin, end, row, step, above, below, behind, ahead;
   float scale, beta, k;  // scale is alpha divided by the number of elements of a window

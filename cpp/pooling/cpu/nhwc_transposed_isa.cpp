@@ -119,7 +119,7 @@ struct PlaneSlice {
   TensorDesc desc;  // It has the shape of whole planes, and the strides of the slice in memory.
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_contiguous = true;  // whether the elements of the slice are contiguous in each plane
+  bool is_contiguous = true;  // whether the elements in the ranges `range` are contiguous in a plane
   PlaneSlice(const TensorDesc& planes, int axis, Range slice) : desc(planes) {
     int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -136,8 +136,9 @@ struct PlaneSlice {
   // Returns the address that index 0 of all axes would have. It may be before `memory`, where the range along `axis`
   // begins.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset, count, position) for each contiguous span of the slice. `offset` is its offset in the plane,
-  // `count` is its number of elements, and `position` is its first position in the slice.
+  // Calls f(offset, count, position) for each contiguous span of elements of a plane that are in the given ranges.
+  // `offset` is the offset of the span in the plane, `count` is its number of elements, and `position` counts the
+  // elements before it in the given ranges.
   template <class F> void each_span(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];

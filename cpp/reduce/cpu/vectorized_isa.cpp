@@ -123,7 +123,8 @@ template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// Loads a vector with one element for each of kFloats outputs. The elements are `step` apart in memory.
+// Loads a vector with one element for each of kFloats outputs (elements of the result). Neighbouring elements of the
+// vector are `step` apart in memory.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -160,8 +161,9 @@ template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
   }
 }
 
-// Combines `rows` rows with the partial results in `sums`. A row has one element for each of `count` outputs. With
-// several rows at a time, more streams of memory are read concurrently, and `sums` is read and written less often.
+// Combines `rows` rows with the partial results in `sums`. A row has one element for each of `count` outputs (elements
+// of the result). With several rows at a time, more streams of memory are read concurrently, and `sums` is read and
+// written less often.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
   alignas(64) float widened[rows][kSpan];

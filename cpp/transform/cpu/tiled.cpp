@@ -40,8 +40,8 @@ struct Loops {
   int64_t tile_across = 1, tile_along = 1;
 };
 
-// Checks whether loops over tiles can do a copy. If they can, stores the description of the loops in `l` and returns an
-// empty string. If they cannot, returns the reason.
+// Checks whether a copy can be done as loops over tiles (two-dimensional parts of the tensors). If it can, stores the
+// description of the loops in `l` and returns an empty string. If it cannot, returns the reason.
 std::string parse(const TransformProblem& p, Loops& l) {
   Dim dims[kMaxRank];
   int n = 0;

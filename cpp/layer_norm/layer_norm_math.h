@@ -39,8 +39,8 @@ struct LayerNormArgs {
   double eps = 0;
 };
 
-// The loops over the tensors of a call. For each index, a loop gives the offsets in all tensors as NormOffsets. The
-// member `other` of NormOffsets is the offset in the tensors mean and inv_std.
+// The loops over the tensors of a call. Each loop maps an index to the offsets in all tensors (NormOffsets). The member
+// `other` of NormOffsets is the offset in the tensors mean and inv_std.
 struct LayerNormSpaces {
   // `rows` loops over the first elements of all rows. `members` loops over the elements of one row.
   NormSpace rows, members;

@@ -11,7 +11,7 @@ namespace minidnn {
 struct PersistentTiling {
   ChannelTiling channels;
   uint32_t statistics = 1;     // the number of channels that a cluster processes
-  uint32_t block_vectors = 0;  // the number of vectors of x (in backward, also of dy) in a block
+  uint32_t block_vectors = 0;  // the number of vectors of x (in backward, also of dy) that a block processes
   uint32_t stage_vectors = 0;  // the number of vectors that a thread copies in each of the kStages stages
   // 1 if the threads of each warp add up their sums before the warps of the block add up theirs, else 0.
   uint32_t within_warps = 0;

@@ -22,7 +22,7 @@ constexpr int64_t kInferenceBytes = 32 << 20;
 // The arrays mean, factor, offset and slope have one element per column. A tensor is taken as an array of rows and
 // columns, in which a channel may have several columns.
 struct Tile {
-  int64_t channel, count;  // the first of the channels, and their number
+  int64_t channel, count;  // `channel` is the index of the first of these channels, and `count` is their number.
   // In training, the mean and sum((x - mean)^2) of each channel. In the backward pass, sum(dy) and sum(dy (x - mean)).
   double *first, *second;
   // The coefficients from which norm_element() computes the result. A column (several may belong to one channel) has
@@ -166,9 +166,9 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(i, block, results) and join(block, results) for each section i. A section is some rows of a tile. work()
-  // writes `kinds` numbers per column of the section to the array `results` [kinds][columns], and join() reads them.
-  // Several threads may call work(). join() is called in the order of the sections.
+  // Calls work(i, block, results) and join(block, results) for each section i. A section is some elements of each
+  // channel. work() writes `kinds` numbers per column of the section to the array `results` [kinds][columns], and
+  // join() reads them. Several threads may call work(). join() is called in the order of the sections.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {

@@ -21,8 +21,9 @@ struct Tiling {
   NormBlock::Steps x{}, dy{}, out{};
   // The strides of y and of the gradient of the residual. Only the backward function with fused options uses them.
   NormBlock::Steps y{}, gated{};
-  bool ordered = false;         // whether parameters have the same order in memory as the channels
-  int64_t tile = 0, tiles = 0;  // the number of channels per tile, and the number of tiles
+  bool ordered = false;  // whether parameters have the same order in memory as the channels
+  // A tile is some neighbouring channels. `tile` is the number of its channels, and `tiles` is the number of tiles.
+  int64_t tile = 0, tiles = 0;
   // `sections` is the number of parts that are summed separately in a tile (some neighbouring channels). If `chunks` is
   // 1, such a part has `section` rows. If `chunks` is larger, each row of a channel (`space` elements) is divided into
   // `chunks` parts of `section` elements.

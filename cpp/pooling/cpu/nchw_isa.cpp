@@ -137,7 +137,8 @@ template <class T, int window, int step> class Slice {
   // the row, a vector may also load elements of the next row; these elements are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // A local copy of special_lanes, which the compiler can keep in a register.
+    // A local copy of the member special_lanes, which the compiler can keep in a register.
+    Floats special = special_lanes;
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {

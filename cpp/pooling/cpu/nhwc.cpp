@@ -2,7 +2,7 @@
 // cpu.pooling.nhwc: pooling in which each lane of a vector computes one channel. If channels are contiguous, the loops
 // read and write the tensors directly. If they are not, slices of kPlanes planes (all spatial positions of one channel)
 // are transposed to scratch memory, so that the elements of different planes at one position are adjacent. Threads
-// share the lines of y, or the slices. Each thread has its own scratch memory.
+// share the lines of y (all positions along the last axis), or the slices. Each thread has its own scratch memory.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"

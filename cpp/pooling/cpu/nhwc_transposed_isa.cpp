@@ -114,9 +114,9 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
 }
 
 // A range of positions of kPlanes planes, described as a tensor of one image with kPlanes channels. The positions are a
-// range along one axis, and all indices along the other axes. `range` has them for each axis.
+// range along one axis, and all indices along the other axes. `range` has the indices along each axis.
 struct PlaneSlice {
-  TensorDesc desc;  // It has the shape of whole planes, and the strides of the slice in memory.
+  TensorDesc desc;  // the shape of whole planes, and the strides of their copy in scratch memory
   Range range[kMaxSpatial];
   int64_t positions = 1;
   bool is_contiguous = true;  // whether the elements in the ranges `range` are contiguous in a plane

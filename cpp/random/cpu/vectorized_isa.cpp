@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Random numbers by SIMD vectors. The first loop computes 32-bit words of the generator Philox. Each lane computes the
-// words of one counter. It computes so few words that they stay in the first-level cache. The second loop converts the
-// words to numbers. The build forbids fused multiply-adds in this file, so the numbers have the same bits as those of
-// random_math.h on every machine.
+// words of one counter. The loop computes so few words at a time that they stay in the first-level cache. The second
+// loop converts the words to numbers. The build forbids fused multiply-adds in this file, so the numbers have the same
+// bits as those of random_math.h on every machine.
 #include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 

@@ -114,8 +114,8 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t,
     else
       for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state_of(j), count);
   };
-  // The elements that are reduced to one output are divided into chunks. These are the results of all chunks, as an
-  // array [output][chunk].
+  // The elements that are reduced to one output (element of the result) are divided into chunks. The results of all
+  // chunks are an array [output][chunk].
   const size_t slots = t.chunks > 1 ? size_t(outputs * t.chunks) : 0;
   std::unique_ptr<double[]> chunk_values(slots ? new double[slots] : nullptr);
   std::unique_ptr<int64_t[]> chunk_indices(slots && kind == ReduceKind::arg ? new int64_t[slots] : nullptr);

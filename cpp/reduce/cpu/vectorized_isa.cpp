@@ -222,8 +222,8 @@ template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
   }
 }
 
-// Argmax and argmin find the largest mapped element and its index. A NaN is larger than any number. Of equal elements,
-// the first is chosen.
+// Argmax and argmin find the largest element and its index. For argmin, elements are first mapped so that the smallest
+// becomes the largest. A NaN is larger than any number. Of equal elements, the first is chosen.
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 

@@ -176,8 +176,9 @@ template <class F> inline __attribute__((always_inline)) void each_of_block(cons
 #pragma GCC ivdep  // the block and the strip do not overlap in memory
         for (int64_t j = 0; j < b.inner; ++j) f(i + j, c * pitch + column + j);
 }
-// to_strip() copies the elements of a block to a strip, and from_strip() copies them back. They are not inlined,
-// because GCC 12 makes their loops slower if it inlines them next to conversions of 16-bit types.
+// to_strip() copies a block (some rows) to a strip, a buffer in which the elements at the same index of the axis are
+// adjacent. from_strip() copies them back. The two are not inlined, because GCC 12 makes their loops slower if it
+// inlines them next to conversions of 16-bit types.
 __attribute__((noinline)) void to_strip(const float* x, const Block& b, int64_t pitch, float* strip) {
   if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });

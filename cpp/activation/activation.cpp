@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements activation.h: checks of arguments, the text of a call for tests and tuning files, and estimates of its
-// bytes and FLOP.
+// Implements activation.h: checks of arguments, the text that names a call in tests and tuning files, and estimates of
+// the bytes and FLOP of a call.
 #include "cpp/activation/activation.h"
 
 namespace minidnn {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public C++ functions that compute activations and their gradients, and the declarations that the choice of an
-// engine needs. The formulas are in activation_math.h.
+// The public C++ functions that compute activations and their gradients, and functions that engines call. The formulas
+// are in activation_math.h.
 #pragma once
 #include "cpp/activation/activation_math.h"
 #include "cpp/engine/op.h"

@@ -6,8 +6,8 @@
 namespace minidnn {
 namespace {
 
-// Returns the layout of the parameters (scale, bias) and the statistics (mean, variance). They are row-major. Their
-// shape is [C], or with per_activation the shape of x without dimension N.
+// Returns the layout of the parameters (scale, bias) and the statistics (mean, variance). Both are row-major. Their
+// shape is usually [C]. With per_activation, it is the shape of x without dimension N.
 TensorDesc parameter_desc(const BatchNormProblem& p) {
   DType dtype = p.x.dtype == DType::float64 ? DType::float64 : DType::float32;
   return dense(dtype, shape_of(p.x).subspan(size_t(p.kept_begin), size_t(p.kept_end - p.kept_begin)),
@@ -102,8 +102,8 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // norm_space() merges two loops if one stride describes both of them in every tensor. An absent tensor gets the
-  // strides of x, so that it never prevents a merge.
+  // norm_space() merges two nested loops if a single loop with one constant stride per tensor visits the same elements.
+  // An absent tensor gets the strides of x, so that it never prevents a merge.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;

@@ -68,8 +68,9 @@ struct NormOffsets {
 };
 
 // Some dimensions of the tensors of a call as nested loops, outermost first. The loops are sorted by the strides of x.
-// Two loops are merged if one stride describes both in every tensor. For example, all elements of dense NCHW tensors
-// are the loops (N, C, HW), and all elements of dense NHWC tensors are the loops (NHW, C).
+// Two loops are merged if a single loop with one constant stride per tensor visits the same elements. For example, all
+// elements of dense NCHW tensors are the loops (N, C, HW), and all elements of dense NHWC tensors are the loops (NHW,
+// C).
 struct NormSpace {
   int64_t size = 1;  // number of elements that all loops together visit
   int64_t rank = 1;  // the number of nested loops, at least 1
@@ -100,7 +101,7 @@ struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// A team of one thread, for sums over elements that are contiguous in every tensor that is read. Strides are then
+// A single thread that computes sums over elements that are contiguous in every tensor that is read. Strides are then
 // compile-time constants, so compilers vectorise the sums.
 struct PackedSingleThread : SingleThread {};
 
@@ -149,7 +150,8 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Sums each function f(offsets) over the elements that the loops `s` visit. Each thread of the team gets all sums.
+// Sums each function f(offsets) over the elements that the loops `s` visit. Every thread of `team`, the threads that
+// share this work, gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of gather.h: checks of the arguments, time estimates, and case lines. A case line is a call as
-// text, for tuning files and tests.
+// The public functions of gather.h: checks of the arguments, time estimates, and the text that names a call in tuning
+// files and tests.
 #include "cpp/gather/gather.h"
 
 namespace minidnn {
@@ -133,9 +133,9 @@ GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* work
     if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
-  // At this point, starts[r] is the index in `order` at which the positions of the indices that select row r begin. The
-  // loop increments starts[r] for each of these positions. So after the loop, starts[r] has the value that starts[r +
-  // 1] had before.
+  // At this point, starts[r] is the index in `order` at which the entries for row r begin. The entries are the
+  // positions of all indices that select row r. The loop increments starts[r] for each entry that it writes. After the
+  // loop, starts[r] is the index at which the entries for row r + 1 begin.
   for (int64_t k = 0; k < n; ++k)
     if (rows[k] >= 0) o.order[o.starts[rows[k]]++] = int32_t(k);
   std::move_backward(o.starts, o.starts + p.rows(), o.starts + p.rows() + 1);

@@ -21,7 +21,8 @@ template <> struct Family<GatherProblem> {
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
 
-// For engines: a gather of row-major tensors as a copy of contiguous spans. Forward:
+// For engines: a gather of row-major tensors as a copy of contiguous spans. The index o counts the elements of the
+// dimensions before `axis`, and s counts the elements of a span. Forward:
 //   to[o][i][s] = from[o][index[i]][s]   for all s < span
 // Gradient:
 //   to[o][r][s] = sum of from[o][i][s] over all i with index[i] == r

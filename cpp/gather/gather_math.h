@@ -69,8 +69,8 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
 // indices that select row r are order[starts[r]] to order[starts[r + 1] - 1], in ascending order. The gradient adds in
 // that order, so its sums do not depend on the number of threads.
 struct GatherOrder {
-  // An array of rows() + 1 elements. starts[r] is the index in `order` at which the positions of the indices that
-  // select row r begin.
+  // An array of rows() + 1 elements. In `order`, the positions of the indices that select row r begin at element
+  // starts[r].
   int32_t* starts;
   // An array with one element per index: the position of the index in the tensor of indices, in row-major order.
   int32_t* order;

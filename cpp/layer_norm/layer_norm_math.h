@@ -39,12 +39,13 @@ struct LayerNormArgs {
   double eps = 0;
 };
 
-// The loops over the tensors of a call. For each index, a loop gives the offsets in all tensors as NormOffsets. The
-// member `other` of NormOffsets is the offset in the tensors mean and inv_std.
+// The loops over the tensors of a call. Each loop maps an index to the offsets in all tensors (NormOffsets). The member
+// `other` of NormOffsets is the offset in the tensors mean and inv_std.
 struct LayerNormSpaces {
-  NormSpace rows, members;  // `rows` visits the first element of each row; `members` visits the elements of one row.
-  // `parameters` visits the elements of scale and bias. `others` visits the elements of x that share one parameter. The
-  // gradient of the parameter is a sum over these elements.
+  // `rows` loops over the first elements of all rows. `members` loops over the elements of one row.
+  NormSpace rows, members;
+  // `parameters` loops over the elements of scale and bias. `others` loops over the elements of x that share one
+  // parameter. The gradient of the parameter is a sum over these elements.
   NormSpace parameters, others;
   int64_t centered = 1;
 };

@@ -60,8 +60,8 @@ template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit,
 
 }  // namespace detail
 
-// Stores lse = log(sum(exp(x))) of a row. The first thread of the team calls put(loss, counts). `loss` is the loss of
-// the row. `counts` is false if the target of the row is ignore_index.
+// Stores lse = log(sum(exp(x))) of a row. A team of threads calls this function for the row, and the first thread calls
+// put(loss, counts). `loss` is the loss of the row. `counts` is false if the target of the row is ignore_index.
 template <class T, class Team, class Put>
 MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Team& team, Put&& put) {
   using Acc = Accumulator<T>;

@@ -21,7 +21,7 @@ struct MatmulProblem {
   // The stride in elements of the bias [N]. The bias has the dtype of a.
   int64_t bias_stride = 0;
   int64_t has_bias = 0;
-  int64_t ieee = 0;  // 1 if float32 products stay float32, 0 if engines may round operands to TF32
+  int64_t ieee = 0;  // 1 if float32 products stay float32; 0 if engines may round operands to TF32
   // The alignment in bytes that all tensors have: at most 16, and less than 16 only on a GPU.
   int64_t alignment = 16;
   Activation activation{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public function of pad.h: checks of the arguments, time estimates, case lines, and the division of y into lines.
-// A case line is a call as text, for tuning files and tests.
+// The public function of pad.h: checks of the arguments, time estimates, the text that names a call in tuning files and
+// tests, and the division of y into lines.
 #include "cpp/pad/pad.h"
 
 #include "cpp/transform/transform.h"
@@ -86,7 +86,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
     if (dims[i].y != dense) return "needs a dense result";
   if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
   // Joins an outer dimension with the next inner dimension if the inner dimension is not padded, and the outer stride
-  // of x is the inner stride times the inner size. A padded outer dimension is joined only if the padding is constant.
+  // of x is the inner stride of x times the inner size of x. A padded outer dimension is joined only if the padding is
+  // constant.
   for (size_t i = 0; i + 1 < dims.size();) {
     const Dim &outer = dims[i], &inner = dims[i + 1];
     if (!inner.grows() && outer.x == inner.x * inner.size && (!outer.grows() || p.mode == PadMode::constant)) {
@@ -102,13 +103,14 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
     for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item;
     word = max_of(item, all & -all);
   }
-  // The number of elements in a word. Data is copied in words.
+  // The number of elements in a word. A word is copied as a whole.
   const int64_t items = word / item;
   line.size /= items;
   line.before /= items;
   line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
-  // If a line has a single word, lines extend along the next outer dimension instead.
+  // Lines of y extend along its innermost dimension. If this dimension has a single word, they extend along the next
+  // outer dimension instead.
   if (line.size == 1 && dims.size() > 1) dims.pop_back();
 
   l = {};

@@ -61,22 +61,23 @@ struct PadDimension {
 // possible. A word is one element, or several neighbouring elements that are always copied together. All sizes and
 // strides are in words.
 struct PadLines {
-  // The number of words in y.
+  // The number of words in y. A word is some neighbouring elements that are copied together.
   int64_t words = 0;
-  // The number of words in a line of y.
+  // The number of words in a line of y. A word is some neighbouring elements that are copied together.
   LongDivisor width;
   PadDimension line;
-  // The number of dimensions outside a line, at least 1. `outer` and `along` list these dimensions, beginning with the
-  // innermost. An index in the innermost of these dimensions is called `row`. An index in all others together is called
-  // `plane`.
+  // The number of outer dimensions of y, at least 1. Lines extend along the innermost dimension, and all other
+  // dimensions are outer. `outer` and `along` list the outer dimensions, beginning with the innermost of them. The
+  // index in the first of this list is called `row`. The index in all others together is called `plane`.
   int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // These functions compute the offset in x at which a line begins. add_row() adds the offset of the index `row`, and
-  // add_plane() adds the offset of the index `plane`. Both return false if all elements of the line have the constant
-  // value. `how` must equal `mode`. It is an argument, because it may then be a compile-time constant.
+  // These functions compute the offset in x at which a line of y begins. `row` is the index of the line in the
+  // innermost outer dimension, and `plane` is its index in all other outer dimensions together. add_row() adds the
+  // offset of `row` to `at`, and add_plane() adds the offset of `plane`. Both return false if all elements of the line
+  // have the constant value. `how` must equal the member `mode`. If it is a compile-time constant, the code is faster.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

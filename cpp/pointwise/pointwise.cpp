@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements pointwise.h: checks of arguments, the text of a call for tests and tuning files, estimates of bytes and
-// FLOP, and the indexing of operands in the order of the result's memory.
+// Implements pointwise.h: checks of arguments, the text that names a call in tests and tuning files, estimates of the
+// bytes and FLOP of a call, and the indexing of operands in the order of the result's memory.
 #include "cpp/pointwise/pointwise.h"
 
 namespace minidnn {

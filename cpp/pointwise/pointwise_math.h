@@ -314,12 +314,14 @@ struct PointwiseArgs {
 // How an operand is indexed. Let i be the index of an element of the result, in the order of the result's memory.
 // Access tells how the offset of the operand's element is computed from i.
 enum class Access : int64_t {
-  // dense: the operand has its elements in the order of the result. The offset is i.
+  // dense: the operand has its elements in the order of the result. The offset of an element in the operand is the
+  // index of the element in the result.
   dense,
   // periodic: the operand is a scalar, or a vector of `length` elements along one dimension. `inner` is the product of
-  // the sizes of all dimensions inside of that dimension. The offset is (i / inner % length) * stride.
+  // the sizes of all dimensions inside of that dimension. Element i of the result uses the operand's element at offset
+  // (i / inner % length) * stride.
   periodic,
-  // strided: the operand has any strides. The offset is computed from the coordinates of element i.
+  // strided: the operand has any strides. The offset of an element is computed from its coordinates.
   strided,
 };
 struct PointwiseAccess {
@@ -327,8 +329,8 @@ struct PointwiseAccess {
   int64_t inner = 1, length = 1, stride = 0;
   int64_t strides[kMaxRank]{};  // the strides of the operand along the dimensions of PointwiseIndexing
 };
-// The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined if one stride
-// describes both in every operand.
+// The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined if a single loop
+// with one constant stride per operand visits the same elements.
 struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};

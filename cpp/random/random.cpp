@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public functions of random.h: checks of the arguments, time estimates, and case lines. A case line is a call as
-// text, for tuning files and tests.
+// The public functions of random.h: checks of the arguments, time estimates, and the text that names a call in tuning
+// files and tests.
 #include "cpp/random/random.h"
 
 #include <limits>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements reduce.h: checks of arguments, the text of a call for tuning files and tests (case line), and estimates of
-// its time.
+// Implements reduce.h: checks of arguments, the text that names a call in tuning files and tests, and estimates of the
+// time of a call.
 #include "cpp/reduce/reduce.h"
 
 namespace minidnn {

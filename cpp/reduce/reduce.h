@@ -48,9 +48,9 @@ template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) 
   }
 }
 
-// Returns the tensor without dimensions of size 1. Neighbouring dimensions are joined if one stride describes both. If
-// `any_order` is set, dimensions are first sorted by stride, the largest first. The caller may set it if the result
-// does not depend on the order of elements.
+// Returns the tensor without dimensions of size 1. Neighbouring dimensions are joined if a single dimension with one
+// stride describes the same elements. If `any_order` is set, dimensions are first sorted by stride, the largest first.
+// The caller may set it if the result does not depend on the order of elements.
 TensorDesc joined(const TensorDesc&, bool any_order);
 
 }  // namespace minidnn

@@ -19,8 +19,8 @@ constexpr size_t kMaxConfigs = 12;  // the maximum number of configs that find()
 // One way to divide a batch norm among clusters of blocks, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  // The number of blocks in a cluster, the width of a tile in vectors (0 for NCHW tensors), and the number of threads
-  // in a block.
+  // The number of blocks in a cluster, the number of 16-byte vectors per row that a cluster processes (0 for NCHW
+  // tensors), and the number of threads in a block.
   int64_t blocks = 1, width = 0, threads = 0;
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
@@ -69,8 +69,9 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   return "";
 }
 
-// Returns the widths, in vectors, that are worth trying for a tile of columns (NHWC). A tile contains whole channels.
-// It has at least 64 bytes of each row, or the whole row if a row has fewer than 64 bytes.
+// Returns the widths, in vectors, that are worth trying for a tile (the columns that a cluster processes, for NHWC). A
+// tile contains whole channels. It has at least 64 bytes of each row, or the whole row if a row has fewer than 64
+// bytes.
 std::vector<int64_t> widths_of(const ChannelLayout& h) {
   if (!h.columns) return {0};
   const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
@@ -89,14 +90,15 @@ double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
-// Computes the tiling and the estimated time of candidate `w`. The time `us` stays 0 if the candidate does not fit the
-// device.
+// Computes the division among clusters and the estimated time of `w`. The time w.us stays 0 if the division does not
+// fit the device.
 void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
   ChannelTiling& c = w.tiling.channels;
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  // With this number of blocks per cluster, the last block would have no elements.
+  // The blocks of a cluster share the vectors or rows of a channel. With w.blocks blocks, the last block would have
+  // none.
   if (ceil_div(h.items, chunk) != w.blocks) return;
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
@@ -135,9 +137,10 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
   // This estimate is a guess, not a measurement. The data rate is that of a copy; it is lower if an SM runs fewer
-  // threads. Four tenths of the clusters that fit on the device are enough to reach this rate, so a partial last wave
-  // takes at least 0.4 of the time of a full wave. A tile takes a tenth longer if its rows share 128-byte lines with
-  // other tiles. The start and the end of a wave take 2 us.
+  // threads. The clusters run in waves: a wave is the clusters that fit on the device. Four tenths of a wave are enough
+  // to reach the data rate, so a partial last wave takes at least 0.4 of the time of a full wave. For NHWC tensors, the
+  // transfer takes a tenth longer if two clusters read the same 128-byte line. The start and the end of a wave take 2
+  // us.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));
@@ -145,7 +148,7 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
   w.us = 3 + (w.blocks > 1 ? 1 : 0) + bytes_us + 2 * std::ceil(waves) / double(per_sm);
 }
 
-// Returns the candidates that fit the device, in the order of their estimated times, the fastest first.
+// Returns the divisions among clusters that fit the device, in the order of their estimated times, the fastest first.
 std::vector<Candidate> candidates_of(const BatchNormProblem& p, const ChannelLayout& h, const Device& d) {
   std::vector<Candidate> candidates;
   for (int64_t blocks = 1; blocks <= (d.arch >= 90 ? 8 : 1); blocks *= 2)

@@ -57,16 +57,16 @@ struct ThreadSlice {
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
 
-// Waits until the calling thread's copies of the stages 0 to `stage` are complete.
+// A thread copies its vectors in kStages stages. Waits until its copies of the stages 0 to `stage` are complete.
 template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
   if constexpr (kLast > 0)
     if (stage < kLast) return wait_stage<kLast - 1>(stage);
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// At most kVectorsAtOnce vectors of x and of dy, which a thread reads from shared memory; `have` is the number of
-// vectors of each tensor. If `others` is not null, it is a third tensor in global memory, and `other` receives its
-// vectors at the same offsets.
+// At most kVectorsAtOnce vectors of x and as many of dy, which a thread reads from shared memory. `have` is the number
+// of vectors of each tensor. If a third tensor `others` in global memory is given, `other` receives its vectors at the
+// same offsets.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -126,7 +126,7 @@ __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float
   if (r.within_warps) {
     total.join_lanes(s.width);
     rows = warps;
-    // join_lanes() leaves the sums of a warp in the first `width` lanes of the warp.
+    // The function join_lanes() adds up sums over a warp. It leaves the results in the first `width` lanes of the warp.
     row = lane < s.width ? warp : warps;
   }
   join_rows(total, static_cast<Joined*>(left), rows, s.width, row, column);

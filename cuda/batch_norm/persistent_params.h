@@ -6,13 +6,13 @@
 
 namespace minidnn {
 
-// The division of a batch norm among clusters. Each block of a cluster has one chunk of elements. A chunk is some
-// elements of one channel (NCHW), or some rows of a tile of columns (NHWC).
+// The division of a batch norm among clusters. Each block of a cluster has some elements of one channel (NCHW), or some
+// rows of a few neighbouring channels (NHWC).
 struct PersistentTiling {
   ChannelTiling channels;
   uint32_t statistics = 1;     // the number of channels that a cluster processes
-  uint32_t block_vectors = 0;  // the number of vectors of x (in backward, also of dy) in a block
-  uint32_t stage_vectors = 0;  // the number of vectors that a thread copies per stage
+  uint32_t block_vectors = 0;  // the number of vectors of x (in backward, also of dy) that a block processes
+  uint32_t stage_vectors = 0;  // the number of vectors that a thread copies in each of the kStages stages
   // 1 if the threads of each warp add up their sums before the warps of the block add up theirs, else 0.
   uint32_t within_warps = 0;
   uint32_t sums_bytes = 0;  // bytes of shared memory for sums, coefficients and scratch

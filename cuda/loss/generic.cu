@@ -68,8 +68,8 @@ __global__ void __launch_bounds__(256)
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
-// If the grid has several blocks, stores the sum and the count of the calling block, and a further launch adds them up.
-// If the grid has one block, stores the final result.
+// Adds up `sum` and `count` over the threads of the block. If the grid has several blocks, stores the two totals, and a
+// further launch adds up the totals of all blocks. If the grid has one block, stores the final result.
 template <class Acc>
 __device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* block_sums) {
   if (gridDim.x > 1) return store_block_sums(sum, count, block_sums);
@@ -88,8 +88,8 @@ __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossPr
   store_total(p, a, Acc(0), count, block_sums);
 }
 
-// Adds up n partial sums and counts. If the grid has several blocks, each block stores its own totals. If the grid has
-// one block, it stores the final result.
+// Adds up n pairs of a partial sum and a count of rows. If the grid has several blocks, each block stores its own
+// totals. If the grid has one block, it stores the final result.
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_add_sums(const __grid_constant__ LossProblem p, LossArgs a, const Acc* sums, int32_t n, Acc* block_sums) {

@@ -30,8 +30,8 @@ constexpr int kLossColumnsWidth = 4;  // the number of neighbouring rows that a 
 // The division of a cross-entropy whose axis is not innermost. x has the shape [outer][class][inner], and the rows have
 // the shape [outer][inner].
 struct LossColumns {
-  // Divides by the number of strips in `inner`. A strip is kLossColumnsWidth neighbouring rows, which one thread
-  // processes.
+  // Divides by the number of strips (kLossColumnsWidth neighbouring rows, which one thread processes) in the dimension
+  // `inner`.
   FastDivmod strips_of_inner;
   uint32_t strips = 0;
   int32_t classes = 0;

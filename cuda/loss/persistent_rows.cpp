@@ -31,8 +31,8 @@ LossRows params_of(const LossProblem& p, const Device& d) {
     t.shape.threads = rows::kBlock;
     t.shape.chunks = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
   }
-  // The reduction over the lanes of a row takes as much time as a few more elements per lane would. Therefore, a row
-  // gets no more lanes than are necessary to fill the GPU.
+  // Several lanes of a warp share a row. Joining their results takes as much time as a few more elements per lane
+  // would. Therefore, a row gets no more lanes than are necessary to fill the GPU.
   if (!backward) {
     const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);

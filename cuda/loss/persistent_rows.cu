@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(256, 4)
   constexpr int kWidth = kVecWidth<T>, kVectors = kLossVectors;
   rows::Shape shape = p.shape;
   shape.chunks = 1;
-  // In this kernel, `chunks` is always 1 and `clustered` is always 0. Assigning the constants lets the compiler remove
-  // the code for rows with several chunks and for clusters.
+  // In this kernel, a row is never divided into chunks, and there are no clusters: `chunks` is 1 and `clustered` is 0.
+  // Assigning the constants lets the compiler remove code.
   shape.clustered = 0;
   const rows::RowReduce team(shape);
   const int32_t reach = kVectors * team.threads;

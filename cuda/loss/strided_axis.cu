@@ -42,10 +42,10 @@ template <class T> using Four = Vec<T, kWidth>;
 
 // The kWidth neighbouring rows that one thread processes, and their targets.
 template <class T> struct Strip {
-  // `row` is the index of the first row of the strip. `first` is the offset in x of the element of class 0 in that row.
+  // `row` is the index of the first of the rows. `first` is the offset in x of the element of class 0 in that row.
   int64_t row, first;
   int32_t target[kWidth];  // the target of each row, or -1 if the target is not a valid class
-  uint32_t ignored = 0;    // bit w is 1 if the target of row w is ignore_index
+  uint32_t ignored = 0;    // bit w is 1 if the target of the w-th row is ignore_index
 
   __device__ __forceinline__ Strip(const LossColumns& p, const LossArgs& a, uint32_t number) {
     uint32_t outer = number;
@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_sums) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
-  // All threads of a block take part in its sum. Threads for which there is no strip therefore compute the last strip
-  // again, and their result is not counted.
+  // All threads of a block take part in its sum. Each thread computes a strip, which is some neighbouring rows. Excess
+  // threads compute the last strip again, and their result is not counted.
   const Strip<T> strip(p, a, mine ? number : p.strips - 1);
   float largest[kWidth], sum[kWidth], logit[kWidth], logits[kWidth];
 #pragma unroll

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combines partial results of a reduction. The elements of each output are divided into chunks, and each chunk has a
-// partial result.
+// Combines partial results of a reduction. The elements that are reduced to one output (an element of the result) are
+// divided into chunks, and each chunk has a partial result.
 // - Grid: `lanes` threads per output. Block: kReduceThreads. Shared memory: one partial result per warp.
 // - Bytes: each partial result is read once.
 // - Numerics: float32, in a fixed order.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.contiguous_axis is the engine for reductions in which the elements of each output are contiguous, or form
-// several contiguous spans.
+// cuda.reduce.contiguous_axis is the engine for reductions of contiguous elements. The elements that are reduced to one
+// element of the result may also form several contiguous spans.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {
@@ -25,7 +25,7 @@ struct ContiguousAxis final : FloatEngine {
     return tile_contiguous_axis(p, d, r);
   }
   // The numbers of this estimate follow from counting bytes, not from measurements. Four 16-byte loads in flight per
-  // thread saturate the memory. Spans that are shorter than a cache line waste bandwidth.
+  // thread saturate the memory. Contiguous spans that are shorter than a cache line waste bandwidth.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceRows r;
     tile_contiguous_axis(p, d, r);

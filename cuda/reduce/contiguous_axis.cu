@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces elements that are stored in contiguous spans. If an output has many elements, they are divided into chunks.
+// Reduces elements that are stored in contiguous spans. An output is one element of the result. If many elements are
+// reduced to an output, they are divided into chunks.
 // - Grid: `lanes` threads per chunk of an output. Block: kReduceThreads. Shared memory: one partial result per warp.
 // - Bytes: each element is read once.
 // - Numerics: float32. A thread keeps four partial results. Partial results are combined pairwise, by trees.
@@ -14,8 +15,8 @@ template <class T, ReduceKind kKind> __global__ void __launch_bounds__(kReduceTh
   const int64_t item = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   const Map map(r.mode);
   RunningResult<kKind> results[kAhead];
-  // The elements of an output are numbered, and divided into chunks. In this numbering, `start` is the index of the
-  // first element of this thread's chunk.
+  // The elements that are reduced to one element of the result are numbered, and divided into chunks. `start` is the
+  // number of the first element of this thread's chunk.
   int64_t output = item, chunk = 0, start = 0;
   if (r.chunks > 1) {
     output = item / r.chunks;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reductions of tensors with any strides and dtypes, for problems that contiguous_axis.cu and strided_axis.cu do not
-// support. `lanes` threads share an output. They read its elements one by one, with 64-bit index arithmetic.
+// support. `lanes` threads compute one element of the result. They read elements of x one by one, with 64-bit index
+// arithmetic.
 #include "cpp/core/host_device/team.h"
 #include "cuda/reduce/lanes.cuh"
 

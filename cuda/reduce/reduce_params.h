@@ -10,23 +10,25 @@ namespace minidnn {
 constexpr int kReduceThreads = 256;
 constexpr int kReduceAhead = 4;  // the number of 16-byte vectors whose loads a thread has in flight
 
-// A reduction whose elements are stored in contiguous spans. The elements of each output are divided into chunks. If an
-// output has several spans, a chunk has spans_per_chunk whole spans. If a span is long, it is divided into `slices`
-// slices, and a chunk is one of these slices.
+// A reduction whose elements are stored in contiguous spans. An output is one element of the result. The elements that
+// are reduced to it are divided into chunks. If an output has several spans, a chunk has spans_per_chunk whole spans.
+// If a span is long, it is divided into `slices` slices, and a chunk is one of these slices.
 struct ReduceRows {
   ReduceMode mode;
   CachePolicy policy;
   // Three layouts that give offsets. `y` gives the offset of each result in y. `kept` gives the offset in x of the
-  // first element of an output. `spans` gives the offset of each span, relative to this first element.
+  // first element that is reduced to this result. `spans` gives the offset of each contiguous span of elements,
+  // relative to the first element.
   TensorDesc y, kept, spans;
+  // The elements that are reduced to one output form spans, which are divided into slices or joined into chunks.
   // `items` is the number of chunks of all outputs. `slice` is the number of elements in a slice, `span` is the number
   // of elements in a span, and `count` is the number of elements that are reduced to one output.
   int64_t items, chunks, slices, slice, span, spans_per_chunk, count;
-  int64_t lanes;  // the number of threads that reduce one chunk of an output
+  int64_t lanes;  // the number of threads that reduce one chunk (some elements that are reduced to the same result)
 };
 
-// A reduction whose outputs are adjacent: x[outer][row][column] is reduced over the rows. `pitch` is the distance from
-// one row to the next, in elements.
+// A reduction in which x[outer][row][column] is reduced over the rows, so neighbouring columns give neighbouring
+// results. `pitch` is the distance from one row to the next, in elements.
 struct ReduceColumns {
   ReduceMode mode;
   CachePolicy policy;
@@ -39,8 +41,9 @@ struct ReduceColumns {
   int64_t whole_rows;
 };
 
-// The partial results that a second launch combines. Each output has `chunks` partial results. The distance between
-// neighbouring outputs is output_step, and the distance between neighbouring chunks of an output is chunk_step.
+// The partial results that a second launch combines. An output is one element of the result, and has `chunks` partial
+// results. The partial results of neighbouring outputs are output_step apart. Neighbouring partial results of one
+// output are chunk_step apart.
 struct ReduceCombine {
   ReduceMode mode;
   TensorDesc y;

@@ -27,10 +27,10 @@ struct Map {
         sign(m == ReduceMode::argmin ? -1.f : 1.f) {}
 };
 
-// The partial result that a thread accumulates for its elements of an output. Elements arrive in the order of their
-// indices, so most comparisons of reduction::combined() are unnecessary. For argmax and argmin, `index` is relative to
-// the thread's chunk of the output. The initial state is -inf at index 0. If all elements are -inf, this state is the
-// correct result. If they are not, a larger element replaces it.
+// The result of the elements that a thread has reduced so far. Elements arrive in the order of their indices, so most
+// comparisons of reduction::combined() are unnecessary. For argmax and argmin, `index` is relative to the first element
+// of the thread's chunk (the elements that it shares with other threads). The initial state is -inf at index 0. If all
+// elements are -inf, this state is the correct result. If they are not, a larger element replaces it.
 template <ReduceKind kKind> struct RunningResult {
   float value = reduction::identity<kKind, float>().value;
   __device__ Partial<kKind> from(int64_t) const { return {value}; }

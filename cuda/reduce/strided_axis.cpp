@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.strided_axis is the engine for reductions in which neighbouring outputs have neighbouring elements in
-// memory.
+// cuda.reduce.strided_axis is the engine for reductions along an axis that is not the innermost dimension. Neighbouring
+// elements of the result are then computed from neighbouring elements of x.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {
@@ -24,8 +24,8 @@ struct StridedAxis final : FloatEngine {
     ReduceColumns c;
     return tile_strided_axis(p, d, c);
   }
-  // The numbers of this estimate follow from counting bytes, not from measurements. If rows are not aligned to 16
-  // bytes, each vector is extracted from two aligned vectors. This takes two accesses to the L1 cache and twice the
+  // The numbers of this estimate follow from counting bytes, not from measurements. If the rows of x are not aligned to
+  // 16 bytes, each vector is extracted from two aligned vectors. This takes two accesses to the L1 cache and twice the
   // instructions.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceColumns c;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Reduces along an axis that is not the innermost dimension. Neighbouring threads compute neighbouring outputs.
+// Reduces along an axis that is not the innermost dimension. Neighbouring threads compute neighbouring elements of the
+// result.
 // - Grid: blocks of columns (fastest), then chunks of the rows, then outer indices.
 // - Block: kReduceThreads threads. They form groups of `lanes` threads, and each group reads a row of its own.
 // - Shared memory: a partial result per thread and column.

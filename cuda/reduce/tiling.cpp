@@ -7,8 +7,8 @@
 namespace minidnn::cuda::reduce {
 namespace {
 
-// The number of blocks per SM if outputs are divided into chunks. The blocks run in two or three waves, so that the
-// last wave is short.
+// The number of blocks per SM if the elements that are reduced to one result are divided into chunks. The blocks run in
+// two or three waves (a wave is the blocks that run at the same time), so that the last wave is short.
 constexpr int64_t kBlocksPerSm = 16;
 // The maximum number of elements of x that one block reduces. Indices are int32_t, and a loop increments its index past
 // the last element, so the maximum is somewhat less than 2^31.
@@ -22,8 +22,8 @@ std::string refusal(const ReduceProblem& p) {
   return "";
 }
 CachePolicy policy_of(const ReduceProblem& p, const Device& d) { return policy_of_once(reduce_bytes(p), d.l2_bytes); }
-// Returns the number of chunks into which the elements of each output are divided, at most `most`. `groups` is the
-// number of blocks that the grid would have without chunks.
+// Returns the number of chunks into which the elements that are reduced to one result are divided, at most `most`.
+// `groups` is the number of blocks that the grid would have without chunks.
 int64_t chunks_for(int64_t groups, int64_t most, const Device& d) {
   const int64_t wanted = kBlocksPerSm * d.sm_count;
   return groups * 2 > wanted ? 1 : std::clamp<int64_t>(ceil_div(wanted, groups), 1, max_of<int64_t>(most, 1));
@@ -63,7 +63,9 @@ std::string tile_contiguous_axis(const ReduceProblem& p, const Device& d, Reduce
     r.slices = ceil_div(r.span, r.slice);
     r.chunks = groups * r.slices;
     r.lanes = lanes_for(ceil_div(r.slice, vector));
-  } else {  // If there are many outputs, one warp reduces each output, because a warp needs no block-wide barrier.
+  } else {
+    // If there are many outputs (elements of the result), one warp computes each output, because a warp needs no
+    // block-wide barrier.
     const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, outputs);
     r.lanes = min_of(r.lanes, max_of(int64_t(std::bit_ceil(uint64_t(enough))), int64_t(32)));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide a reduction among blocks and threads. If there
-// are few outputs with many elements, the elements of each output are divided into chunks.
+// How cuda.reduce.contiguous_axis and cuda.reduce.strided_axis divide a reduction among blocks and threads. If many
+// elements are reduced to few results, the elements of each result are divided into chunks.
 #pragma once
 #include "cpp/reduce/reduce.h"
 #include "cuda/reduce/reduce_params.h"

@@ -45,8 +45,9 @@ class HalfScale {
 struct Exponentials {
   float largest, sum;
 
-  // Returns the sum of the exponentials relative to `to`, which is at least `largest`. If `to` equals `largest`, their
-  // difference is set to 0, because the difference of -inf and -inf would be NaN.
+  // Returns the sum relative to the number `to` instead of `largest`: the sum of exp(scale (number - to)). `to` is at
+  // least `largest`. If `to` equals `largest`, their difference is set to 0, because the difference of -inf and -inf
+  // would be NaN.
   template <class T> MINIDNN_HD float moved(float to, float scale) const {
     return sum * fast::exp_of_negative<T>(largest == to ? 0 : (largest - to) * scale);
   }

@@ -13,10 +13,10 @@ namespace minidnn::rows {
 struct Shape {
   int64_t rows = 0;
   int32_t cols = 0;
-  // The number of threads that share a chunk. It is 1, 2, 4 ... 64 if a block has several rows. If a block has one
-  // chunk, it is the size of the block.
+  // The number of threads that share a chunk, the part of a row that one block has. It is 1, 2, 4 ... 64 if a block has
+  // several rows. If not, it is the number of threads in the block.
   int32_t threads = 32;
-  int32_t chunks = 1;  // the number of chunks in a row
+  int32_t chunks = 1;  // the number of parts into which a row is divided; a block has one part
   int32_t clustered = 0;
 };
 

@@ -43,17 +43,19 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
   }
 }
 
-// In the first of two launches (stage `reduce`), stores the maximum and the sum of a chunk for the second launch, and
-// returns true. The kernel then ends. In all other launches, returns false.
+// A row that is too long for the registers of a cluster is divided into chunks, and takes two launches. In the first
+// launch (stage `reduce`), stores the maximum and the sum of a chunk for the second launch, and returns true. The
+// kernel then ends. In all other launches, returns false.
 __device__ __forceinline__ bool store_partial(const SoftmaxRows& p, const rows::RowReduce& team, rows::Exponentials all,
                                               rows::Exponentials* partials) {
   if (p.stage != SoftmaxRows::reduce) return false;
   if (team.rank == 0 && team.row < p.shape.rows) partials[team.chunk] = all;
   return true;
 }
-// Returns the maximum and the sum that this thread contributes to the reduction over its row. In the second of two
-// launches (stage `finish`), it joins the stored results of the chunks rank, rank + threads, rank + 2 * threads and so
-// on. In all other launches, it returns `own`, which the thread has computed.
+// Returns the maximum and the sum that this thread contributes to the reduction over its row. A long row is divided
+// into chunks, and takes two launches. In the second launch (stage `finish`), the thread joins the stored results of
+// the chunks rank, rank + threads, rank + 2 * threads and so on. In all other launches, it returns `own`, which the
+// thread has computed.
 template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
                                                                               const rows::RowReduce& team,
                                                                               rows::Exponentials own,
@@ -137,8 +139,8 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 }  // namespace
 
 // The forward kernel of softmax. Each thread computes exponentials relative to its own maximum. The threads of a row
-// synchronise once, to join their maxima and sums. If rows are divided into chunks, `partials` has the maximum and the
-// sum of each chunk.
+// synchronise once, to join their maxima and sums. If rows are too long and are divided into chunks, `partials` has the
+// maximum and the sum of each chunk.
 template <class T, SoftmaxMask kMasked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* partials) {
@@ -204,8 +206,8 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// The backward kernel of softmax, which computes dx. If rows are divided into chunks, `partials` has a sum for each
-// chunk.
+// The backward kernel of softmax, which computes dx. If rows are too long and are divided into chunks, `partials` has a
+// sum for each chunk.
 template <class T, bool kLog>
 __global__ void __launch_bounds__(1024)
     softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* partials) {

@@ -7,10 +7,10 @@
 
 namespace minidnn {
 
-// Returns the number of 16-byte vectors that a thread of the forward kernel keeps. Without a mask, they take 32
-// registers, because 16-bit numbers stay packed. With a mask, 16-bit numbers are converted to float32, so half as many
-// vectors take 32 registers. The backward kernel keeps kSoftmaxBackwardVectors vectors of y and as many of dy, which
-// also take 32 registers.
+// Returns the number of 16-byte vectors that a thread of the forward kernel keeps in registers. Without a mask, they
+// take 32 registers, because 16-bit numbers stay packed. With a mask, 16-bit numbers are converted to float32, so half
+// as many vectors take 32 registers. The backward kernel keeps kSoftmaxBackwardVectors vectors of y and as many of dy,
+// which also take 32 registers.
 MINIDNN_HD constexpr int softmax_forward_vectors(int64_t item, SoftmaxMask mask) {
   return mask == SoftmaxMask::none || (item == 4 && mask == SoftmaxMask::keep) ? 8 : 4;
 }

@@ -26,7 +26,7 @@ template <class T> struct Vectors<T, 1> {
 // row. Threads with the same lane share kWidth adjacent columns, and each of these threads has some elements of the
 // columns.
 template <int kWidth> struct Columns {
-  // The thread has the elements first, first + step, first + 2 * step, and so on, of its columns.
+  // A thread has the elements first, first + step, first + 2 * step, and so on, of each of its columns.
   int32_t lane, first, step;
   int32_t lanes;
   bool live;
@@ -42,9 +42,9 @@ template <int kWidth> struct Columns {
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * kWidth;
   }
 
-  // Reduces v[e] over all threads with the same columns, and returns the result to all of them. In `shared`, each warp
-  // (or each row of threads, if `lanes` exceeds 32) stores a partial result per column. After the partial results,
-  // `shared` has a result per column.
+  // Reduces each v[e] over all threads that share a column, and returns the result to all of these threads. In
+  // `shared`, each warp (or each row of threads, if `lanes` exceeds 32) stores a partial result per column. After the
+  // partial results, `shared` has a result per column.
   template <class Op> __device__ void reduce(float (&v)[kWidth], float* shared) const {
     warp_reduce_strided<Op>(v, lanes);
     const int32_t numbers = lanes * kWidth, groups = int32_t(blockDim.x) / max_of(lanes, 32);

@@ -12,8 +12,8 @@ using ActivationLoop = void (*)(const void* x, const void* dy, void* out, int64_
 
 struct ActivationLoops {
   ActivationLoop forward[kActivations], backward[kActivations];
-  // Calls an ActivationLoop for any number n of elements. If `non_temporal` is set, the stores of the result bypass the
-  // caches.
+  // Computes any number n of elements with an ActivationLoop, which itself needs a multiple of kStep elements. If
+  // `non_temporal` is set, the stores of the result bypass the caches.
   void (*apply)(ActivationLoop, const void* x, const void* dy, void* out, int64_t n, float alpha, bool non_temporal);
 };
 struct ActivationKernels {

@@ -18,16 +18,18 @@ constexpr int64_t kGrain = 16384;  // the least number of elements that one thre
 // compute sums, and use the limit kNormSummedBytes instead.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
-// The workspace of one tile of channels. The arrays first, second, var and inv_std have one element per channel. The
-// arrays mean, factor, offset and slope have one element per column: a channel may have several adjacent columns.
+// The workspace for some neighbouring channels. The arrays first, second, var and inv_std have one element per channel.
+// The arrays mean, factor, offset and slope have one element per column. A tensor is taken as an array of rows and
+// columns, in which a channel may have several columns.
 struct Tile {
-  int64_t channel, count;  // `channel` is the first channel of the tile, and `count` is the number of its channels.
+  int64_t channel, count;  // `channel` is the index of the first of these channels, and `count` is their number.
   // In training, the mean and sum((x - mean)^2) of each channel. In the backward pass, sum(dy) and sum(dy (x - mean)).
   double *first, *second;
-  // The coefficients from which norm_element() computes the result, one per column of the tile.
+  // The coefficients from which norm_element() computes the result. A column (several may belong to one channel) has
+  // one element in each of these arrays.
   float *mean, *factor, *offset, *slope;
   float *var, *inv_std;
-  float* results;  // The sums of each section, before they are combined.
+  float* results;  // the sums of each section (some elements of each channel), before they are combined
   Tile(const Tiling& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;
@@ -47,7 +49,7 @@ struct Tile {
   }
 
  private:
-  static constexpr int64_t kKinds = 3;  // the largest number of values that a section stores for each of its columns
+  static constexpr int64_t kKinds = 3;  // the largest number of sums per column
 };
 
 template <class T> const ChannelNormKernels::Typed& kernels_of() {
@@ -57,7 +59,7 @@ template <class T> const ChannelNormKernels::Typed& kernels_of() {
   else return k.f16;
 }
 
-// One execution of the plan, with the pointers of one call of batch norm.
+// The computation of one call of batch norm, with the pointers of its tensors.
 template <class T> class VectorizedCall {
  public:
   VectorizedCall(const Tiling& tiling, const NormSpaces& s, NormDirection d, const BatchNormArgs& args, void* scratch)
@@ -97,8 +99,8 @@ template <class T> class VectorizedCall {
     const bool backward = direction == NormDirection::backward;
     const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
-    // If the sections were summed before, the result is written in reverse order of the sections: the cache still holds
-    // the sections that were summed last.
+    // A section is some elements of each channel. If sums were computed before, the result is written in reverse order
+    // of the sections: the cache still holds the sections that were summed last.
     const bool summed = direction != NormDirection::inference;
     each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, non_temporal); });
   }
@@ -146,16 +148,16 @@ template <class T> class VectorizedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of the tile. i is the index of the channel within the tile. `at` is the offset of
-  // the channel in the parameter tensors.
+  // Calls f(i, at) for each channel of a tile, which is some neighbouring channels. i is the index of the channel
+  // within the tile. `at` is the offset of the channel in the parameter tensors.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)
       for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
     else
       for (int64_t i = 0; i < t.count; ++i) f(i, spaces.groups.offsets_of(t.channel + i).parameter);
   }
-  // Copies per-channel values to all columns of a tile. On entry, the array `line` has one element per channel. On
-  // return, it has one element per column.
+  // Copies the value of each channel to all columns that belong to this channel. On entry, the array `line` has one
+  // element per channel. On return, it has one element per column.
   void spread(const Tile& t, float* line) const {
     if (c.repeat > 1)
       for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
@@ -164,9 +166,9 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(i, block, results) and join(block, results) for each section i. work() writes an array [kinds][columns]
-  // to `results`, with the columns of the section, and join() reads it. Several threads may call work(). join() is
-  // called in the order of the sections.
+  // Calls work(i, block, results) and join(block, results) for each section i. A section is some elements of each
+  // channel. work() writes `kinds` numbers per column of the section to the array `results` [kinds][columns], and
+  // join() reads them. Several threads may call work(). join() is called in the order of the sections.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -178,8 +180,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // Reads results of a section, which may have several columns per channel. Each call f(from, step) gets one column of
-  // every channel: from[i * step] is the value of channel i.
+  // Reads an array `results`, which has one number per column. A channel may have several columns. Each call f(from,
+  // step) gets one column of every channel: from[i * step] is the number of channel i.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);

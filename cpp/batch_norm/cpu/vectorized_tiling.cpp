@@ -9,9 +9,10 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-// The bytes of a tile. A tile stays in the cache of a core until it is read for the second time.
+// The bytes of a tile, which is some neighbouring channels. A tile stays in the cache of a core until it is read for
+// the second time.
 constexpr int64_t kTileBytes = 256 << 10;
-// the usual number of elements of a section, for tensors of the form [rows][columns]
+// the usual number of elements of a section, a range of rows that is summed at a time
 constexpr int64_t kSection = 64 << 10;
 constexpr int64_t kUneven = INT64_MIN;
 
@@ -82,12 +83,13 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
 Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
   Tiling c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
-  // Inference computes no sums and reads each element once. So its tiles need not stay in a cache, and threads process
-  // whole rows in memory order.
+  // Inference computes no sums and reads each element once. So no data need stay in a cache, and threads process whole
+  // rows in memory order.
   const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool fits_cache = true;
   if (c.space > 1) {
-    // A section is long enough for the hardware prefetcher, and short enough that all threads have work.
+    // A section (the contiguous elements that are summed at a time) is long enough for the hardware prefetcher. It is
+    // short enough that all threads have work.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.chunks = ceil_div(c.space, longest);
     const bool whole_rows = in_memory_order && c.chunks == 1;
@@ -105,8 +107,8 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    // A section has so many rows that combining the sums of sections takes little time. It has so few rows that all
-    // threads have work.
+    // A section (a range of rows that is summed at a time) has so many rows that combining the sums of sections takes
+    // little time. It has so few rows that all threads have work.
     c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
                                     cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.remaining_rows > 0);

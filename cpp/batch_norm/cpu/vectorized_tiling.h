@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.batch_norm.vectorized divides the tensors of a call into tiles and sections, and how threads share them.
+// How cpu.batch_norm.vectorized divides a call among threads. A tile is some neighbouring channels, and a section is
+// some elements of each channel of a tile.
 #pragma once
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/simd/channel_norm.h"
@@ -14,14 +15,18 @@ struct Tiling {
   int64_t channels = 0, members = 0;
   int64_t rows = 0, columns = 0, space = 1;
   int64_t repeat = 1, copies = 1;
-  int64_t remaining_rows = 0;  // the number of rows at the end that do not fill a merged row
+  // The number of rows at the end that are not merged. Short rows are merged, `copies` rows into one, and these are
+  // fewer than `copies`.
+  int64_t remaining_rows = 0;
   NormBlock::Steps x{}, dy{}, out{};
   // The strides of y and of the gradient of the residual. Only the backward function with fused options uses them.
   NormBlock::Steps y{}, gated{};
-  bool ordered = false;         // whether parameters have the same order in memory as the channels
-  int64_t tile = 0, tiles = 0;  // `tile` is the number of channels per tile, and `tiles` is the number of tiles.
-  // `sections` is the number of sections of a tile. If `chunks` is 1, a section has `section` rows. If `chunks` is
-  // larger, each row of a channel (`space` elements) is divided into `chunks` sections of `section` elements.
+  bool ordered = false;  // whether parameters have the same order in memory as the channels
+  // A tile is some neighbouring channels. `tile` is the number of its channels, and `tiles` is the number of tiles.
+  int64_t tile = 0, tiles = 0;
+  // `sections` is the number of parts that are summed separately in a tile (some neighbouring channels). If `chunks` is
+  // 1, such a part has `section` rows. If `chunks` is larger, each row of a channel (`space` elements) is divided into
+  // `chunks` parts of `section` elements.
   int64_t section = 0, sections = 0;
   int64_t chunks = 1;
   bool tile_by_thread = false;
@@ -30,12 +35,11 @@ struct Tiling {
   int64_t tile_columns() const { return min_of(tile * repeat * copies, columns); }
 };
 
-// Returns the tensors of a call as arrays, which are not divided into tiles yet. Returns nothing if the distance
-// between rows or between channels is not constant, or if neither the elements of a channel nor the channels are
-// contiguous.
+// Returns the tensors of a call as arrays [rows][columns][space], not yet divided among threads. Returns nothing if the
+// distance between rows or between channels is not constant, or if neither the elements of a channel nor the channels
+// are contiguous.
 std::optional<Tiling> loops_of(const BatchNormProblem&);
-// Returns the tensors of a call as arrays that are divided into tiles and sections. loops_of() must return a result for
-// this call.
+// Returns how the tensors of a call are divided among threads. loops_of() must return a result for this call.
 Tiling tiling_of(const BatchNormProblem&, const Device&);
 
 }  // namespace cpu::batch_norm

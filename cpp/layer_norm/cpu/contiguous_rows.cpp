@@ -16,11 +16,11 @@ namespace cpu::layer_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// The least number of elements of a section of rows. Computing the sums of such a section takes much longer than adding
-// them to the sums of other sections.
+// The least number of elements of a section (some rows that have their own sums for dscale and dbias). Computing the
+// sums of such a section takes much longer than adding them to the sums of other sections.
 constexpr int64_t kSection = 65536;
-// kMostSums limits the product of the number of sections and the length of a row. Each section has two float32 sums
-// (for dscale and dbias) per element of a row. So the sums of all sections take at most 32 MB.
+// kMostSums limits the product of the number of sections and the length of a row. A section is some rows. It has two
+// float32 sums (for dscale and dbias) per element of a row. So the sums of all sections take at most 32 MB.
 constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;
 
 int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
@@ -112,8 +112,9 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
                        a.dbias ? dscale + n : nullptr);
         }
       });
-      // Adds up the sums of all sections. The inner loop covers kColumns adjacent elements of a row, so that it reads
-      // contiguous memory. The sums of one element in two sections are far apart.
+      // Adds up the sums of all sections. A section is some rows that have their own sums. The inner loop covers
+      // kColumns adjacent elements of a row, so that it reads contiguous memory. The sums of one element in two
+      // sections are far apart.
       auto join = [&](const float* from, float* to, int64_t begin, int64_t end) {
         constexpr int64_t kColumns = 64;
         for (int64_t first = begin, count; first < end; first += count) {

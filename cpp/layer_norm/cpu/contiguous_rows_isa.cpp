@@ -215,7 +215,8 @@ MINIDNN_HD GradientSums sum_plane_gradients(const T* x, const T* dy, int64_t n, 
         add(k + 1, xs.second - center, dys.second);
       }
     each_vector(count - i, [&](int64_t j, int64_t lanes) __attribute__((always_inline)) {
-      const Floats g = read(dy + begin + i + j, lanes);  // Lanes after the end of the plane are zero.
+      // lanes after the end of the plane (H x W of one channel) are zero
+      const Floats g = read(dy + begin + i + j, lanes);
       add(0, first_lanes(read(x + begin + i + j, lanes) - center, lanes), g);
     });
     sums.dy += double(sum_lanes((a[0] + a[1]) + (a[2] + a[3])));

@@ -37,8 +37,8 @@ struct LayerNormKernels {
     // is null.
     void (*backward)(const Backward&, int64_t n, float* dscale, float* dbias);
     void (*forward_planes)(const Forward&, const NormPlanes&);
-    // Computes the gradient of a row of group norm, and writes dx. For each plane, writes two sums to
-    // sums[channels][2]: the sum of dy * x_hat, then the sum of dy.
+    // Computes the gradient of a row of group norm, and writes dx. For each plane (H x W of one channel), writes two
+    // sums to sums[channels][2]: the sum of dy * x_hat, then the sum of dy.
     void (*backward_planes)(const Backward&, const NormPlanes&, float* sums);
   } f32, bf16, f16;
 };

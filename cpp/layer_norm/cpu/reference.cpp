@@ -11,8 +11,8 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
 
-// Calls body(i) for each index i of `items`, in several threads. A call processes as many elements as `members` has. A
-// thread gets enough calls to process kGrain elements.
+// Calls body(i) for each index i of `items`, in several threads. A call processes members.size elements. A thread gets
+// enough calls to process kGrain elements.
 template <class Body> void each(const NormSpace& items, const NormSpace& members, Body body) {
   cpu::parallel_for(items.size, std::max<int64_t>(kGrain / std::max<int64_t>(members.size, 1), 1),
                     [&](int64_t begin, int64_t end) {

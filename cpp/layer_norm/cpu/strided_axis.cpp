@@ -16,12 +16,13 @@ namespace cpu::layer_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;       // the least number of elements that one thread processes
-constexpr int64_t kSection = 64 << 10;  // the approximate number of elements of a section
+constexpr int64_t kSection = 64 << 10;  // the approximate number of elements that are summed at a time
 
 struct Tiling {
   // `plane` is the number of pixels of a sample. `members` is the number of channels of a group.
   int64_t samples, plane, channels, groups, members;
-  // `section` is the number of pixels of a section. `sections` is the number of sections of a sample.
+  // A section is some pixels of a sample. `section` is the number of its pixels, and `sections` is the number of
+  // sections of a sample.
   int64_t section, sections;
   bool backward;
 
@@ -36,7 +37,7 @@ struct Tiling {
     sections = ceil_div(plane, section);
   }
   // The scratch memory of one sample, in floats. Each channel needs two float64 sums, four float32 coefficients, and
-  // three float32 sums per section.
+  // three float32 sums per section (some pixels of the sample).
   int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
   // The memory for the sums of dy and of dy * x_hat, in floats. The gradient needs two sums per channel of each sample.
   // The forward function needs none.
@@ -72,9 +73,10 @@ struct Sample {
     return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
             steps};
   }
-  // Computes y or dx of one sample in three steps. sum(block, results) computes the sums of one section. join(results,
-  // pixels) adds these sums to the sums of the sample, in the order of the sections. `pixels` is the number of pixels
-  // of the section. map(block) writes the result of one section.
+  // Computes y or dx of one sample in three steps. The pixels of the sample are divided into sections. sum(block,
+  // results) computes the sums of one section. join(results, pixels) adds these sums to the sums of the sample, in the
+  // order of the sections. `pixels` is the number of pixels of the section. map(block) writes the result of one
+  // section.
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
     const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
@@ -82,8 +84,8 @@ struct Sample {
     });
     for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(block(i).rows));
     lines();
-    // The loop that writes the result processes the sections in reverse order: the cache still holds those that were
-    // summed last.
+    // The loop that writes the result processes the sections (ranges of pixels) in reverse order: the cache still holds
+    // the sections that were summed last.
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) map(block(c.sections - 1 - i));
     });

@@ -35,8 +35,8 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - less);
 }
-// Sums the terms of a row. kSpan terms at a time are added without compensation, and their sum is added to a
-// compensated sum.
+// Sums the terms of a row. kSpan terms at a time are added without compensation. The sum of these kSpan terms is added
+// to a compensated sum.
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
   alignas(64) float widened[kSpan], terms[kSpan];
@@ -80,8 +80,8 @@ void gradients(const float* x, float* out, int64_t n, float lse, float g, float 
   for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
 }
 
-// A span is converted to floats in a buffer. Returns the index in the buffer of element i of the span. For bfloat16,
-// the conversion reorders each kStep elements: even elements precede odd elements.
+// Some elements of a row are converted to floats in a buffer. Returns the index in the buffer of the i-th of these
+// elements. For bfloat16, the conversion reorders each kStep elements: even elements precede odd elements.
 template <class T> int64_t lane_of(int64_t i) { return i; }
 template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
   return (i & -kStep) + i % kStep / 2 + i % 2 * kHalf;

@@ -20,8 +20,8 @@ struct Lanes {
   }
 };
 // Calls tap(i, from, lanes) for each position in the window and each vector of elements of the chunk. `i` is the index
-// of the vector's first element, counted from the start of the chunk. `from` is the offset of the element that is at
-// the given position in the window of this first element. Positions outside the row are skipped. The last vector may
+// of the vector's first element, counted from the start of the chunk. `from` is the offset of the element that has this
+// position in the window of the vector's first element. Positions outside the row are skipped. The last vector may
 // overlap the vector before it. If so, `lanes` selects only the elements that were not processed before.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
@@ -37,7 +37,8 @@ template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& 
     }
 }
 MINIDNN_HD void add(float* to, Lanes lanes, Floats v) { store(to, load(to) + lanes.of(v)); }
-// A buffer for the elements of a chunk. It is long enough for a whole vector that begins at any element.
+// A buffer for one float per element of a chunk (some elements of a row). A whole vector may begin at any of these
+// elements.
 struct ChunkBuffer {
   float at[kSpatialChunk + kFloats];
   MINIDNN_HD float* operator+(int64_t i) { return at + i; }
@@ -51,16 +52,17 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
 // Returns true if adjacent positions are contiguous in memory and a window extends at most kMargin positions to each
-// side. If so, each row of the windows is copied to a buffer, with zeros around it, and sums stay in registers while
-// all elements of this row are added. each_tap(), the alternative, loads and stores the sums once for each position in
-// the window. A load of sums then partly overlaps two earlier stores, and waits for both.
+// side. If so, the rows that windows cover are copied to a buffer, one row at a time, with zeros around it. Sums then
+// stay in registers while all elements of a row are added. The function each_tap() is used if not. It loads and stores
+// the sums once for each position in the window. A load of sums then partly overlaps two earlier stores, and waits for
+// both.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }
 template <class T> MINIDNN_HD void read_row(const SpatialChunk& p, const T* from, int64_t down, Line& to) {
   read_line(p.row, from + down * p.row, p.begin, -p.behind, p.end - p.begin + p.ahead, to);
 }
-// Sets those lanes of v to zero whose elements are outside the row. Lane 0 is element `at` of the chunk.
+// Sets those lanes of v to zero whose elements are outside the row. Lane 0 has element `at` of the chunk `p` of a row.
 MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const int64_t low = -(p.begin + at), high = low + p.row;
   if (low <= 0 && high >= kFloats) return v;
@@ -69,8 +71,8 @@ MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const auto mask = (lane >= int32_t(max_of(low, int64_t(0)))) & (lane < int32_t(min_of(high, int64_t(kFloats))));
   return (Floats)(Vector<int32_t>(v) & mask);
 }
-// For each element of the chunk, computes the sum of (x - mean)^2 over its window. If `deviations` is not null, also
-// computes the sum of (x - mean) over the window.
+// For each element of a chunk of a row, computes the sum of (x - mean)^2 over the element's window. If `deviations` is
+// not null, also computes the sum of (x - mean) over the window.
 template <class T>
 MINIDNN_HD void squares_around(const SpatialChunk& p, const T* x, ChunkBuffer& mean, ChunkBuffer& squares,
                                ChunkBuffer* deviations) {

@@ -10,7 +10,7 @@ namespace minidnn {
 // Adjacent positions of a row are `step` elements apart. The window of an element has `above` rows before the row of
 // the element, and `below` rows after it. Within each row, the window has `behind` positions before the element, and
 // `ahead` positions after it.
-constexpr int64_t kSpatialChunk = 512;  // the largest number of elements of a chunk
+constexpr int64_t kSpatialChunk = 512;  // the largest number of elements of a row that a call processes
 struct SpatialChunk {
   int64_t begin, end, row, step, above, below, behind, ahead;
   float scale, beta, k;  // scale is alpha divided by the number of elements of a window
@@ -22,7 +22,7 @@ struct SpatialWindowKernels {
     // null.
     void (*forward)(const SpatialChunk&, const void* x, const void* means, void* y);
     // Writes dy s^-beta to `own` and the weight g to `g` for each element (see lrn_math.h). If `means` is not null,
-    // also writes dmeans.
+    // also writes the gradient of the means.
     void (*weights)(const SpatialChunk&, const void* x, const void* means, const void* dy, float* g, float* own,
                     void* dmeans);
     void (*gradients)(const SpatialChunk&, const void* x, const void* means, const float* g, const float* own,

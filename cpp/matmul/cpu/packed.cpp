@@ -58,7 +58,9 @@ template <class T, class Y> struct Product {
         row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
         return finish(batch, row, column, 1, columns, sums, pitch);
       }
-    // If y needs no epilogue and has the dtype of the sums, the sums of whole tiles are formed directly in y.
+    // Whether sums are formed directly in y where the micro-kernel computes a whole tile. This requires that rows of y
+    // are contiguous, that y has the dtype of the sums, and that alpha, beta, bias and activation leave the product
+    // unchanged.
     const bool direct_store = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
     for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(tiling.slice, 1)) {
@@ -86,8 +88,8 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // If the operand a is read in place and fewer rows remain than a tile has, the excess rows of the tile read
-          // the first row of the tile again.
+          // A tile is the rows that the micro-kernel computes at a time. If a is read in place and fewer rows than a
+          // tile remain, the excess rows of the tile read the first row of the tile again.
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
@@ -103,8 +105,9 @@ template <class T, class Y> struct Product {
         }
       }
     }
-    // Stores the sums that are not yet in y. If the sums of whole tiles were formed in y, only the sums of partly
-    // filled tiles remain. If not, all sums remain.
+    // Stores the sums that are not yet in y. A tile is the rows and columns that the micro-kernel computes at a time.
+    // If the sums of whole tiles were formed in y, only the sums of partly filled tiles remain. If not, all sums
+    // remain.
     const int64_t done_rows = direct_store ? rows / kernel.rows * kernel.rows : 0;
     const int64_t done_columns = direct_store ? columns / kernel.columns * kernel.columns : 0;
     if (done_columns < columns)
@@ -113,9 +116,9 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Calls f(first, count) for chunks of the inner dimension k, where f packs the chunk for all tiles or panels. If k is
-  // contiguous in memory, there is one chunk. If it is not, a chunk is 16 steps of k. Neighbouring tiles share cache
-  // lines, and small chunks let them read a line soon after each other.
+  // Divides the inner dimension k into chunks, and calls f(first, count) for each chunk, to pack it. If k is contiguous
+  // in memory, there is one chunk. If it is not, a chunk is 16 steps of k. Neighbouring rows of a (or columns of b)
+  // then share cache lines, and small chunks let them read a line soon after each other.
   template <class F> static void in_strips(int64_t length, bool k_is_contiguous, F&& f) {
     const int64_t some = k_is_contiguous ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));

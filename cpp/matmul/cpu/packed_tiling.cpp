@@ -10,10 +10,10 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-// kSlice is the number of steps of k in a slice, a multiple of kSegment. kBlockPanels is the number of panels in a
-// block. A panel is some columns of b. The packed b of a slice and a block takes 200 KB for vectors of 32 bytes. If a
-// must be packed, too, kPackedSlice and kPackedPanels replace the two sizes: wider blocks use each packed row of a for
-// more columns.
+// One thread computes a block of y, and sums over a slice of the inner dimension k at a time. kSlice is the number of
+// steps of k in a slice, a multiple of kSegment. kBlockPanels is the number of panels (groups of columns of b) in a
+// block. For vectors of 32 bytes, the packed part of b takes 200 KB. If a must be packed, too, kPackedSlice and
+// kPackedPanels replace the two sizes: wider blocks use each packed row of a for more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
 // b is not packed if a block of y has at most this number of tiles (groups of rows).
 constexpr int64_t kFewTiles = 2;

@@ -25,7 +25,7 @@ struct PackedTiling {
   MatmulProblem p;
   MatmulSizes s;
   Row row;
-  // The numbers of rows and columns of a tile of the micro-kernel.
+  // The numbers of rows and columns that one call of the micro-kernel computes.
   int64_t tile_rows, tile_columns;
   // The number of tiles (groups of rows) and of panels (groups of columns) of one matrix of the batch.
   int64_t tiles, panels;

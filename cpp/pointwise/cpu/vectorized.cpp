@@ -117,8 +117,8 @@ struct Vectorized final : Engine<PointwiseProblem> {
   }
   static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
 
-  // Reads elements of the dtype `dtype`, and converts them to the C++ type that is used to compute a function of
-  // elements of the dtype `type`. The two dtypes differ only for the condition of `where`, whose dtype is bool.
+  // Reads elements of the dtype `dtype`. Converts them to the C++ type in which elements of the dtype `type` are
+  // computed. The two dtypes differ only for the condition of `where`, whose dtype is bool.
   static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);

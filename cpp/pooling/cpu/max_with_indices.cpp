@@ -27,16 +27,18 @@ constexpr int64_t kBeyond = 16;  // the number of elements after the end of a bu
 struct Tiling {
   PoolingProblem p;
   bool by_channels = false;  // whether channels are contiguous in all tensors
-  // The function that updates maxima, for the dtype of x. For float64, a function in this file is used instead.
+  // The function that updates running maxima and their indices, for the dtype of x. For float64, a function in this
+  // file is used instead.
   MaxWithIndicesKernels::UpdateMaxima update_maxima;
   int64_t plane = 1;         // the number of elements of a plane of x (the spatial dimensions of one channel)
   FastDivmod rows, columns;  // division by the height of x, and division by the width of x
   // A table for the gradient, which is empty if it is not used. is_tap[d] is 1 if a window has an element whose index
   // in x is larger by d than the index of the window's first element, else 0.
   std::vector<uint8_t> is_tap;
-  // For the gradient, `channels` is the number of channels per task, and `blocks` is the number of tasks per image.
+  // A task of the gradient is some channels of an image. `channels` is the number of channels per task, and `blocks` is
+  // the number of tasks per image.
   int64_t channels = 1, blocks = 1;
-  // whether the sums of a task are stored in dx itself, which requires that dx has the type and the layout of the sums
+  // whether gradients are added up in dx itself, which requires that dx has the type and the memory layout of the sums
   bool in_place = false;
   // scratch_bytes is the number of bytes of scratch memory per thread.
   int64_t tasks = 0, threads = 1, scratch_bytes = 0;
@@ -77,7 +79,8 @@ struct Tiling {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
     };
     for (int i = 0; i < kMaxSpatial; ++i)
-      // If the window exceeds x along a dimension, no window lies entirely inside x, and the table is not used.
+      // If the window exceeds x along a dimension, no window lies entirely inside x. Then is_tap, the table for such
+      // windows, is not used.
       if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;
     const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
     if (last >= kMost) return;
@@ -156,13 +159,14 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
     for (int64_t v = r1.begin; v < r1.end; ++v) {
       const int64_t i = p.spatial.input_index(0, y.at[0], u), j = p.spatial.input_index(1, y.at[1], v);
       const T* line = channel + i * p.x.stride[2] + j * p.x.stride[3];
-      // The loop covers those columns of the window that are inside x for at least one window of the line.
+      // A line of y is all positions along the last dimension. The loop covers the columns w of the window that are
+      // inside x for at least one position of the line.
       const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
       const int64_t all_before = max_of<int64_t>(before - (columns - 1) * stride, 0);
       const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
       for (int64_t w = ceil_div(all_before, dilation); w < end; ++w) {
-        // `at` is the column of x that column w of the first window reads. Column w is inside x for the windows [first,
-        // last) of the line.
+        // The loop visits column w of every window of a line. `at` is the column of x that it reads for the first
+        // window. Column w is inside x for the windows [first, last) of the line.
         const int64_t at = p.spatial.input_index(2, 0, w);
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
@@ -189,7 +193,7 @@ class WindowIndices {
   // checks each dimension: an element in the padding may have the same index as an element of another row of x.
   template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
     const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];
-    int64_t begin = windows, end = windows;  // The windows [begin, end) lie entirely inside x.
+    int64_t begin = windows, end = windows;  // The windows [begin, end) of the line of y lie entirely inside x.
     if (lines_in_x && !c.is_tap.empty()) {
       begin = min_of(windows, first[2] < 0 ? ceil_div(-first[2], stride) : 0);
       end = std::clamp((size(2) - 1 - reach - first[2]) / stride + 1, begin, windows);
@@ -220,7 +224,7 @@ class WindowIndices {
 
   const Tiling& c;
   const SpatialAttributes& s;
-  int64_t first[kMaxSpatial];  // the coordinates in x of the first element of the first window of the line
+  int64_t first[kMaxSpatial];  // the coordinates in x at which the first window of the line of y begins
   bool lines_in_x;
 };
 

@@ -46,8 +46,8 @@ template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) 
   store_floats(to + kFloats, __builtin_shuffle(even, odd, low + kFloats / 2));
 }
 
-// Computes slices of dx. If `window` is not 0, windows have `window` x `window` elements, stride `step`, and no
-// dilation. The compiler then knows the offsets of the taps (elements of a window).
+// Computes slices of dx, which are some rows of a channel. If `window` is not 0, windows have `window` x `window`
+// elements, stride `step`, and no dilation. The compiler then knows the offsets of the elements of a window.
 template <class T, int window, int step> class Slice {
  public:
   Slice(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), layout(problem, most_rows) {
@@ -84,9 +84,9 @@ template <class T, int window, int step> class Slice {
 
   // Computes the rows `rows` of dx. Any memory of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
-    // The rows of windows that have an element in the slice; there may be none. If the stride exceeds the window, the
-    // first row of the slice may lie between two rows of windows. The upper one is then included, too, so that `first`,
-    // the row of x from which rows are counted here, is not greater than the first row of the slice.
+    // The rows of windows that have an element in the given rows of dx; there may be none. If the stride exceeds the
+    // window, the first given row may lie between two rows of windows. The upper one of the two is then included. So
+    // `first`, the row of x from which rows are counted here, is never after the first given row.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
@@ -102,8 +102,8 @@ template <class T, int window, int step> class Slice {
           for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last slice of a plane may have rows below the last row of windows. For these rows, dy is set to zero, because
-    // an earlier slice may have left values in the scratch memory.
+    // The last rows of dx may lie below all windows. The scratch memory for dy is set to zero there, because it may
+    // hold values of an earlier computation.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -112,7 +112,7 @@ template <class T, int window, int step> class Slice {
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
     for (int64_t h = rows.begin; h < rows.end; ++h) {
       T* const row = dx + h * p.out.stride[3];
-      // Prefetches the elements of x that the next slice reads.
+      // Prefetches the row of x that is rows.size() rows further down, for the next slice (some rows of the channel).
       const T* const next = x + (h + rows.size()) * p.x.stride[3];
       for (int64_t w = 0; w < W; w += 64 / int64_t(sizeof(T))) __builtin_prefetch(next + w);
       const int64_t y = h - first;
@@ -134,10 +134,11 @@ template <class T, int window, int step> class Slice {
 
  private:
   // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. At the end of
-  // the row, a vector may also load elements of the next row; these are replaced by -inf.
+  // the row, a vector may also load elements of the next row; these elements are replaced by -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    Floats special = special_lanes;  // A local copy of special_lanes, which the compiler can keep in a register.
+    // A local copy of the member special_lanes, which the compiler can keep in a register.
+    Floats special = special_lanes;
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
     auto split = [&](const T* from, int64_t i, auto change) __attribute__((always_inline)) {
@@ -209,9 +210,9 @@ template <class T, int window, int step> class Slice {
       }
       __builtin_memcpy(to + i, &at, sizeof at);
     }
-    // If an element is NaN or infinite, the maxima are searched again by the exact rules. A NaN is larger than every
-    // number. If all elements of a window are -inf, the maximum is its first element inside x, not an element of the
-    // padding.
+    // If an element is NaN or infinite, the maxima are searched again by slower code with these rules: A NaN is larger
+    // than every number. If all elements of a window are -inf, the maximum is its first element inside x, not an
+    // element of the padding.
     if (!has_special) return;
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1)
       for (int64_t q = 0; q < Q; ++q) {
@@ -230,14 +231,14 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes n elements of a row of dx, from column w on. `at` is the offset at which the windows of this row begin in
-  // those planes of SliceLayout that have one element per window. Memory after the n elements and before `end` may be
-  // overwritten.
+  // Writes n elements of a row of dx, from column w on. The scratch memory has two arrays with one element per window.
+  // `at` is the offset in both at which the windows of this row begin. Memory after the n elements and before `end` may
+  // be overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;
-    // Returns a vector of gradients. Lane j has the gradient of element (i + j) * right + k of the row, counted from
-    // column w. `right` is the stride of the windows along the row.
+    // Returns a vector of gradients. Lane j has the gradient of the element in column w + (i + j) * right + k, where
+    // `right` is the horizontal stride of the windows, and k is less than `right`.
     auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
       const Over *t = over + over_begin[remainders + remainder[k]], *const last =
                                                                         over +
@@ -293,8 +294,9 @@ template <class T, int window, int step> class Slice {
     return i;
   }
 
-  // A window that contains an element. `tap` is the index of the element within the window. `at` is the offset of the
-  // window in the layout of the slice, relative to the window that begins at the element.
+  // A window that contains an element of x. `tap` is the index of the element within the window. The scratch memory has
+  // two arrays with one element per window. `at` is the offset of the window in these arrays, relative to the window
+  // that begins at the element.
   struct Over {
     int32_t at, tap;
   };
@@ -306,8 +308,9 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // For each element, the windows that contain it. They depend only on the row and the column of the element modulo the
-  // strides. So there is one list of windows for each pair of remainders (of the row and of the column).
+  // The windows that contain an element of x depend only on two remainders: of the row of the element modulo the
+  // vertical stride, and of its column modulo the horizontal stride. So there is one list of windows for each pair of
+  // these remainders.
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

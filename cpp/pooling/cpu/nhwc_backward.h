@@ -9,8 +9,9 @@ namespace {
 
 using detail::windows_over;
 
-// The taps (elements) of a window that are inside x. Each tap has an offset in x, and an offset in the sums of dx. A
-// tap that belongs to a different slice has the offset kElsewhere in the sums.
+// The taps (elements) of a window that are inside x. Each tap has an offset in x, and an offset in the sums of dx. The
+// sums cover only a part of dx, the slice that is computed at a time. A tap outside the slice has the offset kElsewhere
+// in the sums.
 struct Taps {
   static constexpr int64_t kElsewhere = INT64_MIN;
   int64_t *x, *sums;
@@ -100,7 +101,7 @@ void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range
   const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // All windows that extend over an index of the slice.
+  // The indices along `axis` of all windows that extend over an index in the range `slice`.
   windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
   auto taps_in_slice = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);

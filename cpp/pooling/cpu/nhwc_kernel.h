@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nhwc, compiled once per instruction set. They compute some items of a call (see
-// PoolingChunk). All tensors have three spatial dimensions: missing dimensions are added in front, with size 1. There
-// are loops for contiguous channels, and loops for a contiguous last dimension.
+// The loops of cpu.pooling.nhwc, compiled once per instruction set. They compute a range of lines or slices of a call
+// (see PoolingChunk). All tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
+// There are loops for contiguous channels, and loops for a contiguous last dimension.
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
@@ -17,7 +17,7 @@ namespace minidnn {
 struct PoolingChunk {
   int64_t begin, end;
   int64_t first_channel, channels;
-  int64_t axis, slice;  // a slice has `slice` indices along dimension `axis`
+  int64_t axis, slice;  // threads share slices of dx; a slice has `slice` indices along dimension `axis`
   bool non_temporal;    // whether dx is written with non-temporal stores; only if channels are contiguous
 };
 
@@ -34,7 +34,8 @@ MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // the loo
 namespace cpu::pooling {
 
 constexpr int64_t kMaxWindowsOver = 64;  // the largest number of windows that may contain one element of dx
-constexpr int64_t kPlanes = 32;  // the number of planes that are transposed at a time; they fill two vectors or more
+// the number of planes (all positions of one channel) that are transposed at a time; they fill two vectors or more
+constexpr int64_t kPlanes = 32;
 
 // Rounds up the length of a line of floats in scratch memory, so that whole vectors can be read and written.
 MINIDNN_HD int64_t padded(int64_t n) { return (n + 31) / 32 * 32; }
@@ -56,14 +57,14 @@ MINIDNN_HD bool is_one_contiguous_window(const PoolingProblem& p) {
   return true;
 }
 
-// The scratch memory of a thread, in floats. `positions` is the number of positions in a slice of dx, if the slice is
-// summed in scratch memory. If it is summed in dx itself, `positions` is 0.
+// The scratch memory of a thread, in floats. `positions` is the number of positions of dx that are summed in scratch
+// memory at a time. If sums are formed in dx itself, `positions` is 0.
 MINIDNN_HD int64_t forward_scratch(int64_t channels) { return 2 * padded(channels); }
 MINIDNN_HD int64_t backward_scratch(const PoolingProblem& p, int64_t positions, int64_t channels) {
   return positions * padded(channels) + padded(4 * p.window[0] * p.window[1] * p.window[2]);
 }
-// The scratch memory for a slice of kPlanes planes, in floats. It holds the result, x and, in the gradient, dy. One
-// vector after the result may be read.
+// The scratch memory for kPlanes planes (a plane is all positions of one channel), in floats. It holds the result, x
+// and, in the gradient, dy. One vector after the result may be read.
 MINIDNN_HD int64_t transposed_scratch(int64_t result, int64_t x, int64_t dy) {
   return (result + 16 + x + dy) * kPlanes;
 }

@@ -85,7 +85,7 @@ template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, 
   auto whole = [](const T* from) { return load_floats(from); };
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) {
-    if (i % kLine == 0)  // The prefetches are explicit, because hardware prefetchers cannot follow kPlanes streams.
+    if (i % kLine == 0)  // Hardware prefetchers cannot follow kPlanes streams.
       for (int64_t k = 0; k < kPlanes; ++k) __builtin_prefetch(planes[k] + at + i + kAhead * kLine);
     move(i, kFloats, whole);
   }
@@ -113,13 +113,13 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A slice of kPlanes planes, described as a tensor of one image with kPlanes channels. `range` has the indices of the
-// slice along each axis: a range along one axis, and all indices along all other axes.
+// A range of positions of kPlanes planes, described as a tensor of one image with kPlanes channels. The positions are a
+// range along one axis, and all indices along the other axes. `range` has the indices along each axis.
 struct PlaneSlice {
-  TensorDesc desc;  // The shape is that of whole planes. The strides are those of the slice in memory.
+  TensorDesc desc;  // the shape of whole planes, and the strides of their copy in scratch memory
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_contiguous = true;  // whether the elements of the slice are contiguous in each plane
+  bool is_contiguous = true;  // whether the elements in the ranges `range` are contiguous in a plane
   PlaneSlice(const TensorDesc& planes, int axis, Range slice) : desc(planes) {
     int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -133,10 +133,12 @@ struct PlaneSlice {
     desc.stride[0] = 0;
     desc.stride[1] = 1;
   }
-  // Returns the address that index 0 of all axes would have. It may be outside the slice.
+  // Returns the address that index 0 of all axes would have. It may be before `memory`, where the range along `axis`
+  // begins.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset, count, position) for each contiguous span of the slice. `offset` is its offset in the plane,
-  // `count` is its number of elements, and `position` is its first position in the slice.
+  // Calls f(offset, count, position) for each contiguous span of elements of a plane that are in the given ranges.
+  // `offset` is the offset of the span in the plane, `count` is its number of elements, and `position` counts the
+  // elements before it in the given ranges.
   template <class F> void each_span(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];

@@ -19,10 +19,11 @@ namespace cpu::reduce {
 namespace {
 
 constexpr int64_t kChunk = 65536;  // the least number of elements of x that one thread reads
-// Contiguous outputs are processed in multiples of this number, which fills vectors and cache lines.
+// Contiguous outputs (elements of the result) are processed in multiples of this number, which fills vectors and cache
+// lines.
 constexpr int64_t kOutputsMultiple = 32;
-// If a call has fewer blocks of outputs than this, the elements of each output are divided into chunks, so that all
-// threads get work.
+// Threads share blocks of outputs (elements of the result). If a call has fewer blocks than this number, the elements
+// that are reduced to an output are divided into chunks, so that all threads get work.
 constexpr int64_t kEnoughChunks = 256;
 
 struct Tiling {
@@ -33,8 +34,8 @@ struct Tiling {
   int64_t outputs = 1, output_stride = 0, y_stride = 0;
   TensorDesc spans;          // the dimensions that are reduced, except the innermost of them
   int64_t n = 1, pitch = 1;  // length and stride of the innermost dimension that is reduced
-  // True if a vector holds elements of several outputs. False if a vector holds several elements that are reduced to
-  // one output.
+  // True if a vector holds elements of several outputs (elements of the result). False if a vector holds several
+  // elements that are reduced to one output.
   bool across_outputs = false;
   // `block` outputs are processed at a time. Along the innermost reduced dimension, the n elements of an output are
   // divided into `chunks` chunks of `chunk` elements each.
@@ -43,8 +44,8 @@ struct Tiling {
 };
 
 std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
-  // Outputs may be computed in any order. So the dimensions that are not reduced are sorted by their strides in x, the
-  // largest first.
+  // The elements of the result may be computed in any order. So the dimensions that are not reduced are sorted by their
+  // strides in x, the largest first.
   const ReduceView v = reduce_view(p);
   std::vector<int> order;
   for (int i = 0; i < v.kept.rank; ++i)
@@ -113,7 +114,8 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t,
     else
       for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state_of(j), count);
   };
-  // The results of all chunks, as an array [output][chunk].
+  // The elements that are reduced to one output (element of the result) are divided into chunks. The results of all
+  // chunks are an array [output][chunk].
   const size_t slots = t.chunks > 1 ? size_t(outputs * t.chunks) : 0;
   std::unique_ptr<double[]> chunk_values(slots ? new double[slots] : nullptr);
   std::unique_ptr<int64_t[]> chunk_indices(slots && kind == ReduceKind::arg ? new int64_t[slots] : nullptr);

@@ -123,7 +123,8 @@ template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// Loads a vector with one element for each of kFloats outputs. The elements are `step` apart in memory.
+// Loads a vector with one element for each of kFloats outputs (elements of the result). Neighbouring elements of the
+// vector are `step` apart in memory.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -160,8 +161,9 @@ template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
   }
 }
 
-// Combines `rows` rows with the partial results in `sums`. A row has one element for each of `count` outputs. With
-// several rows at a time, more streams of memory are read concurrently, and `sums` is read and written less often.
+// Combines `rows` rows with the partial results in `sums`. A row has one element for each of `count` outputs (elements
+// of the result). With several rows at a time, more streams of memory are read concurrently, and `sums` is read and
+// written less often.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
   alignas(64) float widened[rows][kSpan];
@@ -178,8 +180,8 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_pre
   }
 }
 
-// Combines all rows for four vectors of outputs. A row has one element for each output. The partial results stay in
-// registers.
+// Combines all rows for four vectors of outputs (elements of the result). A row has one element for each output. The
+// partial results stay in registers.
 template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
                                                                     float* sums) {
   Pair v[2];
@@ -195,7 +197,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, 
 }
 
 template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
-  // The first-level cache can hold kShortSum rows of kNarrow outputs each.
+  // If a row (one element per output) has at most kNarrow elements, the first-level cache can hold kShortSum rows.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];
@@ -220,8 +222,8 @@ template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
   }
 }
 
-// Argmax and argmin find the largest mapped element and its index. A NaN is larger than any number. Of equal elements,
-// the first is chosen.
+// Argmax and argmin find the largest element and its index. For argmin, elements are first mapped so that the smallest
+// becomes the largest. A NaN is larger than any number. Of equal elements, the first is chosen.
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 
@@ -244,8 +246,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
     for (; output < p.outputs; ++output)
       for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
         const int64_t n = min_of(p.n - begin, kIndexBlock);
-        // The first and the last vector of a block may have elements of neighbouring blocks. It does no harm to read an
-        // element twice, because it has the same index each time.
+        // The first and the last vector of a block may have elements of neighbouring blocks. An element that is read
+        // twice has the same index each time, so the result does not change.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));

@@ -12,12 +12,13 @@ namespace minidnn {
 struct ReduceChunk {
   const void* x;
   int64_t step, outputs, n;
-  double* values;    // the partial result of each output, which the loop reads and updates
+  double* values;    // the partial result of each output (element of the result), which the loop reads and updates
   int64_t begin;     // for argmax and argmin: the index of the first of the n elements
   int64_t* indices;  // for argmax and argmin: the index of the largest element of each output so far
 };
 using ReduceLoop = void (*)(const ReduceChunk&);
-constexpr int64_t kReduceOutputs = 1024;  // the largest number of outputs that a loop processes in one call
+// the largest number of outputs (elements of the result) that a loop processes in one call
+constexpr int64_t kReduceOutputs = 1024;
 
 struct ReduceKernels {
   ReduceLoop along_output[4][13];  // the loops, indexed by DType and ReduceMode; the pointers for float64 are null

@@ -87,8 +87,8 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
     if (non_temporal) copy_span(stage, out + row * cols, count * cols, true);
   }
 }
-// Returns the number of rows at the end of a group that must be stored element by element, because their whole vectors
-// would extend after the group.
+// Returns the number of rows at the end of a group that must be stored element by element. If they were stored as whole
+// vectors, the stores would extend after the group.
 int64_t rows_at_the_end(int64_t cols) { return (ceil_div(cols, kLane) * kLane - 1) / cols; }
 
 template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
@@ -176,8 +176,9 @@ template <class F> inline __attribute__((always_inline)) void each_of_block(cons
 #pragma GCC ivdep  // the block and the strip do not overlap in memory
         for (int64_t j = 0; j < b.inner; ++j) f(i + j, c * pitch + column + j);
 }
-// to_strip() copies the elements of a block to a strip, and from_strip() copies them back. They are not inlined,
-// because GCC 12 makes their loops slower if it inlines them next to conversions of 16-bit types.
+// to_strip() copies a block (some rows) to a strip, a buffer in which the elements at the same index of the axis are
+// adjacent. from_strip() copies them back. The two are not inlined, because GCC 12 makes their loops slower if it
+// inlines them next to conversions of 16-bit types.
 __attribute__((noinline)) void to_strip(const float* x, const Block& b, int64_t pitch, float* strip) {
   if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });
@@ -201,7 +202,7 @@ void write_block(const float* strip, T* to, const Block& b, int64_t pitch, float
 }
 
 struct BlockItem {
-  int64_t at;  // offset of the first element of the block in the tensor
+  int64_t at;  // offset of the block's first element in the tensor
   Block block;
 };
 inline __attribute__((always_inline)) BlockItem block_of(const SoftmaxTiling& tiling, int64_t item) {

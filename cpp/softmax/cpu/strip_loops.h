@@ -14,11 +14,12 @@ namespace {
 
 static_assert(kWholeColumns % kStep == 0);
 
-// The number of rows that are added without compensation. Their sum is then added to the compensated sums.
+// The number of rows of a strip (some adjacent columns) that are added without compensation. Their sum is then added to
+// the compensated sums.
 constexpr int kPlainRows = 8;
 
-// One float for each column of a strip. If T is bfloat16, the values of all even columns come before those of all odd
-// columns, because a 32-bit word holds two columns.
+// One float for each column of a strip (some adjacent columns). If T is bfloat16, the values of all even columns come
+// before those of all odd columns, because a 32-bit word holds two columns.
 struct PerColumn {
   alignas(64) float at[kSpan];
 };
@@ -148,8 +149,8 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Per
   for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
 }
 
-// A strip of `width` columns. Its rows are `pitch` elements apart. Rows are read in multiples of kStep elements. Memory
-// after a row may be read too, up to `end`, if no thread writes to it.
+// A strip is `width` adjacent columns of a tensor. Its rows are `pitch` elements apart. Rows are read in multiples of
+// kStep elements. Memory after a row may be read too, up to `end`, if no thread writes to it.
 template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;
@@ -173,7 +174,8 @@ inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool 
   copy_span(results, to, width, non_temporal);
 }
 
-// Computes softmax or log-softmax of a strip. For softmax, `scratch` holds the exponentials of the strip.
+// Computes softmax or log-softmax of the columns of a strip. For softmax, `scratch` holds the exponentials of the
+// strip.
 template <class T>
 void forward_strip(Strip<T>& x, T* y, int64_t cols, bool log, float scale, bool non_temporal, float* scratch) {
   const int64_t n = whole_steps(x.width);

@@ -12,8 +12,10 @@ namespace minidnn {
 namespace cpu::softmax {
 namespace {
 
-constexpr int64_t kNarrowest = 16, kWidest = 256;  // The least and the greatest number of columns of a strip.
-// The number of floats in a strip of one tensor. They take 256 KB, half of a second-level cache.
+// The least and the greatest number of columns of a strip, which is some adjacent columns.
+constexpr int64_t kNarrowest = 16, kWidest = 256;
+// The number of floats in a strip (some adjacent columns) of one tensor. They take 256 KB, half of a second-level
+// cache.
 constexpr int64_t kStripFloats = 65536;
 // The length of the longest row whose exponentials are kept in scratch memory. For longer rows, each exponential is
 // computed twice.
@@ -45,7 +47,7 @@ SoftmaxTiling tiling_of(const SoftmaxProblem& p) {
   if (c.inner >= kNarrowest) {
     c.kind = SoftmaxTiling::strips;
     int64_t strips = ceil_div(c.inner, widest);
-    c.width = whole(ceil_div(c.inner, strips));  // All strips get nearly the same width.
+    c.width = whole(ceil_div(c.inner, strips));  // All strips (groups of adjacent columns) get nearly the same width.
     c.items = c.outer * ceil_div(c.inner, c.width);
     c.scratch_floats = backward ? 0 : c.cols * c.width;
   } else {
@@ -92,7 +94,8 @@ struct Vectorized final : Engine<SoftmaxProblem> {
     const bool backward = p.direction == SoftmaxDirection::backward;
     const SoftmaxLoop loop = (backward ? loops.backward : loops.forward)[int64_t(p.in.dtype)];
     const int64_t threads = threads_for(p, d), scratch = scratch_bytes(tiling);
-    // The number of rows, strips or blocks that a thread fetches at a time.
+    // Threads share rows, strips (groups of adjacent columns) or blocks (groups of rows). A thread fetches `batch` of
+    // them at a time.
     const int64_t batch = max_of<int64_t>(tiling.items / (threads * 8), 1);
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream) {
       cpu::parallel_batches(tiling.items, batch, threads, [&](int64_t begin, int64_t end, int64_t thread) {

@@ -20,8 +20,9 @@ struct SoftmaxTiling {
   // adjacent.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
-  int64_t width;           // the number of columns of a strip, or of the strip to which a block is transposed
-  int64_t items;           // the number of rows, strips or blocks of the call
+  // The number of columns of a strip: some adjacent columns of the tensor, or a transposed copy of several rows.
+  int64_t width;
+  int64_t items;           // the number of rows, strips (groups of columns) or blocks (groups of rows) in the call
   int64_t scratch_floats;  // the number of floats of scratch memory per thread
   int64_t log;             // 1 for log-softmax, 0 for softmax
   int64_t non_temporal;    // 1 if the result is written with non-temporal stores, else 0
@@ -31,8 +32,8 @@ struct SoftmaxTiling {
   MaskLayout mask;
 };
 
-// Computes the rows, strips or blocks [begin, end) of a call. `scratch` is the scratch memory of this thread, aligned
-// to 64 bytes.
+// Computes the items [begin, end) of a call. SoftmaxTiling tells whether an item is a row, a strip or a block.
+// `scratch` is the scratch memory of this thread, aligned to 64 bytes.
 using SoftmaxLoop = void (*)(const SoftmaxTiling&, const SoftmaxArgs&, float* scratch, int64_t begin, int64_t end);
 
 struct SoftmaxLoops {

@@ -16,10 +16,10 @@ namespace minidnn {
 namespace cpu::transform {
 namespace {
 
-// The number of bytes of a tile. It is half of a first-level cache.
+// The number of bytes of a tile, the part of a tensor that is transposed at a time. It is half of a first-level cache.
 constexpr int64_t kTileBytes = 16384;
-// The number of elements of a tile along the dimension in which x is contiguous. Tiles are smaller if this dimension is
-// smaller.
+// A tile is the part of x that is transposed at a time. This is the number of its elements along the dimension in which
+// x is contiguous. Tiles are smaller if this dimension is smaller.
 constexpr int64_t kTileSide = 64;
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;
@@ -40,8 +40,8 @@ struct Loops {
   int64_t tile_across = 1, tile_along = 1;
 };
 
-// Checks whether loops over tiles can do a copy. If they can, stores the description of the loops in `l` and returns an
-// empty string. If they cannot, returns the reason.
+// Checks whether a copy can be done as loops over tiles (two-dimensional parts of the tensors). If it can, stores the
+// description of the loops in `l` and returns an empty string. If it cannot, returns the reason.
 std::string parse(const TransformProblem& p, Loops& l) {
   Dim dims[kMaxRank];
   int n = 0;

@@ -122,8 +122,8 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
 #pragma unroll
           for (int j = 0; j < kPerN; ++j) sums[i][j] += from_a[i] * from_b[j];
       }
-      // Here no thread reads the second buffer any more: all threads had read it before the barrier of the previous
-      // iteration.
+      // The next slices are stored in the buffer that is not being multiplied. All threads had read this buffer before
+      // the barrier of the previous iteration.
       if (more) {
         load_a.store(slice_a + (buffer ^ 1) * kSliceA);
         load_b.store(slice_b + (buffer ^ 1) * kSliceB);

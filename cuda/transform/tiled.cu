@@ -185,7 +185,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   }
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
-    // The offset, in bytes, of this thread's lines in a column of the tile.
+    // The offset in a column of the tile at which this thread stores its elements, in bytes.
     const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);
     char* to = reinterpret_cast<char*>(&tile[vector * Shape::kVector][byte / 16 ^ vector]) + byte % 16;
     scatter_to_columns<kItem>(to, in[k]);

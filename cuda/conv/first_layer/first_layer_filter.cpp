@@ -41,7 +41,7 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // reach: the largest number of elements of a row of x that a tile needs. Rows are copied 16 bytes (`elements`
+  // reach: the largest number of elements of a row of x that a tile of dy needs. Rows are copied 16 bytes (`elements`
   // elements) at a time, so the first copy may begin up to elements - 1 elements too early.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));

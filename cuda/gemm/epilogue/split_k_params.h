@@ -9,7 +9,7 @@ namespace minidnn {
 // columns]; `columns` is a multiple of four. A quad is four columns of a row.
 struct SplitKPartitions {
   const float* sums = nullptr;   // the sums of all splits of k, with the layout [partitions, batch, m, columns]
-  int64_t partition_stride = 0;  // the distance between neighbouring partitions, in quads of four floats
+  int64_t partition_stride = 0;  // the distance between neighbouring partitions, in quads (four floats each)
   int64_t count = 0;
   uint32_t quads = 0;  // the number of quads (four columns of a row) in a partition
   FastDivmod columns;  // for divisions by the number of quads (four columns) in a row

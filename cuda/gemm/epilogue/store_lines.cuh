@@ -177,7 +177,7 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
   for (int which = 0; which < 2; ++which)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // A reduce-scatter over the four lanes that have sums of the same 16 bytes of columns. First, lanes whose indices
+      // A reduce-scatter over four lanes that have sums of the same columns (16 bytes of y). First, lanes whose indices
       // differ by 16 halve the columns between them. Then, lanes whose indices differ by 8 halve the remaining columns.
       float(&v)[kChunk] = sums.of[which][step];
       add_halves<16, kChunk / 2>(v, second);

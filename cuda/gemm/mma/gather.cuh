@@ -19,8 +19,9 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Returns the offset in the slice of byte `at` of line `line`. The chunks of 16 bytes in a line are permuted by an
-  // XOR that depends on the line. This avoids bank conflicts for ldmatrix and for 32-bit loads.
+  // Returns the offset in the slice of byte `at` of line `line`. A line is one row or, if not kAlongK, all rows at one
+  // k. The chunks of 16 bytes in a line are permuted by an XOR that depends on the line. This avoids bank conflicts for
+  // ldmatrix and for 32-bit loads.
   static __device__ __forceinline__ uint32_t byte_offset(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
@@ -60,8 +61,8 @@ template <class T, int kRows, bool kAlongK> struct Slice {
 // `at` are the coordinates of this k: the values of the digits (dimensions) of index k.
 struct SliceIterator {
   int64_t a, b;
-  // The bit masks of the slice in operands a and b; all k of a slice have the same mask. They tell whether elements
-  // exist.
+  // The bit masks that tell whether elements are inside the tensor: mask_a for operand a, mask_b for operand b. All k
+  // of the slice have the same mask.
   uint32_t mask_a, mask_b;
   uint32_t left;  // the number of values of k from the slice's first k to the end of index k
   GemmCoordinates32 at;
@@ -109,9 +110,9 @@ struct SliceIterator {
   }
 };
 
-// What a copy needs to know about the k of one slice of an operand. If the operand has a table of k
-// (GatherOperand::table), `entries` are the GatherEntry objects of the slice in this table. If not, `offset` is the
-// byte offset of the slice's first k, `mask` is the one mask that all k of the slice have, and `left` is the number of
+// What a copy needs to know about the k of one slice of an operand. If the kernel has computed an offset and a mask
+// (GatherEntry) for each k (GatherOperand::table), `entries` are those of the slice. If not, `offset` is the byte
+// offset of the slice's first k, `mask` is the one mask that all k of the slice have, and `left` is the number of
 // values of k from the slice's first k to the end of index k.
 struct SliceAt {
   const GatherEntry* entries;
@@ -126,9 +127,9 @@ struct SliceAt {
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // The numbers of GatherEntry objects (an offset and a mask each) in shared memory. kRowEntries is their number for
-  // the rows of a tile. kKEntries is their number for one slice of k, if the operand has a table of k
-  // (GatherOperand::table).
+  // The numbers of GatherEntry objects (an offset and a mask each) in shared memory. kRowEntries is the number of
+  // objects for the rows of a tile. kKEntries is the number of objects for one slice of k, if
+  // GatherOperand::table is set.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
   // Computes the offsets and masks of the tile's rows. The caller must then execute a block-wide barrier and call
@@ -181,7 +182,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // The vectors of a slice that this thread copies: kVectorsOfLine vectors in each of kLinesOfThread lines.
+  // The vectors of a slice that this thread copies: kVectorsOfLine vectors in each of kLinesOfThread lines. A line is
+  // one row or, if not kAlongK, all rows at one k.
   template <int kWidth> struct Vectors {
     static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
     static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
@@ -191,8 +193,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      // The lines of this thread are multiples of eight lines apart. byte_offset() permutes the chunks of such lines in
-      // the same way.
+      // If kDown is a multiple of eight, byte_offset() permutes the 16-byte chunks of all lines of this thread in the
+      // same way.
       if constexpr (kDown % 8 == 0)
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);

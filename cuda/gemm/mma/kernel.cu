@@ -5,8 +5,8 @@
 // Grid: a block computes one tile of y for one split of k. MmaParams gives the order of blocks.
 // Block: the warps divide the tile, and each warp has its sums in registers. All threads copy slices of operands a and
 // b to shared memory with cp.async (gather.cuh). A slice has 64 bytes along k for each row of the tile.
-// Shared memory: a ring of slices, the offsets of the rows of y, and the offsets and masks of the operands' rows and of
-// k (MmaSharedMemory).
+// Shared memory: a ring of slices, the offsets of the rows of y, and an offset and a bit mask for each row of the
+// operands and for some k (MmaSharedMemory).
 // Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
 // Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
 // vectors are contiguous along k or along rows.
@@ -62,8 +62,8 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// The fragments of a slice that a warp has in registers: the fragments of the current 32 bytes along k, and the
-// fragments of the next 32 bytes.
+// The elements of a slice that a warp has in registers, in the layout of mma.sync (fragments): those of the current 32
+// bytes along k, and those of the next 32 bytes.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
   uint32_t a[2][kBlocksM][4], b[2][kBlocksN][4];
@@ -136,8 +136,8 @@ template <class Traits> struct MmaSharedMemory {
   }
 };
 
-// Multiplies the slice in stage `from` of the ring. The fragments of the slice's first 32 bytes along k are in
-// registers already.
+// Multiplies a slice, which has 64 bytes along k. `from` is its address in the ring of slices in shared memory. The
+// elements of its first 32 bytes along k are in registers already.
 //
 // Tensor cores truncate their sums instead of rounding them. The error of truncation is biased and grows with k. It is
 // too large for a float32 product that is computed as three TF32 products. For three TF32 products, tensor cores
@@ -207,8 +207,8 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const uint32_t lane_a = SliceA::lane_offset(warp_m, false), lane_b = SliceB::lane_offset(warp_n, true);
   typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  // Addresses of stages of the ring: `from` is multiplied, `to` is fetched now, and `before` was fetched one iteration
-  // earlier.
+  // Addresses of slices in the ring (shared memory). The slice at `from` is multiplied now, the slice at `to` is
+  // fetched now, and the slice at `before` was fetched one iteration earlier.
   uint32_t from = ring, to = ring, before = ring;
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;

@@ -49,10 +49,9 @@ struct GatherOperand {
   GatherWindow window;
   uint32_t along_k = 0;  // 1 if vectors are contiguous along k, 0 if they are contiguous along rows
   uint32_t width = 0;    // the number of bytes of a vector (16, 8, 4 or 2), at least the size of one element
-  // Whether the kernel computes a table of k for this operand, with an offset and a mask (GatherEntry) for each k.
-  // Without a table, consecutive k of a slice are k_step bytes apart, and all k of a slice have the same mask. The next
-  // slice then begins advance[j] bytes later, where j is the digit (dimension) of index k that SliceIterator::advance()
-  // increases.
+  // Whether the kernel computes an offset and a mask (GatherEntry) for each k of this operand. If not, consecutive k of
+  // a slice are k_step bytes apart, and all k of a slice have the same mask. The next slice then begins advance[j]
+  // bytes later, where j is the digit (dimension) of index k that SliceIterator::advance() increases.
   uint32_t table = 0;
   int64_t k_step = 0, advance[kDigits]{};
 };
@@ -72,7 +71,7 @@ MINIDNN_HD uint32_t bits_below(int32_t n) { return (1u << n) - 1; }
 MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
-    // At this position, taps `first` to `end` - 1 are inside the tensor.
+    // For the position d, taps `first` to `end` - 1 of the window are inside the tensor in dimension j.
     const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].divisor);
     const int32_t taps = int32_t(w.taps[j]);
     const int32_t first = int32_t(w.tap_step[j].quotient(uint32_t(max_of(step - 1 - at, 0))));

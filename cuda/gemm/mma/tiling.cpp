@@ -64,7 +64,8 @@ double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProd
       kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
   double us = std::ceil(per_sm / max_of(at_once, 1.0)) * round / kClocksPerUs;
   us = max_of(us, task.bytes / (0.65 * d.copy_gb_s * 1e3));
-  if (splits > 1) {  // The sums are written and read, mostly in the L2, at about twice the bandwidth of memory.
+  // The sums of the splits of k are written and read, mostly in the L2, at about twice the bandwidth of memory.
+  if (splits > 1) {
     const GemmView& view = v.views.front();
     us += 7 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
                   (2 * d.copy_gb_s * 1e3);

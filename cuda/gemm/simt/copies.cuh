@@ -31,7 +31,7 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
   // from_row and from_k are the addresses of the offset and the mask (SimtEntry) of the row and of the k that this
-  // thread copies first. `to` is the offset of this copy in a slice.
+  // thread copies first. `to` is the offset of its destination in the slice.
   uint32_t from_row, from_k, to;
   SimtEntry fixed, varying[kPerStep];
 

@@ -23,8 +23,8 @@ namespace minidnn {
 template <class Tile> struct Operands {
   Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
-  // `from_a` is the address in a slice of the thread's first row of a, and `from_b` is the address of its first row of
-  // b.
+  // `from_a` is the shared-memory address of the thread's first row of a at k = 0 of a slice; `from_b` is that of its
+  // first row of b.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kGroupsM; ++g)
@@ -72,9 +72,10 @@ __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, c
   }
 }
 
-// Writes an offset and a mask (SimtEntry) to shared memory for each k of two slices, those with the indices 2 * pair and
-// 2 * pair + 1. One warp calls this: half of its lanes write entries of a, the rest those of b. The split of k begins at
-// first_k and has length_k values of k. Beyond them, the mask is kSimtNothing, so the elements are zero.
+// Writes an offset and a mask (SimtEntry) to shared memory for each k of two slices, those with the indices 2 * pair
+// and 2 * pair + 1. One warp calls this: 16 of its lanes write the offsets and masks of operand a, and the other 16
+// lanes those of b. The split of k begins at first_k and has length_k values of k. Beyond them, the mask is
+// kSimtNothing, so the elements are zero.
 template <class Tile>
 __device__ __forceinline__ void write_k_entries(const SimtParams& p, const SimtPhase& phase,
                                                 SimtShared<Tile::kM, Tile::kN>& shared, int lane, int pair,
@@ -109,8 +110,9 @@ template <class Tile> struct SumsOfThread {
   }
 };
 
-// The indices of a block's phase, split of k, tile and matrix of the batch. blockIdx.x counts phases fastest and
-// matrices slowest. Phases are fastest because the phases of backward_data write neighbouring elements of dx.
+// The indices that tell what a block computes: the phase of backward_data, the split of k, the tile, and the matrix of
+// the batch. blockIdx.x counts phases fastest and matrices slowest. Phases are fastest because the phases of
+// backward_data write neighbouring elements of dx.
 struct SimtBlockIndices {
   uint32_t phase, split, tile, batch;
   __device__ __forceinline__ explicit SimtBlockIndices(const SimtParams& p) {

@@ -19,8 +19,8 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
     const typename Traits::LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * Traits::kTileM, t.batch);
     const typename Traits::LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * Traits::kTileN, t.batch);
     Sm90StageK k;
-    // p.window counts the taps of the first phase. It is used to find the first tap of a split of k, and k is split
-    // only if there is a single phase. If k is not split, the first tap is tap 0.
+    // Finds the first tap (element of the window) of a split of k. p.window has the numbers of taps of the first phase
+    // of backward_data, which suffices: if there are several phases, k is not split, and the first tap is tap 0.
     const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
     k.block = t.k_begin - int(tap * p.k_blocks.divisor);
     int none;

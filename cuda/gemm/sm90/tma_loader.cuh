@@ -64,12 +64,13 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
         chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * kK + batch * o.channels_of_batch;
         int beyond;
         sm90_digits(p.window, t, beyond, chunk_tap[i]);
-        // This chunk is after the last tap. TMA writes zeros for it, because its channel coordinate is out of bounds.
+        // This chunk (128 bytes of channels) is after the last tap of the window. TMA writes zeros for it, because its
+        // channel coordinate is out of bounds.
         if (beyond) chunk_channel[i] = 1 << 30;
       }
   }
 
-  // `stage` is the shared-memory address at which this operand begins in a stage.
+  // `stage` is the shared-memory address to which the rows of this operand are loaded.
   __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, const Sm90StageK& k) const {
     const int inner_tap = first_tap[0] + k.tap[2] * o.tap_step[2];
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];

@@ -11,8 +11,9 @@
 namespace minidnn {
 
 constexpr int kThreads = 256, kTileK = 16;
-// The number of elements by which each row of an operand's slice is padded in shared memory. The padding reduces bank
-// conflicts if threads store elements of different k at the same time. Vectors of 16 bytes remain aligned.
+// The number of elements by which each row of an operand's slice (16 values of k) is padded in shared memory. The
+// padding reduces bank conflicts if threads store elements of different k at the same time. Vectors of 16 bytes remain
+// aligned.
 constexpr int kPad = 4;
 
 // Copies slices of an operand to shared memory. A slice has kTileK elements of each of kLines lines, where a line is a
@@ -23,8 +24,8 @@ class SliceLoader {
  public:
   static constexpr int kPitch = kLines + kPad;
 
-  // `from` is the address of the tile's first line at k = 0. `lines` is the number of lines from there to the edge of
-  // the matrix.
+  // `from` is the address of the tile's first line (row of a or column of b) at k = 0. `lines` is the number of lines
+  // from there to the edge of the matrix.
   __device__ SliceLoader(const T* from, int64_t line_stride, int64_t k_stride, int64_t lines, int64_t k)
       : k_left_(k), slice_step_(kTileK * k_stride) {
     int64_t along_line = line_stride < 0 ? -line_stride : line_stride, along_k = k_stride < 0 ? -k_stride : k_stride;

@@ -20,7 +20,7 @@ constexpr int64_t kMostChannels = 8;
 struct Taps {
   Padded x, w;
   ConvProblem problem;         // the convolution that is computed: its operands are the padded copies of x and w
-  TransformProblem filters{};  // copies dw from the padded layout to the caller's layout
+  TransformProblem filters{};  // copies dw from the padded layout (with added channels) to the caller's layout
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];

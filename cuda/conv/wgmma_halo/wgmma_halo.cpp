@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_halo: an engine for 16-bit convolutions of large images with few channels, by tensor cores. Each
-// pixel is loaded into shared memory once, for all taps of the window (wgmma_halo.cu).
+// pixel is loaded into shared memory once, for all elements of the window (wgmma_halo.cu).
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
@@ -213,8 +213,8 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // least_x: the fewest slots for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes a
-  // different row of the window, so at any time the warpgroups read different lines of x. There must be slots for all
+  // least_x: the fewest slots (buffers) for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes
+  // a different row of the window, so at any time the warpgroups read different lines of x. There must be slots for all
   // of these lines, and for lines that are being loaded.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;

@@ -8,8 +8,8 @@
 namespace minidnn {
 
 // The bounds of the output of one GemmView. `y_offset` is the offset of the output in y, in elements. `limit` are the
-// exact sizes of the digits (dimensions) of index m or, for GemmStore::phases, of index n. In the GemmIndex, these
-// sizes may be rounded up.
+// exact sizes of the digits (dimensions) of index m or, if the store is GemmStore::phases, of index n. The GemmIndex of
+// m or n may have larger sizes, which are rounded up.
 struct GemmOutputBounds {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};

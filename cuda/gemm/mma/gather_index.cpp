@@ -140,12 +140,12 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how the kernel advances from one slice of k to the next. It either adds a constant to the offsets, or reads the
-// offset and the mask of each k from shared memory, where it has computed them (GatherOperand::table).
+// Sets how the kernel advances from one slice of k (64 bytes) to the next. It either adds a constant to the offsets, or
+// reads the offset and the mask of each k from shared memory, where it has computed them (GatherOperand::table).
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  // `even` is true if all k of a slice differ only in the last digit (dimension) of index k.
+  // `even` is true if all k of a slice (64 bytes along k) differ only in the last digit (dimension) of index k.
   const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;

@@ -19,8 +19,8 @@ struct MmaTileShape {
 };
 std::span<const MmaTileShape> mma_tile_shapes(bool wide, MmaProducts);
 
-// The shared memory for the offsets and masks of k: two buffers, each for `slices` slices of k. `bytes` is the size of
-// both. It is 0 if GatherOperand::table is set for no operand.
+// The shared memory for the offsets and masks of k: two buffers, each for `slices` slices of k (64 bytes each). `bytes`
+// is the size of both. It is 0 if GatherOperand::table is set for no operand.
 struct MmaTables {
   int slices = 0, first_b = 0, bytes = 0;
 

@@ -16,8 +16,8 @@ constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 // A digit (dimension) of an index. `stride` are the digit's strides, in elements, in each tensor that uses the index.
 // The enums below number these tensors. If the index counts positions of a window, and the digit increases by one,
-// position[j] is added to the coordinate in dimension j. If the index counts taps, tap[j] is added to the index of the
-// tap in dimension j.
+// position[j] is added to the coordinate in dimension j. If the index counts taps (elements of the window), tap[j] is
+// added to the index of the tap in dimension j.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;

@@ -93,7 +93,7 @@ SimtPhase phase_of(const Product& p) {
   return phase;
 }
 
-// Sets the parameters that all phases of a launch share.
+// Sets the parameters that all products (phases of backward_data) of a launch share.
 void set_strides(SimtParams& params, const Product& p) {
   params.batch = index_of(p.batch);
   params.a_batch = bytes_of(p.batch, kBatchA);

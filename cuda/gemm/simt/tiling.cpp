@@ -54,10 +54,10 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
   const double blocks = std::ceil(s.tiles * splits / sms);  // the number of blocks that the busiest SM computes
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  // The start and the epilogue of a block together cost as much as 4 slices.
+  // The start and the epilogue of a block together cost as much as 4 slices of 8 values of k.
   const double slices = std::ceil(s.slices / splits) + 4;
-  // The instructions that a thread executes for a slice, besides the multiply-adds, are the loads from shared memory,
-  // five instructions for each element that the thread copies, and about 20 more.
+  // The instructions that a thread executes for a slice (8 values of k), besides the multiply-adds, are the loads from
+  // shared memory, five instructions for each element that the thread copies, and about 20 more.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));

@@ -24,7 +24,7 @@ __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_row
 template <class Traits> struct Sm90Accumulators {
   static constexpr int kBlocksM = Traits::kBlocksM, kCount = Traits::kTileN / 2;
   float sums[kBlocksM][kCount];
-  // Float32 sums to which `sums` are added after every few blocks of k. They are used only if kPromote.
+  // Float32 sums, used only if kPromote. `sums` are added to them after every few blocks of k (128 bytes each).
   float promoted[Traits::kPromote ? kBlocksM : 1][Traits::kPromote ? kCount : 1];
 
   __device__ __forceinline__ void fence() {
@@ -69,9 +69,9 @@ template <class Traits> struct Sm90MainLoop {
 
   const Sm90Pipeline<Traits>& ring;
   const uint32_t offset_a;  // the offset of this warpgroup's rows of operand a in a stage (buffer), in bytes
-  const uint32_t first_b;   // the shared-memory address of operand b in stage 0
-  uint32_t address_a;       // the shared-memory address of this lane's rows of a in stage 0, if kTransposeA
-  // This lane's values of operand a from one stage, if kTransposeA.
+  const uint32_t first_b;   // the shared-memory address of operand b in the first buffer of the ring
+  uint32_t address_a;       // the address of this lane's rows of operand a in the first buffer, if kTransposeA
+  // If kTransposeA: this lane's values of operand a from one stage (buffer of the ring).
   uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
@@ -80,7 +80,7 @@ template <class Traits> struct Sm90MainLoop {
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
     // The asm makes the compiler keep address_a in a register. Without it, the compiler computes address_a again for
-    // each stage.
+    // each buffer of the ring.
     asm volatile("" : "+r"(address_a));
   }
 
@@ -126,8 +126,8 @@ template <class Traits> struct Sm90MainLoop {
     const uint32_t at_a = stage * Traits::kStageBytes + offset_a;
     const uint64_t a = sm90_matrix(ring.data_address + at_a, kAAlongRows, Traits::kK);
     const uint64_t b = sm90_matrix(first_b + stage * Traits::kStageBytes, kBAlongRows, Traits::kK);
-    // If a is read into registers, the k of a stage are divided into two halves: one half is read while the other half
-    // is multiplied.
+    // If a is read into registers, the 128 bytes along k in a stage (buffer) are divided into two halves: one half is
+    // read while the other half is multiplied.
     constexpr int kHalves = kTransposeA ? 2 : 1, kSteps = 4 / kHalves;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -162,7 +162,7 @@ __device__ __forceinline__ void sm90_reduce_over_cluster(float (&sums)[kBlocksM]
   // kQuads is the number of float4 values that a thread receives from each block.
   constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;
   const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
-  cluster_sync();  // after this barrier, no block reads the stages in its shared memory any more
+  cluster_sync();  // after this barrier, no block reads operands in its shared memory any more
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
     const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));

@@ -8,7 +8,8 @@
 
 namespace minidnn {
 
-// Loads all stages of all tiles that this block computes. Only one thread of a block calls this function.
+// Loads the operands of all tiles that this block computes into the ring of buffers in shared memory. Only one thread
+// of a block calls this function.
 template <class Traits>
 __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                 Sm90TileScheduler scheduler) {
@@ -43,9 +44,9 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
   }
 }
 
-// Transposes b in all stages. Warps 1, 2 and 3 of the block call this function. Each of these warps transposes every
-// third chunk of the ring; a chunk is 32 lines of 128 bytes. A warp transposes the same chunks of the ring each time
-// the ring is filled.
+// Transposes b in all stages (buffers) of the ring. Warps 1, 2 and 3 of the block call this function. Each of these
+// warps transposes every third chunk of the ring; a chunk is 32 lines of 128 bytes. A warp transposes the same chunks
+// of the ring each time the ring is filled.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                      Sm90TileScheduler scheduler) {

@@ -17,8 +17,8 @@ std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   return index.size == 1 ? 0 : strides.of[kDigits - 1];
 }
 
-// Whether an operand can be read without its window. This is possible if the window has one tap, if this tap is never
-// outside the tensor, and if all positions have one stride.
+// Whether an operand can be read without its window. This is possible if the window has one tap (element), if this tap
+// is never outside the tensor, and if all positions have one stride.
 bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
@@ -71,7 +71,8 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      // A tensor map cannot have negative strides. If the stride of the taps is negative, their order is reversed.
+      // A tensor map cannot have negative strides. If the stride from one tap (element of the window) to the next is
+      // negative, the order of the taps is reversed.
       if (tap_count[i] > 1 && tap_stride[i] < 0) {
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
@@ -97,14 +98,14 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   return out;
 }
 
-// Sets `at` to the coordinates that the first tap of a phase has in a tiled map.
+// Sets `at` to the coordinates in a tiled map of the first tap (element of the window) that is used.
 void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
   at[0] = int32_t(o.device.tap_step[2] < 0 ? t.window[2] - 1 - t.first[2] : t.first[2]);
   const int64_t outer = t.first[0] * t.window[1] + t.first[1];
   at[1] = int32_t(o.device.tap_step[1] < 0 ? t.window[0] * t.window[1] - 1 - outer : outer);
 }
 
-// Returns the step of the coordinate in spatial dimension j from one tap to the next.
+// Returns the step of the coordinate in spatial dimension j from one tap (element of the window) to the next.
 int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
 
 // Describes an operand that TMA loads through an im2col map with dimensions (channels of all groups, W, H[, D], N).
@@ -112,8 +113,8 @@ int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j]
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
-  // If along_k, the row index counts positions and index k counts taps. If not, index k counts positions and the row
-  // index counts taps.
+  // If along_k, the row index counts positions of the window, and index k counts taps (elements of the window). If not,
+  // index k counts positions, and the row index counts taps.
   const bool along_k = w.row_digit == 1;
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
   const int64_t item = int64_t(itemsize(type));

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts a GemmTask to the form that the main loop of sm_90a (sm90/kernel.cu) reads. Operands become tensor maps,
-// index k becomes taps and blocks of k, and GemmViews become phases. Only host code includes this file.
+// index k becomes taps (elements of the window) and blocks of 128 bytes, and each GemmView becomes an Sm90Phase. Only
+// host code includes this file.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/sm90/sm90_params.h"
@@ -33,7 +34,7 @@ struct TmaView {
   int64_t n_limit = 0;
   TmaOperand a, b;
   int spatial = 2;
-  int64_t k_blocks = 0;  // the number of blocks of k in each tap
+  int64_t k_blocks = 0;  // the number of blocks of k (128 bytes) in each tap (element of the window)
   int32_t positions[3]{1, 1, 1}, window[3]{1, 1, 1};
   int64_t channel_blocks = 0;
   // The phases of backward_data, or a single phase. They are sorted by decreasing number of taps (elements of the

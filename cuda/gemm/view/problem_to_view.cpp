@@ -47,8 +47,8 @@ GemmTaps all_taps(const ConvGeometry& g) {
 }
 
 // Operand x of a convolution, which is read through windows at all positions. The rows of the operand are (image,
-// position), and its k is (tap, channel). In backward_filter, its rows are (tap, channel), and its k is (image,
-// position).
+// position), and its k is (tap, channel); a tap is an element of the window. In backward_filter, its rows are (tap,
+// channel), and its k is (image, position).
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);

@@ -42,8 +42,8 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
 }
 
 // Issues the wgmma instructions that multiply 64 windows by kFilters filters. The windows are those of the positions
-// `first` to first + 63. `lines` is the shared-memory address of the rows of x; `filters` is the shared-memory address
-// of the filters.
+// `first` to first + 63 in a row of y. `lines` is the shared-memory address of the rows of x; `filters` is the
+// shared-memory address of the filters.
 template <class T, int kFilters>
 __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
                                                  float (&sums)[kFilters / 2]) {

@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
                      from + int32_t(row) * p.out.row + column * p.out.column, exists);
       }
     }
-    // Copies the rows of x from an offset that is a multiple of 16 bytes. The rows of an image begin and end at such
-    // multiples.
+    // Copies the rows of x from an offset that is a multiple of 16 bytes. The rows of an image begin and end at
+    // multiples of 16 bytes, too.
     const int32_t first = first_element(tile) & -kElements, length = p.width.in * b.channels;
     const int32_t first_row = tile.row * p.height.stride - p.height.pad;
     const T* const from = x + tile.image * p.in.image;

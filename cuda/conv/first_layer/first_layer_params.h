@@ -11,7 +11,7 @@ namespace minidnn {
 // planes. It stores chunk c at index c / planes of plane c % planes. So the windows of neighbouring positions start at
 // neighbouring chunks of the same plane.
 struct FirstLayerParams {
-  GemmOutput y;        // y as a matrix: each row is a position, each column is a filter
+  GemmOutput y;        // y as a matrix: each row is a position (pixel) of y, each column is a filter
   FastDivmod lines;    // the number of rows of y in an image
   FastDivmod filters;  // the number of tiles of filters
   // The number of rows of y in all images. The kernel computes each row once for each tile of filters.

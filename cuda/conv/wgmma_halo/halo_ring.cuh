@@ -11,8 +11,8 @@
 
 namespace minidnn {
 
-// A ring of `count` slots (buffers for pixels of a row) in shared memory, and the slot that one producer or consumer uses
-// next. Each slot has two mbarriers. The mbarrier full() completes when the slot is loaded, and empty() when all
+// A ring of `count` slots (buffers for pixels of a row) in shared memory, and the slot that one producer or consumer
+// uses next. Each slot has two mbarriers. The mbarrier full() completes when the slot is loaded, and empty() when all
 // consumers have released the slot. In memory, kHaloSlots mbarriers for full() precede those for empty().
 struct HaloRing {
   uint32_t slots, pitch, barriers;

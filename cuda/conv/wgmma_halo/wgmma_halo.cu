@@ -190,8 +190,7 @@ __global__ void __launch_bounds__(512, 1)
   const int over = min_of(3, reach + 1);  // the number of rows of x that a warpgroup releases after each row of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
-  // The index of the next line (neighbouring positions of a row) that this warpgroup computes.
-  int own_line = first + group - 1;
+  int own_line = first + group - 1;  // the index of the next line (part of an image row) that this warpgroup computes
   for (int at = first; at < last;) {
     const LineSpan span(p.lines, at, last);
     int passed = 0;

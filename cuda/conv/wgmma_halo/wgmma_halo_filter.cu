@@ -56,7 +56,7 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
     warpgroup_fence_operand(sums);
     wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < 4; ++s)  // each iteration multiplies 16 positions
+    for (int s = 0; s < 4; ++s)  // each iteration adds up the products of 16 pixels of dy
       Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
     wgmma_commit_group();
     any = true;

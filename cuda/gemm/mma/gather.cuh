@@ -122,10 +122,10 @@ struct SliceAt {
   uint32_t mask, left;
 };
 
-// Copies the slices of an operand from global to shared memory. Each thread copies several vectors of a slice. A vector
-// has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width). cp.async can not copy vectors
-// of 2 bytes. For such vectors, start() loads them into registers, and finish() stores them to shared memory one
-// iteration later.
+// Copies the slices (64 bytes along k each) of an operand from global to shared memory. Each thread copies several
+// vectors of a slice. A vector has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width).
+// cp.async can not copy vectors of 2 bytes. For such vectors, start() loads them into registers, and finish() stores
+// them to shared memory one iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;

@@ -2,8 +2,9 @@
 // Index arithmetic for operands of any strides and windows, which a kernel gathers by elements or by vectors of up to
 // 16 bytes. Indices of rows and k have 32 bits. Offsets are in bytes and have 64 bits. The address of an element is the
 // sum of an offset of its row and an offset of its k. The row and the k of an element also have a bit mask each. The
-// element exists if these two masks have no bit in common. In each dimension of a window, a tap sets its own bit, and a
-// position sets the bits of all taps that are outside the tensor at this position.
+// element exists if these two masks have no bit in common. In each dimension of a window, a tap (element of the window)
+// sets its own bit, and a position of the window sets the bits of all taps that are outside the tensor at this
+// position.
 // This file does not use the standard library, because kernels include it. gather_index.cpp checks and prepares the
 // parameters, and mma/kernel.cu uses them.
 #pragma once
@@ -30,8 +31,9 @@ struct GatherIndex {
 };
 
 // The window through which an operand is read. taps[j] is 0 if no element can be outside the tensor in dimension j. In
-// all other dimensions, tap t at position p has the coordinate start + p * position_step + t * tap_step. If the step of
-// the taps is negative, the coordinates of the dimension are mirrored, so that tap_step is positive.
+// all other dimensions, tap (element) t of the window at position p has the coordinate start + p * position_step + t *
+// tap_step. If the step of the taps is negative, the coordinates of the dimension are mirrored, so that tap_step is
+// positive.
 struct GatherWindow {
   uint32_t on = 0;  // 1 if elements of the window can be outside the tensor, else 0
   // taps_in_k is 1 if index k counts taps (elements of the window) and the row index counts positions of the window. It

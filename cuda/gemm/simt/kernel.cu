@@ -6,14 +6,14 @@
 // shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address. A
 // copy by single elements transposes an operand at no cost. Elements outside a window, beyond the last row, or beyond
 // the last k become zeros.
-// The address of an element is the sum of an offset of its row and an offset of its k. Both come from tables in shared
-// memory (SimtEntry). The table of rows is computed once; the table of k is computed for two slices at a time. The main
+// The address of an element is the sum of an offset of its row and an offset of its k. Both are read from shared memory
+// (SimtEntry). The offsets of rows are computed once; the offsets of k are computed for two slices at a time. The main
 // loop therefore has no divisions.
 // Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions for a slice, of
 // which 1024 are multiply-adds. It executes 1188 instructions if one operand is copied by single elements. The main
-// loop is straight-line code, except for the computation of tables. Copies are between multiply-adds, because a
-// scheduler of an SM has only two warps: while both waited for copies, it would be idle. The code must be short, too: with
-// slices of 16 k, it took 37 KB and missed the instruction cache.
+// loop is straight-line code, except for the computation of offsets. Copies are between multiply-adds, because a
+// scheduler of an SM has only two warps: while both waited for copies, it would be idle. The code must be short, too:
+// with slices of 16 k, it took 37 KB and missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
 

@@ -91,9 +91,9 @@ template <class Traits> struct Sm90Pipeline {
   }
 };
 
-// If kPingPong, the two consumer warpgroups take the stages of one tile from the ring by turns. A warpgroup waits until
-// the other warpgroup has taken all stages of its tile from the ring. This is necessary because the parity of a barrier
-// distinguishes only two consecutive uses of a stage. Named barrier 1 + i lets warpgroup i begin.
+// If kPingPong, the two consumer warpgroups take the stages (buffers) of one tile from the ring by turns. A warpgroup
+// waits until the other warpgroup has taken all stages of its tile from the ring. This is necessary because the parity
+// of a barrier distinguishes only two consecutive uses of a stage. Named barrier 1 + i lets warpgroup i begin.
 __device__ __forceinline__ void sm90_order_arrive(int warpgroup) { named_barrier_arrive(1 + warpgroup, 256); }
 __device__ __forceinline__ void sm90_order_wait(int warpgroup) { named_barrier_sync(1 + warpgroup, 256); }
 

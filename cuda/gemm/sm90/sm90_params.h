@@ -78,8 +78,9 @@ struct Sm90Problem {
   int32_t k_each = 0, k_more = 0;
   // The number of blocks of k (128 bytes each) that a tile adds up. It is 0 if it differs between tiles.
   int32_t k_of_tile = 0;
-  FastDivmod positions[3];  // for divisions by the number of positions in each dimension, if there is an im2col map
-  FastDivmod window[3];     // for divisions by the number of taps in each dimension of the window
+  // For divisions by the number of positions of the window in each dimension; only for an im2col map.
+  FastDivmod positions[3];
+  FastDivmod window[3];  // for divisions by the number of taps in each dimension of the window
   // For an im2col map of an operand that is contiguous along its rows: for divisions by the number of 128-byte blocks
   // of channels in each tap (element of the window).
   FastDivmod channel_blocks;

@@ -18,7 +18,7 @@ std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
 }
 
 // Whether an operand can be read without its window. This is possible if the window has one tap (element), if this tap
-// is never outside the tensor, and if all positions have one stride.
+// is never outside the tensor, and if the index of positions has a single stride.
 bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
@@ -175,8 +175,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
   const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
   const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
-  // True if index k counts taps (elements of the window). False if it counts positions of the window, or if there is no
-  // window.
+  // Whether an operand is read through a window, and index k counts the taps (elements) of the window.
   const bool taps_in_k = moving && moving->window.row_digit;
 
   // The number of channels in index k, and the stride of channels in operands a and b.

@@ -9,11 +9,11 @@
 namespace minidnn {
 namespace {
 
-// The tiles, as {m, n, stages, ping-pong, blocks in a cluster}. Each consumer warpgroup computes 64 or 128 rows, and a
-// thread has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit, but at most eight.
-// Tiles of 192 rows or columns are for images of 14 x 14 pixels: 64 images have 12544 pixels, which are 66 tiles of
-// 192. With two tiles in the other dimension of y, there are 132 tiles, which fill the 132 SMs of an H100. Tiles of 160
-// columns are for 320 channels.
+// The tiles, as {m, n, stages (buffers for operands), ping-pong, blocks in a cluster}. Each consumer warpgroup computes
+// 64 or 128 rows, and a thread has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit,
+// but at most eight. Tiles of 192 rows or columns are for images of 14 x 14 pixels: 64 images have 12544 pixels, which
+// are 66 tiles of 192. With two tiles in the other dimension of y, there are 132 tiles, which fill the 132 SMs of an
+// H100. Tiles of 160 columns are for 320 channels.
 constexpr Sm90TileShape kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},

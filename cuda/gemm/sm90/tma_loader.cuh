@@ -40,8 +40,8 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
   const int32_t (&first_tap)[2], (&first_offset)[3];
   // `row` is the first row that this block loads. row_in_tile is this row relative to first_row.
   int row, batch, row_in_tile;
-  // For an im2col map of an operand that is contiguous along k: the image and the position of the first row that this
-  // block loads.
+  // For an im2col map of an operand that is contiguous along k: the image, and the position of the window in it, for
+  // the first row that this block loads.
   int image, position[3];
   // For an im2col map of an operand that is contiguous along its rows: the channel and the tap (element of the window)
   // of each chunk of rows. A chunk is 128 bytes of channels of one tap.

@@ -13,7 +13,7 @@ namespace minidnn {
 struct FirstLayerParams {
   GemmOutput y;        // y as a matrix: each row is a position (pixel) of y, each column is a filter
   FastDivmod lines;    // the number of rows of y in an image
-  FastDivmod filters;  // the number of tiles of filters
+  FastDivmod filters;  // the number of tiles of filters; a tile has kFilters filters
   // The number of rows of y in all images. The kernel computes each row once for each tile of filters.
   int32_t tiles = 0;
   int32_t positions = 0;  // the number of positions in a row of y

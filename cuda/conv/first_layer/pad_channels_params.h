@@ -8,8 +8,8 @@ namespace minidnn {
 // The kernel computes out[image][row][column] = x[image][row - before[0]][column - before[1]], or zeros outside of x.
 // Each such element is a pixel with all its channels.
 struct PadChannels {
-  int64_t pixels = 0;        // the number of pixels of all images of out
-  FastDivmod rows, columns;  // the numbers of rows and columns of an image of out
+  int64_t pixels = 0;        // the number of pixels of all images of out (the padded copy)
+  FastDivmod rows, columns;  // the numbers of rows and columns of an image of out (the padded copy)
   // The number of rows of zeros above x, and of columns of zeros to the left of x.
   int32_t before[2]{};
   int32_t size[2]{};     // the numbers of rows and columns of an image of x

@@ -15,8 +15,8 @@ namespace minidnn {
 // else it is 0.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
-// Fills in the divisors of the indices m, n and batch of the output. A caller that changes m or n afterwards must call
-// divide() again.
+// Fills in the divisors (FastDivmod objects) of the indices m, n and batch of the output. A caller that changes m or n
+// afterwards must call divide() again.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
 

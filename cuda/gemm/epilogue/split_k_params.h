@@ -14,7 +14,7 @@ struct SplitKPartitions {
   int64_t count = 0;
   uint32_t quads = 0;  // the number of quads (four columns of a row) in the sums of one split of k
   FastDivmod columns;  // for divisions by the number of quads (four columns) in a row
-  FastDivmod rows;     // for divisions by the number of rows in a matrix
+  FastDivmod rows;     // for divisions by the number of rows in a matrix of the batch
 };
 
 }  // namespace minidnn

@@ -67,7 +67,7 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
   // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us longer than its estimate. The difference
-  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until
+  // includes the time to load code into the instruction cache. The time was measured with an older main loop. Until
   // the product is measured again, 14 us are added. Clusters are then never the first choice, but pyminidnn.find() may
   // try them.
   if (cluster) us += 14;

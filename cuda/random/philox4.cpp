@@ -13,7 +13,8 @@ namespace {
 KernelSpec spec(DType t, Random kind) {
   KernelSpec s{"cuda/random/philox4.cu",
                cat("minidnn::random_philox4<", cuda_name(t), ", (minidnn::Random)", int64_t(kind), ">")};
-  // This compiler option allows square roots an error of one ulp of float32, which is also the error of the logarithms.
+  // This compiler option allows square roots an error of one ulp of float32. The logarithms have an error of one ulp,
+  // too.
   if (kind == Random::normal) s.options = {"--prec-sqrt=false"};
   return s;
 }

@@ -10,7 +10,7 @@ constexpr int kMemcpyThreads = 256, kMemcpyAhead = 4, kMemcpyOuters = 6;
 // A copy of many spans. A span is `span` words that are contiguous in x and in y. There may be gaps between spans, and
 // x and y may have the spans in different orders. All strides are in words.
 struct BatchedMemcpyParams {
-  uint32_t words = 0;  // the number of words of all spans
+  uint32_t words = 0;  // the number of words of all spans (contiguous parts of the copy)
   FastDivmod span, outer[kMemcpyOuters];
   // The strides of all dimensions except the contiguous one, beginning with the innermost.
   int64_t x_outer[kMemcpyOuters]{}, y_outer[kMemcpyOuters]{};

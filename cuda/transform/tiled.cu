@@ -65,7 +65,7 @@ __device__ __forceinline__ void store_narrow(void* to, const Vector& v, int byte
   }
 }
 
-// Loads the first n elements of a 16-byte vector one by one. This is for the end of a line, where fewer elements are
+// Loads the first n elements of a 16-byte vector one by one. This is for the edge of a tensor, where fewer elements are
 // left than a vector has.
 template <class T> __device__ __forceinline__ Vector load_first(const T* from, int n) {
   Vector v{};
@@ -96,8 +96,9 @@ template <class T> __device__ __forceinline__ void store_first(T* to, const Vect
     }
 }
 
-// Transposes vectors of kJoined neighbouring lines into shared memory. Element i of each vector goes to the i-th column
-// from `to` on. Elements shorter than 4 bytes are packed: a 4-byte word has the elements of kJoined neighbouring lines.
+// Transposes one vector of each of kJoined neighbouring lines into shared memory; a vector is along the columns.
+// Element i of each vector goes to the i-th column from `to` on. Elements shorter than 4 bytes are packed: a 4-byte
+// word has the elements of kJoined neighbouring lines.
 template <int kItem, int kJoined>
 __device__ __forceinline__ void scatter_to_columns(char* to, const Vector (&in)[kJoined]) {
   // the distance of neighbouring columns in shared memory, in bytes
@@ -130,7 +131,8 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
     transform_tiled(const __grid_constant__ TiledCopy c, const T* x, T* y) {
   constexpr int kItem = sizeof(T);
   using Shape = TiledShape<kItem>;
-  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;  // the number of lines whose elements are packed into one word
+  // The number of lines (rows of x) whose elements are packed into one word.
+  constexpr int kJoined = kItem < 4 ? 4 / kItem : 1;
   constexpr int kUnits = 8 * Shape::kStack, kGroups = Shape::kLines / kJoined, kRows = kTiledThreads / 8,
                 kLoads = kGroups / kRows;
   __shared__ uint4 tile[Shape::kColumns][kUnits];
@@ -185,7 +187,7 @@ template <class T> __global__ void __launch_bounds__(kTiledThreads)
   }
 #pragma unroll
   for (int k = 0; k < kLoads; ++k) {
-    // The offset, in bytes, of this thread's lines in a column of the tile.
+    // The offset in a column of the tile at which this thread stores its elements, in bytes.
     const int byte = (k * kRows + row) * (kItem < 4 ? 4 : kItem);
     char* to = reinterpret_cast<char*>(&tile[vector * Shape::kVector][byte / 16 ^ vector]) + byte % 16;
     scatter_to_columns<kItem>(to, in[k]);

@@ -24,10 +24,11 @@ struct TiledCopy {
   int64_t x_bytes = 16, y_bytes = 16;
 };
 
-// The tile of a block covers 128 bytes along the columns, and at least 128 bytes along the lines.
+// The tile of a block covers 128 bytes along the columns (contiguous in x), and at least 128 bytes along the lines
+// (contiguous in y).
 template <int kItem> struct TiledShape {
   static constexpr int kVector = 16 / kItem;  // the number of elements of a 16-byte vector
-  // The extent of the tile along the lines, in multiples of 128 bytes.
+  // The extent of the tile along the lines (contiguous in y), in multiples of 128 bytes.
   static constexpr int kStack = kItem < 4 ? 1 : kItem / 2;
   static constexpr int kColumns = 128 / kItem, kLines = kColumns * kStack;
 };

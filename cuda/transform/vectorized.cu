@@ -28,7 +28,7 @@ __device__ __forceinline__ void copy_dense(const TransformProblem& p, const Tran
   constexpr int kCount = 16 / int(sizeof(From) < sizeof(To) ? sizeof(From) : sizeof(To));
   const bool aligned = (reinterpret_cast<uint64_t>(a.x) | reinterpret_cast<uint64_t>(a.y)) % 16 == 0;
   const int64_t n = p.y.numel(), chunks = aligned ? n / kCount : 0;
-  // The number of chunks that a thread has in flight.
+  // The number of chunks that a thread has in flight. A chunk has as many elements as 16 bytes of the shorter dtype.
   constexpr int kAhead = (sizeof(From) + sizeof(To)) * kCount <= 48 ? 2 : 1;
   const int64_t step = int64_t(gridDim.x) * blockDim.x;
   for (int64_t i = int64_t(blockIdx.x) * blockDim.x + threadIdx.x; i < chunks; i += kAhead * step) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes dw by adding its partial sums. nchw_filter.cu, nhwc.cu or first_layer_filter.cu has written one partial sum
-// for each split of the tiles.
+// Computes dw by adding its partial sums. nchw_filter.cu, nhwc.cu or first_layer_filter.cu has written them: one
+// partial sum for each split (a subset of the tiles of dy).
 // Grid: one block for each 32 elements of dw. Block: 32 x 8 threads. Thread (i, j) adds the partial sums j, j + 8, j +
 // 16 ... of element i. Then thread (i, 0) adds the sums of the eight threads (i, j). Shared memory: 1 KiB, static.
 // Numerics: float32; the partial sums of an element are added in a fixed order.

@@ -7,7 +7,7 @@
 namespace minidnn {
 
 struct FilterReduce {
-  int64_t count = 0;  // the number of elements of dw, and of each partial sum
+  int64_t count = 0;  // the number of elements of dw; each partial sum of dw has as many
   // The sizes of dw in the order of its partial sums: [filter][channel][window].
   int64_t size[2 + kMaxSpatial]{1, 1, 1, 1, 1};
   // The strides of dw, and the offset of its first element, both in elements.

@@ -15,11 +15,11 @@ namespace cuda::conv {
 namespace {
 
 constexpr int kFilters = 64, kStages = 4, kChunkBytes = 16;
-// The bytes of the kernel's static shared memory, which contains two mbarriers for each stage.
+// The bytes of the kernel's static shared memory. It contains two mbarriers for each of kStages buffers.
 constexpr int64_t kBarrierBytes = 2 * kStages * 8;
 // wgmma reads 64 overlapping windows of two chunks each. A chunk is 16 bytes, and the windows contain 65 different
 // chunks. compute-sanitizer checks an address range of 128 chunks, as if the windows did not overlap. kOverlapBytes is
-// the difference; with it, memcheck reports no error.
+// the size of the other 63 chunks. If they are allocated, memcheck reports no error.
 constexpr int64_t kOverlapBytes = (128 - 65) * kChunkBytes;
 
 struct Image {
@@ -30,10 +30,10 @@ struct Image {
 
   explicit Image(const ConvProblem& p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
-    int64_t channels = 4;  // the number of channels of a pixel in the padded copies
+    int64_t channels = 4;  // the number of channels of a pixel in the padded copies of x and w
     while (channels < p.x.shape[1]) channels *= 2;
-    // Adds channels until the windows of neighbouring positions start at least one chunk (16 bytes) apart. They may
-    // start several chunks apart; first_layer_params.h describes the layout for this case.
+    // Adds channels until the windows of neighbouring positions of y start at least one chunk (16 bytes) apart in a row
+    // of x. If the windows start several chunks apart, first_layer_params.h describes the layout.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)
@@ -44,8 +44,8 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // Every position of y reads an even number of chunks (of 16 bytes). A row of the copy is long enough for all chunks
-    // that the last position reads. Past the end of x, the row contains zeros.
+    // Every position of y reads an even number of chunks (of 16 bytes). A row of the padded copy of x is long enough
+    // for all chunks that the last position of a row of y reads. Past the end of x, the row contains zeros.
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x;
@@ -84,7 +84,8 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  // The windows of the last positions read this number of bytes past the end of the last stage.
+  // The number of bytes that are allocated after the last stage (a buffer for rows of x). The windows of the last
+  // positions of y read some of them.
   int64_t beyond = 0;
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
@@ -131,8 +132,8 @@ struct FirstLayer final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // Adds the estimated time of the copies and the estimated time of the kernel. The kernel mostly writes y. The
-    // constants are guesses, not measurements.
+    // Adds the estimated time to copy x and w, and the estimated time of the kernel that computes y. This kernel mostly
+    // writes y. The constants are guesses, not measurements.
     const Image i(p);
     const double item = double(itemsize(p.x.dtype)), y = double(p.y.numel()) * double(itemsize(p.y.dtype));
     const double tiles = double(ceil_div(p.w.shape[0], int64_t(kFilters)));

@@ -2,8 +2,8 @@
 // Computes y of a network's first layer by tensor cores (sm_90a). For each line of y (a row of an image), it multiplies
 // the matrix of all windows by the matrix of the filters.
 // Method: the windows of neighbouring positions overlap in shared memory, as they do in x. This is possible because
-// wgmma accepts matrices whose rows start only 16 bytes apart. A stage contains all lines of x that one line of y
-// depends on. Each line is loaded by one bulk copy.
+// wgmma accepts matrices whose rows start only 16 bytes apart. A stage (a buffer in shared memory) contains all lines
+// of x that one line of y depends on. Each line is loaded by one bulk copy.
 // Grid: persistent blocks over the lines of y x tiles of kFilters filters. Block: 384 threads. One thread issues the
 // copies. Two warpgroups compute alternate tiles of 64 positions. Shared memory (dynamic): a buffer for the epilogue,
 // the filters of the block, and kStages stages.
@@ -42,8 +42,8 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
 }
 
 // Issues the wgmma instructions that multiply 64 windows by kFilters filters. The windows are those of the positions
-// `first` to first + 63. `lines` is the shared-memory address of the image rows; `filters` is the shared-memory address
-// of the filters.
+// `first` to first + 63 in a row of y. `lines` is the shared-memory address of the rows of x; `filters` is the
+// shared-memory address of the filters.
 template <class T, int kFilters>
 __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
                                                  float (&sums)[kFilters / 2]) {
@@ -166,8 +166,8 @@ __global__ void __launch_bounds__(384, 1)
       }
       __syncwarp();
       // The epilogue must not store results of positions past the end of an image row. With GemmStore::transposed, the
-      // last argument of store() prevents this. With any other GemmStore, such positions get an index past the last
-      // position of y.
+      // last argument of store() prevents this. With any other way to store y (GemmStore), such positions get an index
+      // past the last position of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

@@ -15,21 +15,23 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The limit on (columns of the window) * (channels). The kernel computes at most four tiles of 8 along that dimension.
+// The largest number of elements in a row of the window: (columns) * (channels). The kernel computes a row of the
+// window in at most four tiles of 8 elements.
 constexpr int64_t kMostBand = 32;
 
 struct Tiling {
   GroupConv p;
   GroupConvTiles tiles;
   FirstLayerFilterBlock b;
-  // steps: the number of iterations of its main loop that a warp executes in total
+  // steps: the number of main-loop iterations that each warp executes, added up over all of its tiles
   int64_t channel_tiles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;
   std::string why_not;
 };
 
 int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 
-// Chooses a tile of at most rows x columns outputs. Returns whether two buffers for such a tile fit in shared memory.
+// Chooses a tile of at most rows x columns pixels of dy. Returns whether shared memory has room for two buffers, each
+// with such a tile and the tile of x that it needs.
 bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& d) {
   GroupConv& p = l.p;
   FirstLayerFilterBlock& b = l.b;
@@ -39,7 +41,7 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // reach: the largest number of elements of a row of x that a tile needs. Rows are copied 16 bytes (`elements`
+  // reach: the largest number of elements of a row of x that a tile of dy needs. Rows are copied 16 bytes (`elements`
   // elements) at a time, so the first copy may begin up to elements - 1 elements too early.
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
@@ -133,8 +135,9 @@ struct FirstLayerFilter final : Engine<ConvProblem> {
     constexpr double kShareOfCopyRate = 0.8, kShareOfVisits = 0.6;  // guessed fractions of the peak rates
     const Tiling l = tiling_of(p, d);
     const bool narrow = itemsize(operand_dtype(p)) == 2;
-    // Counts the shared-memory accesses of a warp in one iteration of the main loop. dy needs 16 accesses. Each tile of
-    // x needs 4 (16-bit) or 2 (float32) accesses. An SM executes one access per clock.
+    // Counts the shared-memory accesses of a warp in one iteration of the main loop. dy needs 16 accesses. Each 8
+    // elements of a row of the window need 4 (16-bit) or 2 (float32) accesses to x. An SM executes one access per
+    // clock.
     const double visits = 16 + (narrow ? 4.0 : 2.0) * double(l.eights);
     const double clocks_us = 1e3 * d.fp32_gflop_s / (2.0 * 128 * d.sm_count);
     const double shared_us = double(l.steps) * visits * double(l.threads / 32) / clocks_us / kShareOfVisits;

@@ -6,8 +6,8 @@
 // with n = column * channels + channel. x[start] is the first element that the row of the window reads for pixel 0.
 // Rows of x are copied to shared memory 16 bytes at a time. The windows start at any offset in them, so the elements of
 // a product are read one by one.
-// Grid: tiles of 64 filters x splits of the tiles of dy (GroupConvTiles). Block: up to 16 warps. Shared memory
-// (dynamic): two buffers, each with a tile of dy and a tile of x.
+// Grid: tiles of 64 filters x splits; a split is a subset of the tiles of dy (GroupConvTiles). Block: up to 16 warps.
+// Shared memory (dynamic): two buffers, each with a tile of dy and a tile of x.
 // Numerics: sums in float32; float32 operands are rounded to TF32.
 // The kernel is bound by memory. dy is read once. For 3 channels and 7x7 windows in 16 bits, each iteration of a warp
 // makes 28 accesses to shared memory for 12 products of 16 x 8 x 16.
@@ -24,14 +24,14 @@ struct FirstLayerFilterWarp {
   int32_t first_filter, filters, r;
   // lane is the index of the thread in the warp; warp is the index of the warp in the block.
   int32_t lane, warp;
-  uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
+  uint32_t tile_split;  // the block sums over the tiles of dy with the indices tile_split, tile_split + splits ...
   // In each tile, this warp sums over the steps step_split, step_split + step_splits ... A step is 32 / sizeof(T)
   // neighbouring pixels of a row of dy.
   int32_t step_split;
 };
 
-// Reads the lane's fragment of dy for one mma instruction: the filters 16 m to 16 m + 15 of the tile, and the pixels
-// from `pixel` on. `dy` is the tile of dy in shared memory.
+// Reads the elements of dy that this lane needs for one mma instruction. The instruction multiplies the filters 16 m to
+// 16 m + 15 of the tile, and the pixels from `pixel` on. `dy` is the tile of dy in shared memory.
 template <class T>
 __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, int32_t pixel, int m, int32_t lane) {
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
@@ -71,9 +71,9 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Fir
   }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them. A
-// row of the window has (number of columns) x (number of channels) elements. The mma instructions divide these elements
-// into kTilesOfN tiles of 8.
+// Computes partial sums of dw, stored as [split][filter][channel][window]. A split is a subset of the tiles of dy.
+// filter_reduce.cu adds the partial sums. A row of the window has (number of columns) x (number of channels) elements.
+// The mma instructions divide these elements into kTilesOfN tiles of 8.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -92,7 +92,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   const int32_t step_split = warp / p.height.taps, r = warp % p.height.taps;
 
   const auto first_element = [&](const GroupConvTile& tile) {
-    // The first element in a row of x that the tile reads.
+    // The index of the first element that a tile of dy needs in a row of x.
     return (tile.column * p.width.stride - p.width.pad) * b.channels;
   };
   const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, 0, 0}; };
@@ -113,8 +113,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
                      from + int32_t(row) * p.out.row + column * p.out.column, exists);
       }
     }
-    // Copies the rows of x from an offset that is a multiple of 16 bytes. The rows of an image begin and end at such
-    // multiples.
+    // Copies the rows of x from an offset that is a multiple of 16 bytes. The rows of an image begin and end at
+    // multiples of 16 bytes, too.
     const int32_t first = first_element(tile) & -kElements, length = p.width.in * b.channels;
     const int32_t first_row = tile.row * p.height.stride - p.height.pad;
     const T* const from = x + tile.image * p.in.image;
@@ -143,7 +143,8 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
       uint32_t row = i;
       const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
       const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * pixel_stride);
-      // If a function read the fragments of x, the kernel would need more registers.
+      // This lane's elements of x for one mma instruction in each tile of 8 elements. They are read here, because the
+      // kernel would need more registers if a function read them.
       uint32_t of_x[kTilesOfN][2];
 #pragma unroll
       for (int n = 0; n < kTilesOfN; ++n)

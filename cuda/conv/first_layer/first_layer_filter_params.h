@@ -17,8 +17,8 @@ template <class T> constexpr int kFirstLayerPitch = kFirstLayerFilters * int(siz
 // sizeof(T) neighbouring pixels of a row of dy. step_splits warps compute the same row of the window: the i-th of them
 // sums over the steps i, i + step_splits, i + 2 step_splits ...
 struct FirstLayerFilterBlock {
-  // For each tile: its number of columns, the number of steps (of 32 / sizeof(T) pixels) in one of its rows, and the
-  // number of 16-byte copies in a row of x.
+  // For each tile of dy: its number of columns, the number of steps (of 32 / sizeof(T) pixels) in one of its rows, and
+  // the number of 16-byte copies in a row of x.
   FastDivmod columns, steps, copies;
   int32_t step_splits = 1, channels = 1;
   // The tile of x in shared memory: its number of rows, and the distance of neighbouring rows in bytes.

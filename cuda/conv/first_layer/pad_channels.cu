@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Copies images of any strides to NHWC. The copy has margins of zeros, and its number of channels is rounded up to
-// kChannels. A thread copies one pixel. Block: 256 threads. Bytes: reads x once and writes out once. T is an unsigned
-// integer of the size of an element.
+// kChannels. A thread copies one pixel. Block: 256 threads. Bytes: reads x once and writes the copy once. T is an
+// unsigned integer of the size of an element.
 #include "cuda/conv/first_layer/pad_channels_params.h"
 #include "cuda/device/ptx/math.cuh"
 

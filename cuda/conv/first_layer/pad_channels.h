@@ -8,8 +8,8 @@
 namespace minidnn {
 
 // A copy of x or of the filters, stored as [image or filter][rows][columns][channels]. Each row stores its columns in
-// `planes` planes: first the columns 0, planes, 2 planes ..., then the columns 1, planes + 1, 2 planes + 1 ..., and so
-// on.
+// `planes` planes (groups): first the columns 0, planes, 2 planes ..., then the columns 1, planes + 1, 2 planes + 1
+// ..., and so on.
 struct Padded {
   TensorDesc x;  // the tensor that is copied: the image x or the filters w
   int64_t rows = 0, columns = 0, channels = 0, before[2]{}, planes = 1, round = 0;

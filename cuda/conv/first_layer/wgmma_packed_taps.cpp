@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_packed_taps: an engine for x of up to eight channels, as in a network's first layer. It runs the
 // tensor-core main loop of sm_90a (cuda/gemm/sm90/kernel.cu). First, it copies x with its padding, and rounds the
-// number of channels up to a power of two. In the copy, the taps of a row of the window are contiguous. The main loop
-// treats all these taps together as the channels of one pixel. So neighbouring pixels overlap in memory, and windows
-// are one pixel wide.
+// number of channels up to a power of two. In the copy, all elements that one row of a window reads are contiguous. The
+// main loop treats them as the channels of one pixel. So neighbouring pixels overlap in memory, and windows are one
+// pixel wide.
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"
@@ -20,12 +20,12 @@ constexpr int64_t kMostChannels = 8;
 struct Taps {
   Padded x, w;
   ConvProblem problem;         // the convolution that is computed: its operands are the padded copies of x and w
-  TransformProblem filters{};  // copies dw from the padded layout to the caller's layout
+  TransformProblem filters{};  // copies dw from the padded layout (with added channels) to the caller's layout
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
-    // The number of channels of a pixel in the copies. It is chosen so that the windows of all positions start at
-    // multiples of 16 bytes.
+    // The number of channels of a pixel in the padded copies of x and w. It is chosen so that the windows of all
+    // positions start at multiples of 16 bytes.
     int64_t channels = 4;
     while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
     auto columns_of = [&](int64_t least) {

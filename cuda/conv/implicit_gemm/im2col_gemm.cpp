@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.im2col_gemm: an engine that runs a convolution as the matrix product of im2col.h. im2col_gemm.cu has two
-// kernels: one copies x to an im2col matrix, one adds the elements of such a matrix to dx.
+// kernels: conv_columns_gather copies x to an im2col matrix, and conv_columns_sum adds the elements of an im2col matrix
+// to dx.
 #include "cpp/conv/im2col.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"

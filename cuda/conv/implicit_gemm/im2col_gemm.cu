@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The two kernels of cuda.conv.im2col_gemm (cpp/conv/im2col_math.h). conv_columns_gather copies x to an im2col matrix:
-// a thread copies all taps of one channel of x at one position of y. conv_columns_sum adds the elements of an im2col
-// matrix to dx: a thread sums one element of dx, without atomics. The blocks of both kernels have 256 threads.
+// for one position of y and one channel, a thread copies all elements of x in the window. conv_columns_sum adds the
+// elements of an im2col matrix to dx: a thread sums one element of dx, without atomics. The blocks of both kernels have
+// 256 threads.
 #include "cpp/conv/im2col_math.h"
 #include "cuda/device/grid.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_statistics: an engine that runs the forward kernel of cuda.conv.wgmma, and also sums y and y^2 over
-// each channel. Each warpgroup adds up the columns of y while it stores them. A reduction then adds the sums of all
-// warpgroups.
+// each channel. While a warpgroup stores rows of y (pixels), it adds up these rows for each column (channel). A
+// reduction then adds the sums of all warpgroups.
 #include "cpp/engine/engine_object.h"
 #include "cpp/reduce/reduce.h"
 #include "cuda/conv/implicit_gemm/wgmma.h"

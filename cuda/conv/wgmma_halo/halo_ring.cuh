@@ -11,9 +11,9 @@
 
 namespace minidnn {
 
-// A ring of `count` slots in shared memory, and the position of one producer or consumer in the ring. Each slot has two
-// mbarriers. The mbarrier full() completes when the slot is loaded, and empty() when all consumers have released the
-// slot. In memory, kHaloSlots mbarriers for full() precede those for empty().
+// A ring of `count` slots (buffers for pixels of a row) in shared memory, and the slot that one producer or consumer
+// uses next. Each slot has two mbarriers. The mbarrier full() completes when the slot is loaded, and empty() when all
+// consumers have released the slot. In memory, kHaloSlots mbarriers for full() precede those for empty().
 struct HaloRing {
   uint32_t slots, pitch, barriers;
   int count, at = 0;
@@ -30,7 +30,8 @@ struct HaloRing {
       parity ^= 1;
     }
   }
-  // Advances by `slots` slots of the ring. `slots` must be less than `count`, the number of slots of the ring.
+  // Advances by `slots` slots (buffers) of the ring. `slots` must be less than `count`, the number of slots in the
+  // ring.
   __device__ __forceinline__ void skip(int slots) {
     at += slots;
     if (at >= count) {
@@ -48,13 +49,13 @@ __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t colum
 }
 
 // Lines of one image, one below the other. A line is 64 or 128 neighbouring positions of an image row. An image row
-// consists of several lines, and `segment` is the index of a line within its image row. `count` is the number of lines
-// of the LineSpan.
+// consists of several lines, and `segment` is the index of a line within its image row. All lines of a LineSpan have
+// the same segment. `count` is the number of lines of the LineSpan.
 struct LineSpan {
   int image, segment, line, count;
 
-  // Takes as many lines as possible, from line `at` to the line before `last`. All of them must be in the same segment
-  // of the same image.
+  // Takes as many lines as possible, from line `at` to the line before `last`. The span ends at the bottom of the image
+  // at the latest.
   __device__ LineSpan(const HaloLines& w, int at, int last) {
     const uint32_t column = w.per_image.quotient(uint32_t(at));
     line = at - int(column * w.per_image.divisor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.conv.wgmma_halo: an engine for 16-bit convolutions of large images with few channels, by tensor cores. Each
-// pixel is loaded into shared memory once, for all taps of the window (wgmma_halo.cu).
+// pixel is loaded into shared memory once, for all elements of the window (wgmma_halo.cu).
 #include "cpp/conv/conv.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/conv/wgmma_halo/wgmma_halo_params.h"
@@ -83,7 +83,8 @@ struct ProductLaunch {
   WgmmaHaloParams p;
   // box: the number of pixels of x that the windows of `positions` neighbouring outputs of a row read.
   int64_t positions = 0, box = 0;
-  int64_t steps = 4;  // the number of wgmma instructions for each tap, 2 or 4; each instruction multiplies 16 channels
+  // The number of wgmma instructions for each element of the window, 2 or 4; each instruction multiplies 16 channels.
+  int64_t steps = 4;
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
   GemmStore store = GemmStore::any;
@@ -212,8 +213,8 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // least_x: the fewest slots for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes a
-  // different row of the window, so at any time the warpgroups read different lines of x. There must be slots for all
+  // least_x: the fewest slots (buffers) for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes
+  // a different row of the window, so at any time the warpgroups read different lines of x. There must be slots for all
   // of these lines, and for lines that are being loaded.
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
@@ -257,8 +258,8 @@ double overlapped(double on_chip_us, double bytes, const Device& d) {
 double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(c, d, positions);
   const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
-  // With n positions, the tensor cores take n / 2 clocks for each tap and 16 channels. Shared memory takes 16 + n / 4
-  // clocks, since it delivers 128 bytes per clock.
+  // For each line of n positions, each element of the window and every 16 channels, the tensor cores take n / 2 clocks,
+  // and shared memory takes 16 + n / 4 clocks. Shared memory delivers 128 bytes per clock.
   const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2;

@@ -52,7 +52,8 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     Y* const y = y_at(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
-    // Sum i belongs to filter row + 8 r and to position first + q.
+    // The lane has sums of the filters row and row + 8. r tells which of these two filters sum i belongs to. q is the
+    // position of sum i, counted from the lane's first position.
     for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
@@ -60,16 +61,17 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     }
   } else {
     constexpr bool kTransposed = kStore == GemmStore::transposed;
-    // Computes the results of the lane's sums i, i + 1, next and next + 1, exchanges results with the neighbouring
-    // lane, and stores four results at the address y. If kTransposed, sums i and i + 1 are for the lane's first filter,
-    // and the other two for its second filter. If not, all four are for one filter: the first if r is 0, and the second
-    // if r is 1.
+    // Computes results from the lane's sums i, i + 1, next and next + 1, exchanges results with the neighbouring lane,
+    // and stores four results at the address y. If kTransposed, sums i and i + 1 belong to the lane's first filter, and
+    // sums next and next + 1 to its second filter. If not, all four sums belong to the lane's first filter (r = 0) or
+    // to its second filter (r = 1).
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
-        // Exchanges elements of c between neighbouring lanes, so that each lane has those that match its sums.
+        // Exchanges elements of c between neighbouring lanes, so that each lane has the elements of c that are added to
+        // its sums.
         four = exchange_pair(four.x, four.y);
         words[0] = kTransposed ? movmatrix_trans(four.x) : four.x;
         words[1] = kTransposed ? movmatrix_trans(four.y) : four.y;
@@ -126,7 +128,7 @@ template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo(const __grid_constant__ WgmmaHaloParams p, const __grid_constant__ GemmArgs args) {
-  constexpr uint32_t kTap = 64 * 128;  // the number of bytes of the weights of one tap
+  constexpr uint32_t kTap = 64 * 128;  // the bytes of the weights of a tile for one element of the window
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
@@ -188,7 +190,7 @@ __global__ void __launch_bounds__(512, 1)
   const int over = min_of(3, reach + 1);  // the number of rows of x that a warpgroup releases after each row of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
-  int own_line = first + group - 1;  // the index of the next row segment of y that this warpgroup computes
+  int own_line = first + group - 1;  // the index of the next line (part of an image row) that this warpgroup computes
   for (int at = first; at < last;) {
     const LineSpan span(p.lines, at, last);
     int passed = 0;

@@ -38,8 +38,8 @@ __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32
 }
 
 // Multiplies `count` lines of dy by the lines of x in the ring; a line is 64 neighbouring positions of a row. Then it
-// releases the slots of the lines of x and dy. `any` says whether `sums` contains products of earlier calls. If not,
-// the first product overwrites `sums`.
+// releases the buffers of the lines that it multiplied. `any` says whether `sums` contains products of earlier calls.
+// If not, the first product overwrites `sums`.
 template <class T, int kColumns>
 __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int count, uint32_t columns, bool& any,
                                                float (&sums)[kColumns * 32]) {
@@ -56,7 +56,7 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
     warpgroup_fence_operand(sums);
     wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < 4; ++s)  // each iteration multiplies 16 positions
+    for (int s = 0; s < 4; ++s)  // each iteration adds up the products of 16 pixels of dy
       Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
     wgmma_commit_group();
     any = true;

@@ -27,7 +27,7 @@ struct WinogradPatch {
     return m[i][j];
   }
 };
-// The matrix G, which transforms the three taps of w along one dimension.
+// The matrix G, which transforms three elements of w (a row or a column of the window) along one dimension.
 struct WinogradWindow {
   static constexpr int kIn = 3, kOut = 6;
   MINIDNN_HD static float at(int i, int j) {
@@ -62,7 +62,7 @@ struct WinogradGradient {
     return m[i][j];
   }
 };
-// The matrix A^T, which computes the three taps of dw along one dimension.
+// The matrix A^T, which computes three elements of dw along one dimension.
 struct WinogradTaps {
   static constexpr int kIn = 6, kOut = 3;
   MINIDNN_HD static float at(int i, int j) {

@@ -11,12 +11,12 @@
 namespace minidnn {
 
 // Returns the output of a GemmView in the form that the epilogue reads. `alignment` is the alignment of y and c in
-// bytes. Some views round up the size of the last digit (dimension) of index n; for these views, `n_limit` is the exact
-// size. For all other views, it is 0.
+// bytes. If the GemmView has rounded up the size of the last digit (dimension) of index n, `n_limit` is the exact size;
+// else it is 0.
 GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bool has_bias, int64_t n_limit = 0);
 
-// Fills in the divisors of the indices m, n and batch of the output. A caller that changes m or n afterwards must call
-// divide() again.
+// Fills in the divisors (FastDivmod objects) of the indices m, n and batch of the output. A caller that changes m or n
+// afterwards must call divide() again.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
 

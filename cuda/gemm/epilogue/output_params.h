@@ -8,8 +8,8 @@
 namespace minidnn {
 
 // The bounds of the output of one GemmView. `y_offset` is the offset of the output in y, in elements. `limit` are the
-// exact sizes of the digits (dimensions) of index m or, for GemmStore::phases, of index n. In the GemmIndex, these
-// sizes may be rounded up.
+// exact sizes of the digits (dimensions) of index m or, if the store is GemmStore::phases, of index n. The GemmIndex of
+// m or n may have larger sizes, which are rounded up.
 struct GemmOutputBounds {
   int64_t y_offset = 0;
   int64_t limit[kDigits]{1, 1, 1, 1};
@@ -20,7 +20,7 @@ struct GemmOutputBounds {
 //   transposed  for contiguous columns of 16-bit elements; exchanges rows and columns through shared memory
 //   any         for any strides; stores one element at a time
 //   columns     for contiguous columns of float32, if each lane has sums of neighbouring rows
-//   phases      like columns, for the phases of strided backward_data, whose columns have no common stride
+//   phases      like columns, for strided backward_data, whose columns have no common stride
 //   summed      like lines; also computes the sums of each column
 enum class GemmStore : int64_t { lines, transposed, any, columns, phases, summed };
 // the number of bytes of shared memory that each warp needs for GemmStore::lines, transposed or summed
@@ -32,7 +32,8 @@ constexpr int kLinesBytes = 16 * 128;
 struct GemmOutput {
   GemmIndex m, n, batch;
   FastDivmod m_divisor[kDigits], n_divisor[kDigits], batch_divisor[kDigits];
-  int64_t n_limit = 0;  // the exact size of the last digit (dimension) of index n, which is rounded up in some views
+  // The exact size of the last digit (dimension) of index n. The GemmView may have rounded up this size.
+  int64_t n_limit = 0;
   GemmOutputBounds bounds;
   GemmStrides y_m, y_n, y_batch, c_m, c_n, c_batch, bias, bias_batch;
   // 1 if the bias has one element for each row (m), 0 if it has one element for each column (n).

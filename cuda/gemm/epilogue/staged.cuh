@@ -58,7 +58,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
   // A warp has kBytes bytes of shared memory. They hold all rows of the tile in the 16-bit type T, or 16 rows of the
-  // tile in float32. A row has kLineBytes bytes in T, and kPitch elements in float32. Both include padding, which
+  // tile in float32. A row has kLineBytes bytes in T, and kPitch elements in float32. Both sizes include padding, which
   // avoids bank conflicts when a warp stores to the rows.
   static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
   static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;

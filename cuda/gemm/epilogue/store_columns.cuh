@@ -19,8 +19,8 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   const typename Context::Row side = e.row(m);
   const uint32_t column = n + threadIdx.x % 4 * 2;
   const int left = side.exists ? int(e.output.n_limit) - int(column) : 0;
-  // A lane has the columns `column`, column + 1, column + 8, column + 9 and so on. The strides between them alternate:
-  // 1 column, then 7 columns.
+  // A lane has the columns `column`, column + 1, column + 8, column + 9 and so on. So the distance from one column to
+  // the next is alternately 1 and 7 columns.
   const int64_t step[2] = {e.output.y_n.of[3], 7 * e.output.y_n.of[3]},
                 c_step[2] = {e.output.c_n.of[3], 7 * e.output.c_n.of[3]};
   Y* y = e.y + (side.y + column * step[0]);
@@ -62,9 +62,9 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   }
 }
 
-// GemmStore::phases, for the phases of strided backward_data. It stores y like gemm_store_columns(), but the columns of
-// y have no common stride. Each lane computes the offsets of some columns. The lanes exchange these offsets by
-// shuffles.
+// GemmStore::phases, for strided backward_data: it stores one phase, which is the positions of dx that use the same
+// taps. The function stores y like gemm_store_columns(), but the columns of y have no common stride. Each lane computes
+// the offsets of some columns. The lanes exchange these offsets by shuffles.
 template <int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_phases(const Context& e, const float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n) {

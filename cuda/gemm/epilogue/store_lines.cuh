@@ -177,8 +177,9 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
   for (int which = 0; which < 2; ++which)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // A reduce-scatter over the four lanes that have sums of the same 16 bytes of columns. First, lanes whose indices
-      // differ by 16 halve the columns between them. Then, lanes whose indices differ by 8 halve the remaining columns.
+      // A reduce-scatter over four lanes that have sums of the same columns (16 bytes of y). First, of two lanes whose
+      // indices differ by 16, each keeps half of the columns. Then, of two lanes whose indices differ by 8, each keeps
+      // half of its remaining columns.
       float(&v)[kChunk] = sums.of[which][step];
       add_halves<16, kChunk / 2>(v, second);
       add_halves<8, kChunk / 4>(v, odd);

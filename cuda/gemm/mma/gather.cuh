@@ -19,27 +19,29 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Returns the offset in the slice of byte `at` of line `line`. The chunks of 16 bytes in a line are permuted by an
-  // XOR that depends on the line. This avoids bank conflicts for ldmatrix and for 32-bit loads.
+  // Returns the offset in the slice of byte `at` of line `line`. A slice has 64 bytes along k of some rows. A line is
+  // one row or, if not kAlongK, all rows at one k. The chunks of 16 bytes in a line are permuted by an XOR that depends
+  // on the line. This avoids bank conflicts for ldmatrix and for 32-bit loads.
   static __device__ __forceinline__ uint32_t byte_offset(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
   }
 
-  // Returns the offset in a slice from which this lane reads the warp's first fragment: the first 16 rows of the warp,
-  // and the first 32 bytes along k. load() adds the offset of the fragment that it reads.
+  // Returns the offset in a slice (64 bytes along k of some rows) from which this lane reads the warp's first fragment:
+  // the first 16 rows of the warp, and the first 32 bytes along k. load() adds the offset of the fragment that it
+  // reads.
   static __device__ __forceinline__ uint32_t lane_offset(int first_row, bool as_b) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    // This lane passes to ldmatrix the address of one row of an 8-row by 16-byte matrix. In the fragment, the matrix
-    // begins at row `row` and at byte 16 * k along k.
+    // This lane passes to ldmatrix the address of one row of an 8-row by 16-byte matrix. In the fragment (16 rows with
+    // 32 bytes along k), the matrix begins at row `row` and at byte 16 * k along k.
     const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
     if constexpr (kAlongK) return byte_offset(first_row + row + lane % 8, k * 16);
     else if constexpr (sizeof(T) == 2) return byte_offset(k * 8 + lane % 8, (first_row + row) * 2);
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
   // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on. The
-  // offset of the fragment within a line is combined with lane_offset by XOR, because the permutation of chunks is an
-  // XOR, too.
+  // offset of the fragment within a line is combined with lane_offset by XOR, because byte_offset() permutes the
+  // 16-byte chunks of a line by an XOR, too.
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -56,16 +58,17 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// The slice of k that is fetched next. `a` and `b` are the byte offsets of the slice's first k in operands a and b.
-// `at` are the coordinates of this k: the values of the digits (dimensions) of index k.
+// The slice of k (64 bytes) that is fetched next. `a` and `b` are the byte offsets of the slice's first k in operands a
+// and b. `at` are the coordinates of this k: the values of the digits (dimensions) of index k.
 struct SliceIterator {
   int64_t a, b;
-  // The bit masks of the slice in operands a and b; all k of a slice have the same mask. They tell whether elements
-  // exist.
+  // The bit masks that tell whether elements are inside the tensor: mask_a for operand a, mask_b for operand b. All k
+  // of a slice (64 bytes along k) have the same mask.
   uint32_t mask_a, mask_b;
-  uint32_t left;  // the number of values of k from the slice's first k to the end of index k
+  uint32_t left;  // the number of values of k that are left, from the slice's first k to the last k
   GemmCoordinates32 at;
-  uint32_t inner_left;  // the number of slices, including this one, until digit (dimension) 2 of index k changes
+  // The number of slices of k (64 bytes each), from this one on, until digit (dimension) 2 of index k changes.
+  uint32_t inner_left;
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
     constexpr uint32_t kK = kSliceBytes / sizeof(T);
@@ -109,26 +112,26 @@ struct SliceIterator {
   }
 };
 
-// What a copy needs to know about the k of one slice of an operand. If the operand has a table of k
-// (GatherOperand::table), `entries` are the GatherEntry objects of the slice in this table. If not, `offset` is the
-// byte offset of the slice's first k, `mask` is the one mask that all k of the slice have, and `left` is the number of
-// values of k from the slice's first k to the end of index k.
+// What a copy needs to know about the k of one slice (64 bytes along k) of an operand. If the kernel has computed an
+// offset and a mask (GatherEntry) for each k (GatherOperand::table), `entries` are those of the slice. If not, `offset`
+// is the byte offset of the slice's first k, `mask` is the one mask that all k of the slice have, and `left` is the
+// number of values of k from the slice's first k to the end of index k.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
   uint32_t mask, left;
 };
 
-// Copies the slices of an operand from global to shared memory. Each thread copies several vectors of a slice. A vector
-// has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width). cp.async can not copy vectors
-// of 2 bytes. For such vectors, start() loads them into registers, and finish() stores them to shared memory one
-// iteration later.
+// Copies the slices (64 bytes along k each) of an operand from global to shared memory. Each thread copies several
+// vectors of a slice. A vector has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width).
+// cp.async can not copy vectors of 2 bytes. For such vectors, start() loads them into registers, and finish() stores
+// them to shared memory one iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // The numbers of GatherEntry objects (an offset and a mask each) in shared memory. kRowEntries is their number for
-  // the rows of a tile. kKEntries is their number for one slice of k, if the operand has a table of k
-  // (GatherOperand::table).
+  // The numbers of GatherEntry objects (an offset and a mask each) in shared memory. kRowEntries is the number of
+  // objects for the rows of a tile. kKEntries is the number of objects for one slice of k (64 bytes), if
+  // GatherOperand::table is set.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
   // Computes the offsets and masks of the tile's rows. The caller must then execute a block-wide barrier and call
@@ -181,7 +184,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // The vectors of a slice that this thread copies: kVectorsOfLine vectors in each of kLinesOfThread lines.
+  // The vectors of a slice (64 bytes along k of some rows) that this thread copies: kVectorsOfLine vectors in each of
+  // kLinesOfThread lines. A line is one row or, if not kAlongK, all rows at one k.
   template <int kWidth> struct Vectors {
     static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
     static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
@@ -191,8 +195,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      // The lines of this thread are multiples of eight lines apart. byte_offset() permutes the chunks of such lines in
-      // the same way.
+      // If kDown is a multiple of eight, byte_offset() permutes the 16-byte chunks in the same way for all lines (of
+      // the slice) that this thread copies.
       if constexpr (kDown % 8 == 0)
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);
@@ -208,10 +212,10 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for each vector u of each line r of this thread. `from` is the address of the vector in
-  // global memory, and `exists` says whether its elements are inside the tensor. All offsets and masks are read from
-  // shared memory before the first call of f(): the compiler does not move these reads across the asm statements in
-  // f().
+  // Calls f(u, r, from, exists) for each vector u of each line r that this thread copies. A line is one row or, if not
+  // kAlongK, all rows at one k. `from` is the address of the vector in global memory, and `exists` says whether its
+  // elements are inside the tensor. All offsets and masks are read from shared memory before the first call of f(): the
+  // compiler does not move these reads across the asm statements in f().
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using Layout = Vectors<kWidth>;
@@ -222,7 +226,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 #pragma unroll
     for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[Layout::line(i)] : kept_[i < kKept ? i : 0];
     const int first =
-        kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);  // this thread's first k in the slice
+        // The first k of the slice that this thread copies.
+        kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);
     constexpr int kStep = kAlongK ? Layout::kAcross * (kWidth / int(sizeof(T))) : Layout::kDown;
     if (o.table) {
 #pragma unroll

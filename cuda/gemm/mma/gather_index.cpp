@@ -18,9 +18,10 @@ GatherIndex gather_index(const GemmIndex& from) {
   return index;
 }
 
-// The indices of an operand that is read through a window. `taps` is the index that counts taps, and `positions` is the
-// index that counts positions: one of them is index k, and one is the row index. tap_step and position_step tell by how
-// much a coordinate changes from one tap or position to the next.
+// The two indices of an operand that is read through a window. `taps` counts the elements of the window (taps), and
+// `positions` counts the positions at which the window is placed. If `taps` is index k, `positions` is the row index.
+// If `positions` is index k, `taps` is the row index. A coordinate in the tensor changes by tap_step from one tap to
+// the next, and by position_step from one position to the next.
 struct Sides {
   const GemmIndex &taps, &positions;
   const int64_t (&tap_step)[3], (&position_step)[3];
@@ -139,12 +140,12 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how the kernel advances from one slice of k to the next. It either adds a constant to the offsets, or reads the
-// offset and the mask of each k from a table that it computes in shared memory (GatherOperand::table).
+// Sets how the kernel advances from one slice of k (64 bytes) to the next. It either adds a constant to the offsets, or
+// reads the offset and the mask of each k from shared memory, where it has computed them (GatherOperand::table).
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  // `even` is true if all k of a slice differ only in the last digit (dimension) of index k.
+  // `even` is true if all k of a slice (64 bytes along k) differ only in the last digit (dimension) of index k.
   const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;
@@ -193,7 +194,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    // The vector widths of a phase whose k is empty; they are not used, because such a phase reads no operand.
+    // The vector widths of a GemmView whose k is empty. They are not used, because the kernel then reads no operand.
     Widths none;
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);

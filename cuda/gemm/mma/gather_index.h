@@ -10,10 +10,11 @@
 
 namespace minidnn {
 
-// The views of a GemmTask, prepared for mma/kernel.cu. Operands a and b are exchanged if y has contiguous columns
-// (neighbouring rows are neighbours in memory), no contiguous rows, and more than eight columns. All phases read an
-// operand by vectors of the same width, along the same index. The caller sets the order of blocks and the outputs.
-// `why` is empty, or says what the kernel does not support.
+// The GemmViews of a GemmTask, and the parameters of mma/kernel.cu for each of them. Strided backward_data has several
+// views, which are called phases; all other products have one. Operands a and b are exchanged if y has contiguous
+// columns (neighbouring rows are neighbours in memory), no contiguous rows, and more than eight columns. For all views,
+// the kernel reads an operand by vectors of the same width, along the same index. plan.cpp then sets MmaParams::y and
+// the order of blocks. `why` is empty, or says what the kernel does not support.
 struct MmaViews {
   std::vector<GemmView> views;
   std::vector<MmaParams> phases;

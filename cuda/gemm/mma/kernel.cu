@@ -5,8 +5,8 @@
 // Grid: a block computes one tile of y for one split of k. MmaParams gives the order of blocks.
 // Block: the warps divide the tile, and each warp has its sums in registers. All threads copy slices of operands a and
 // b to shared memory with cp.async (gather.cuh). A slice has 64 bytes along k for each row of the tile.
-// Shared memory: a ring of slices, the offsets of the rows of y, and the offsets and masks of the operands' rows and of
-// k (MmaSharedMemory).
+// Shared memory: a ring of slices, the offsets of the rows of y, and an offset and a bit mask for each row of the
+// operands and for some k (MmaSharedMemory).
 // Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
 // Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
 // vectors are contiguous along k or along rows.
@@ -62,8 +62,8 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// The fragments of a slice that a warp has in registers: the fragments of the current 32 bytes along k, and the
-// fragments of the next 32 bytes.
+// The elements of a slice (64 bytes along k) that a warp has in registers, in the layout of mma.sync (fragments): those
+// of the current 32 bytes along k, and those of the next 32 bytes.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
   uint32_t a[2][kBlocksM][4], b[2][kBlocksN][4];
@@ -118,9 +118,10 @@ struct MmaTraits {
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
 };
 
-// The shared memory of a block: the ring of slices, the offsets of the rows of y, and GatherEntry objects (an offset
-// and a mask each) for the rows of the operands and for the k of some slices. If all vectors have 16 bytes, the offsets
-// and masks of the rows share the memory of the ring, because they are read only before the main loop.
+// The shared memory of a block: the ring of slices (64 bytes along k each), the offsets of the rows of y, and
+// GatherEntry objects (an offset and a mask each) for the rows of the operands and for the k of some slices. If all
+// vectors have 16 bytes, the offsets and masks of the rows share the memory of the ring, because they are read only
+// before the main loop.
 template <class Traits> struct MmaSharedMemory {
   char* const ring;
   OutRow* const out_rows;
@@ -136,8 +137,8 @@ template <class Traits> struct MmaSharedMemory {
   }
 };
 
-// Multiplies the slice in stage `from` of the ring. The fragments of the slice's first 32 bytes along k are in
-// registers already.
+// Multiplies a slice, which has 64 bytes along k. `from` is its address in the ring of slices in shared memory. The
+// elements of its first 32 bytes along k are in registers already.
 //
 // Tensor cores truncate their sums instead of rounding them. The error of truncation is biased and grows with k. It is
 // too large for a float32 product that is computed as three TF32 products. For three TF32 products, tensor cores
@@ -155,8 +156,8 @@ __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, u
   if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
 }
 
-// Computes the offset and the mask of each k of a group of slices. `slice` is the index of the group's first slice,
-// counted from the first slice of the block.
+// Computes the offset and the mask of each k of a group of slices (64 bytes along k each). `slice` is the index of the
+// group's first slice, counted from the first slice of the block.
 template <class Traits>
 __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
   constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
@@ -207,20 +208,20 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const uint32_t lane_a = SliceA::lane_offset(warp_m, false), lane_b = SliceB::lane_offset(warp_n, true);
   typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  // Addresses of stages of the ring: `from` is multiplied, `to` is fetched now, and `before` was fetched one iteration
-  // earlier.
+  // Addresses of slices (64 bytes along k each) in the ring in shared memory. The slice at `from` is multiplied now,
+  // the slice at `to` is fetched now, and the slice at `before` was fetched one iteration earlier.
   uint32_t from = ring, to = ring, before = ring;
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k are computed for
-  // groups of slices. While the first slice of a group is fetched, the offsets and masks of the next group are
-  // computed.
+  // A slice (64 bytes along k) is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k
+  // are computed for groups of slices. While the first slice of a group is fetched, the offsets and masks of the next
+  // group are computed.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    // After this barrier, all threads can read this slice, and the offsets and masks of k that were computed before.
-    // All threads have finished the previous slice.
+    // After this barrier, all threads can read this slice of the operands in shared memory, and the offsets and masks
+    // of k that were computed before. All threads have finished the previous slice.
     __syncthreads();
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
@@ -239,7 +240,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (slice >= 0) {
       multiply_slice<Traits>(from, lane_a, lane_b, fragments, sums);
       next_stage(from);
-    } else if (slice == -1) {  // computes the offsets of y while the first slices are being fetched
+    } else if (slice == -1) {  // computes the offsets of y while the first slices of the operands are being fetched
       for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads)
         smem.out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }
@@ -248,7 +249,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 
   cp_async_wait_group<0>();
-  // After this barrier, all warps have read the last slice, and the epilogue reuses the memory of the ring.
+  // After this barrier, all warps have read the last slice of the operands, and the epilogue reuses the shared memory.
   __syncthreads();
   void* y = args.y;
   if (p.split_stride) y = static_cast<float*>(y) + block.split * p.split_stride;

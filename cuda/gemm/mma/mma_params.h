@@ -2,8 +2,9 @@
 // Index arithmetic for operands of any strides and windows, which a kernel gathers by elements or by vectors of up to
 // 16 bytes. Indices of rows and k have 32 bits. Offsets are in bytes and have 64 bits. The address of an element is the
 // sum of an offset of its row and an offset of its k. The row and the k of an element also have a bit mask each. The
-// element exists if these two masks have no bit in common. In each dimension of a window, a tap sets its own bit, and a
-// position sets the bits of all taps that are outside the tensor at this position.
+// element exists if these two masks have no bit in common. In each dimension of a window, a tap (element of the window)
+// sets its own bit, and a position of the window sets the bits of all taps that are outside the tensor at this
+// position.
 // This file does not use the standard library, because kernels include it. gather_index.cpp checks and prepares the
 // parameters, and mma/kernel.cu uses them.
 #pragma once
@@ -30,13 +31,15 @@ struct GatherIndex {
 };
 
 // The window through which an operand is read. taps[j] is 0 if no element can be outside the tensor in dimension j. In
-// all other dimensions, tap t at position p has the coordinate start + p * position_step + t * tap_step. If the step of
-// the taps is negative, the coordinates of the dimension are mirrored, so that tap_step is positive.
+// all other dimensions, tap (element) t of the window at position p has the coordinate start + p * position_step + t *
+// tap_step. If the step of the taps is negative, the coordinates of the dimension are mirrored, so that tap_step is
+// positive.
 struct GatherWindow {
   uint32_t on = 0;  // 1 if elements of the window can be outside the tensor, else 0
-  // taps_in_k is 1 if index k counts taps and the row index counts positions. It is 0 if the row index counts taps and
-  // index k counts positions. In the index that counts taps, digits (dimensions) 0 to 2 are the coordinates of the tap.
-  // In the index that counts positions, digits 1 to 3 are the coordinates of the position.
+  // taps_in_k is 1 if index k counts taps (elements of the window) and the row index counts positions of the window. It
+  // is 0 if the row index counts taps and index k counts positions. In the index that counts taps, digits (dimensions)
+  // 0 to 2 are the coordinates of the tap. In the index that counts positions, digits 1 to 3 are the coordinates of the
+  // position.
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{};
   int32_t size[3]{}, start[3]{}, position_step[3]{};
@@ -49,10 +52,9 @@ struct GatherOperand {
   GatherWindow window;
   uint32_t along_k = 0;  // 1 if vectors are contiguous along k, 0 if they are contiguous along rows
   uint32_t width = 0;    // the number of bytes of a vector (16, 8, 4 or 2), at least the size of one element
-  // Whether the kernel computes a table of k for this operand, with an offset and a mask (GatherEntry) for each k.
-  // Without a table, consecutive k of a slice are k_step bytes apart, and all k of a slice have the same mask. The next
-  // slice then begins advance[j] bytes later, where j is the digit (dimension) of index k that SliceIterator::advance()
-  // increases.
+  // Whether the kernel computes an offset and a mask (GatherEntry) for each k of this operand. If not, consecutive k of
+  // a slice (64 bytes) are k_step bytes apart, and all k of a slice have the same mask. The next slice then begins
+  // advance[j] bytes later, where j is the digit (dimension) of index k that SliceIterator::advance() increases.
   uint32_t table = 0;
   int64_t k_step = 0, advance[kDigits]{};
 };
@@ -72,7 +74,7 @@ MINIDNN_HD uint32_t bits_below(int32_t n) { return (1u << n) - 1; }
 MINIDNN_HD uint32_t outside_bits(const GatherWindow& w, const GemmCoordinates32& d) {
   uint32_t bits = 0;
   for (int j = 0; j < 3; ++j) {
-    // At this position, taps `first` to `end` - 1 are inside the tensor.
+    // If the window is at position d, its taps (elements) `first` to `end` - 1 are inside the tensor in dimension j.
     const int32_t at = w.start[j] + int32_t(d.at[1 + j]) * w.position_step[j], step = int32_t(w.tap_step[j].divisor);
     const int32_t taps = int32_t(w.taps[j]);
     const int32_t first = int32_t(w.tap_step[j].quotient(uint32_t(max_of(step - 1 - at, 0))));
@@ -115,7 +117,7 @@ struct MmaParams {
   GemmOutput y;
   int64_t split_stride = 0;  // the number of elements between the sums of neighbouring splits of k
   Activation activation{};
-  // For divisions by the number of tiles in a matrix, and by the number of matrices in the batch.
+  // For divisions by the number of tiles in a matrix of y, and by the number of matrices in the batch.
   FastDivmod tiles, batches;
   // For divisions by the number of tiles in a group. A group has kTilesOfGroup tiles along m and all tiles along n.
   FastDivmod per_group;
@@ -128,9 +130,9 @@ struct MmaParams {
   // digit never changes, or if the kernel computes an offset and a mask for each k (GatherOperand::table).
   uint32_t inner_slices = 0;
   // For an operand with GatherOperand::table, the kernel computes an offset and a mask (GatherEntry) for each k or, if
-  // all vectors have 16 bytes and are contiguous along k, for each vector. It computes those of group_slices slices at
-  // a time; group_slices is a power of two. Each thread computes one GatherEntry: the threads from 0 on for operand a,
-  // the threads from first_b on for operand b.
+  // all vectors have 16 bytes and are contiguous along k, for each vector. It computes those of group_slices slices (64
+  // bytes along k each) at a time; group_slices is a power of two. Each thread computes one GatherEntry: the threads
+  // from 0 on for operand a, the threads from first_b on for operand b.
   uint32_t group_slices = 0, first_b = 0;
 };
 constexpr uint32_t kNoCarry = 1u << 31;  // the value of inner_slices if digit (dimension) 2 of index k never changes

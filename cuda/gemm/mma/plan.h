@@ -16,8 +16,8 @@ double mma_estimate_us(const GemmTask&, const Device&, MmaProducts);
 // Returns all configs of a GemmTask. The preferred config comes first.
 std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);
 size_t mma_workspace_bytes(const GemmTask&, MmaProducts, const std::string& config);
-// The launches of a plan: one grid for each phase. Each grid after the first may start before the previous grid has
-// ended.
+// The launches of a plan: one grid for each phase of strided backward_data, or a single grid. Each grid after the first
+// may start before the previous grid has ended.
 struct MmaLaunch {
   cuda::LaunchConfig config;
   MmaParams params;
@@ -25,7 +25,7 @@ struct MmaLaunch {
 struct MmaLaunches {
   KernelSpec kernel;
   bool exchanged = false;  // whether operands a and b are exchanged
-  GemmView view;           // the view of the first phase; if `exchanged`, operands a and b are exchanged in it
+  GemmView view;           // The GemmView of the first launch. If `exchanged`, operands a and b are exchanged in it.
   // The number of splits of k. If it is more than 1, the launch writes sums for each split, and a second kernel adds
   // them up.
   int64_t splits = 1;

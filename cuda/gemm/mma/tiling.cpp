@@ -8,18 +8,18 @@
 namespace minidnn {
 namespace {
 
-// The tiles of each kind of kernel, as {m, n, warps along m, warps along n, stages, blocks per SM}. A warp that
-// computes 64 x 64 sums reads least from shared memory. With vectors of fewer than 16 bytes (kNarrowTiles), the copies
-// of operands limit the speed, so more threads help. If each float32 product is computed as three TF32 products
-// (kWideTilesOfThree), each sum takes two registers instead of one.
+// The tiles of each kind of kernel, as {m, n, warps along m, warps along n, slices in shared memory, blocks per SM}. A
+// warp that computes 64 x 64 sums reads least from shared memory. With vectors of fewer than 16 bytes (kNarrowTiles),
+// the copies of operands limit the speed, so more threads help. If each float32 product is computed as three TF32
+// products (kWideTilesOfThree), each sum takes two registers instead of one.
 constexpr MmaTileShape kWideTiles[] = {
     {256, 128, 4, 2, 3, 1}, {128, 128, 2, 2, 3, 2}, {128, 64, 2, 1, 3, 4}, {64, 64, 2, 2, 4, 4}, {128, 32, 4, 1, 4, 4}};
 constexpr MmaTileShape kWideTilesOfThree[] = {{128, 64, 2, 2, 3, 2}, {64, 64, 2, 2, 4, 3}};
 constexpr MmaTileShape kNarrowTiles[] = {{128, 64, 4, 2, 3, 2}, {64, 64, 4, 2, 3, 2}};
 
 // The clocks that a block takes, as measured on an H100 (docs/notes/gemm.md). `slice` are the clocks for each slice of
-// k, and `end` are the clocks for the end of the block. slice_alone and end_alone are for a block that is the only
-// block on its SM.
+// k (64 bytes), and `end` are the clocks for the end of the block. slice_alone and end_alone are for a block that is
+// the only block on its SM.
 struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 
@@ -38,7 +38,8 @@ struct BlockClocks {
     for (auto [rows, width] : {std::pair(t.m, v.phases.front().a.width), std::pair(t.n, v.phases.front().b.width)})
       fetch += double(rows) * kSliceBytes / width / 32 * (v.wide ? 2 : 8.5);
     slice = max_of(max_of(multiply, shared), max_of(l2, fetch)) + 0.1 * (shared + l2);
-    // If a block is the only block on its SM, a slice takes at least 1000 clocks, because the block waits for memory.
+    // If a block is the only block on its SM, a slice (64 bytes along k) takes at least 1000 clocks, because the block
+    // waits for memory.
     slice_alone = max_of(slice, 1000.0);
     end = double(t.m) * t.n * double(out_bytes) / 24 + 300;
     end_alone = end + 1000;
@@ -47,11 +48,12 @@ struct BlockClocks {
 
 double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProducts products, const MmaTileShape& t,
                int64_t splits) {
-  // kStart is the number of clocks until the first slice of a block has arrived.
+  // kStart is the number of clocks until the first operands of a block have arrived.
   constexpr double kClocksPerUs = 1700, kStart = 2500;
   const BlockClocks block(t, v, products, splits > 1 ? 4 : int64_t(itemsize(task.y)));
   const int most_at_once = min_of(t.blocks, (d.max_smem_bytes + 1024) / (mma_smem_bytes(t, v) + 1024));
-  double blocks = 0, slices = 0;  // `slices` is the average number of slices of k that a block multiplies
+  // `slices` is the average number of slices of k (64 bytes each) that a block multiplies.
+  double blocks = 0, slices = 0;
   for (const GemmView& view : v.views) {
     blocks += double(blocks_of(t, view) * splits);
     slices += double(blocks_of(t, view) * splits) * double(ceil_div(slices_of(v, view), splits));
@@ -64,7 +66,8 @@ double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProd
       kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
   double us = std::ceil(per_sm / max_of(at_once, 1.0)) * round / kClocksPerUs;
   us = max_of(us, task.bytes / (0.65 * d.copy_gb_s * 1e3));
-  if (splits > 1) {  // The sums are written and read, mostly in the L2, at about twice the bandwidth of memory.
+  // The sums of the splits of k are written and read, mostly in the L2, at about twice the bandwidth of memory.
+  if (splits > 1) {
     const GemmView& view = v.views.front();
     us += 7 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /
                   (2 * d.copy_gb_s * 1e3);

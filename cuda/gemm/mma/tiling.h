@@ -19,8 +19,8 @@ struct MmaTileShape {
 };
 std::span<const MmaTileShape> mma_tile_shapes(bool wide, MmaProducts);
 
-// The shared memory for the offsets and masks of k: two buffers, each for `slices` slices of k. `bytes` is the size of
-// both. It is 0 if no operand has a table of k (GatherOperand::table).
+// The shared memory for the offsets and masks of k: two buffers, each for `slices` slices of k (64 bytes each). `bytes`
+// is the size of both. It is 0 if GatherOperand::table is set for no operand.
 struct MmaTables {
   int slices = 0, first_b = 0, bytes = 0;
 
@@ -29,7 +29,7 @@ struct MmaTables {
 
 // The number of bytes of shared memory that a block of mma/kernel.cu uses.
 int mma_smem_bytes(const MmaTileShape&, const MmaViews&);
-// The number of slices that k has, of 64 bytes each.
+// The number of slices (64 bytes along k each) into which k is divided.
 int64_t slices_of(const MmaViews&, const GemmView&);
 int64_t blocks_of(const MmaTileShape&, const GemmView&);
 

@@ -34,7 +34,7 @@ void arrange(Axis& axis, int tensor) {
 }
 
 // Records each dimension of a's window in which elements can be outside the tensor, and the digits (dimensions of an
-// index) that count the taps and the positions in this dimension.
+// index) that count the taps (elements of the window) and the positions of the window in this dimension.
 void add_window(Product& p, const GemmView& v) {
   const GemmWindow& w = v.a.window;
   if (!w.on || v.k.size == 0) return;

@@ -16,8 +16,8 @@ constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 // A digit (dimension) of an index. `stride` are the digit's strides, in elements, in each tensor that uses the index.
 // The enums below number these tensors. If the index counts positions of a window, and the digit increases by one,
-// position[j] is added to the coordinate in dimension j. If the index counts taps, tap[j] is added to the index of the
-// tap in dimension j.
+// position[j] is added to the coordinate in dimension j. If the index counts taps (elements of the window), tap[j] is
+// added to the index of the tap in dimension j.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;
@@ -54,16 +54,17 @@ struct Product {
 Product product_of(const GemmView&);
 
 // Whether operands a and b are exchanged. If an operand is read through a window, and an element of the window is
-// outside the tensor in any phase, this operand must be a. If there is no such operand, the order of the operands is
-// free.
+// outside the tensor in any GemmView of the task, this operand must be a. If there is no such operand, the order of the
+// operands is free.
 enum class OperandOrder { as_they_are, exchanged, free };
 OperandOrder operand_order_of(const GemmTask&);
 // Returns the number of tiles that cover y. For OperandOrder::free, it is the number for the order that needs fewer
 // tiles.
 int64_t tiles_over(const GemmView&, OperandOrder, int64_t tile_m, int64_t tile_n);
 
-// The products of all phases, for tiles of tile_m x tile_n elements. The order of additions in an element of y does not
-// depend on which operand is a. A product and the transposed product therefore have the same bits.
+// A Product for each GemmView of a task (strided backward_data has several), for tiles of tile_m x tile_n elements. The
+// order of additions in an element of y does not depend on which operand is a. A product and the transposed product
+// therefore have the same bits.
 struct Products {
   std::vector<Product> phases;
   bool exchanged = false;

@@ -21,17 +21,17 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// The copies of one thread from global to shared memory, for a slice of one operand. If kVector == 4, each copy has 16
-// bytes: four neighbouring rows at one k. The thread copies the same rows at several k. If kVector == 1, the thread
-// copies single elements of several rows at one k. If `along_k`, neighbouring threads read neighbouring k. If not, they
-// read neighbouring rows, and all threads of a warp write to different banks.
+// The copies of one thread from global to shared memory, for a slice (eight values of k) of one operand. If kVector ==
+// 4, each copy has 16 bytes: four neighbouring rows at one k. The thread copies the same rows at several k. If kVector
+// == 1, the thread copies single elements of several rows at one k. If `along_k`, neighbouring threads read
+// neighbouring k. If not, they read neighbouring rows, and all threads of a warp write to different banks.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
   // from_row and from_k are the addresses of the offset and the mask (SimtEntry) of the row and of the k that this
-  // thread copies first. `to` is the offset of this copy in a slice.
+  // thread copies first. `to` is the offset of its destination in the slice.
   uint32_t from_row, from_k, to;
   SimtEntry fixed, varying[kPerStep];
 
@@ -47,7 +47,7 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
     to = (k * kPitch + row * kVector) * 4;
   }
   // Reads the offsets and masks (SimtEntry) for the call of copy() with the same `step`. `k` is the offset, in bytes,
-  // of the slice's first SimtEntry in the ring buffer for k.
+  // of the SimtEntry of the slice's first k in its ring buffer. A slice has eight values of k.
   __device__ __forceinline__ void read(int step, uint32_t k) {
     if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
 #pragma unroll

@@ -6,14 +6,14 @@
 // shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address. A
 // copy by single elements transposes an operand at no cost. Elements outside a window, beyond the last row, or beyond
 // the last k become zeros.
-// The address of an element is the sum of an offset of its row and an offset of its k. Both come from tables in shared
-// memory (SimtEntry). The table of rows is computed once; the table of k is computed for two slices at a time. The main
+// The address of an element is the sum of an offset of its row and an offset of its k. Both are read from shared memory
+// (SimtEntry). The offsets of rows are computed once; the offsets of k are computed for two slices at a time. The main
 // loop therefore has no divisions.
 // Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions for a slice, of
 // which 1024 are multiply-adds. It executes 1188 instructions if one operand is copied by single elements. The main
-// loop is straight-line code, except for the computation of tables. Copies are between multiply-adds, because a
-// scheduler of an SM has only two warps: while both waited for copies, it would be idle. The code must be short, too: with
-// slices of 16 k, it took 37 KB and missed the instruction cache.
+// loop is straight-line code, except for the computation of offsets. Copies are between multiply-adds, because a
+// scheduler of an SM has only two warps: while both waited for copies, it would be idle. The code must be short, too:
+// with slices of 16 k, it took 37 KB and missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
 
@@ -23,8 +23,8 @@ namespace minidnn {
 template <class Tile> struct Operands {
   Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
-  // `from_a` is the address in a slice of the thread's first row of a, and `from_b` is the address of its first row of
-  // b.
+  // `from_a` is the shared-memory address of the thread's first row of a at the first k of a slice; `from_b` is that of
+  // its first row of b.
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kGroupsM; ++g)
@@ -36,8 +36,8 @@ template <class Tile> struct Operands {
 
   // Adds the products of all elements of a and b to `sums`. Odd columns of `sums` are traversed backwards, so that two
   // consecutive multiply-adds always share an operand. Each multiply-add then reads two more registers, as many as the
-  // two register banks of a scheduler deliver in a clock. A slice takes 1121 clocks. It took 1225 clocks when all
-  // columns were traversed in one direction (CUDA 13.0).
+  // two register banks of a scheduler deliver in a clock. A slice (8 values of k) takes 1121 clocks. It took 1225
+  // clocks when all columns were traversed in one direction (CUDA 13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
@@ -72,9 +72,10 @@ __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, c
   }
 }
 
-// Writes an offset and a mask (SimtEntry) to shared memory for each k of two slices, those with the indices 2 * pair and
-// 2 * pair + 1. One warp calls this: half of its lanes write entries of a, the rest those of b. The split of k begins at
-// first_k and has length_k values of k. Beyond them, the mask is kSimtNothing, so the elements are zero.
+// Writes an offset and a mask (SimtEntry) to shared memory for each k of two slices (8 values of k each), those with
+// the indices 2 * pair and 2 * pair + 1. One warp calls this: 16 of its lanes write the offsets and masks of operand a,
+// and the other 16 lanes those of b. The split of k begins at first_k and has length_k values of k. Beyond them, the
+// mask is kSimtNothing, so the elements are zero.
 template <class Tile>
 __device__ __forceinline__ void write_k_entries(const SimtParams& p, const SimtPhase& phase,
                                                 SimtShared<Tile::kM, Tile::kN>& shared, int lane, int pair,
@@ -109,8 +110,9 @@ template <class Tile> struct SumsOfThread {
   }
 };
 
-// The indices of a block's phase, split of k, tile and matrix of the batch. blockIdx.x counts phases fastest and
-// matrices slowest. Phases are fastest because the phases of backward_data write neighbouring elements of dx.
+// The indices that tell what a block computes: the phase of backward_data, the split of k, the tile, and the matrix of
+// the batch. blockIdx.x counts phases fastest and matrices slowest. Phases are fastest because the phases of
+// backward_data write neighbouring elements of dx.
 struct SimtBlockIndices {
   uint32_t phase, split, tile, batch;
   __device__ __forceinline__ explicit SimtBlockIndices(const SimtParams& p) {
@@ -136,8 +138,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const SimtBlockIndices index(p);
   const uint32_t phase_index = index.phase, split = index.split, tile = index.tile;
   const SimtPhase& phase = p.phase[phase_index];
-  // A block returns here if its phase has fewer tiles than the largest phase of the launch. A block of a cluster never
-  // returns here, because clusters split k, and k is split only if there is a single phase.
+  // A block returns here if its phase of backward_data has fewer tiles than the largest phase of the launch. A block of
+  // a cluster never returns here, because clusters split k, and k is split only if there is a single phase.
   if (tile >= phase.tiles) return;
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
@@ -171,8 +173,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                                                   p.flags & kSimtBAlongK);
   uint32_t to = slices_at, from = slices_at, to_k = 0;
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
-  // A slice of both operands is copied in four steps. The main loop also copies slices after the last one, as zeros,
-  // because this costs less than a branch.
+  // A slice (8 values of k) of both operands is copied in four steps. The main loop also copies slices after the last
+  // one, as zeros, because this costs less than a branch.
   auto read = [&](int step) {
     copies_a.read(step, to_k);
     copies_b.read(step, to_k);
@@ -200,15 +202,15 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // One warp computes the offsets and masks of k for the slices with the indices slice + 6 and slice + 7. The slice
-    // with the index slice + 6 is fetched two iterations later.
+    // One warp computes the offsets and masks of k for the slices (8 values of k each) with the indices slice + 6 and
+    // slice + 7. The slice with the index slice + 6 is fetched two iterations later.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
     for (int k = 0; k < kSimtTileK; ++k) {
       if (k + 1 < kSimtTileK) {
         of_k[(k + 1) % 2].load(a, b, k + 1);
-      } else {  // waits until all threads have the data of the next slice and have finished reading this slice
+      } else {  // waits until all threads have the next slice of the operands and have finished reading this one
         cp_async_wait_group<kSimtStages - 2>();
         __syncthreads();
         from = after(from);

@@ -93,7 +93,7 @@ SimtPhase phase_of(const Product& p) {
   return phase;
 }
 
-// Sets the parameters that all phases of a launch share.
+// Sets the parameters that all products (phases of backward_data) of a launch share.
 void set_strides(SimtParams& params, const Product& p) {
   params.batch = index_of(p.batch);
   params.a_batch = bytes_of(p.batch, kBatchA);
@@ -181,8 +181,8 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   int64_t split_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
-  // Phases differ in their sizes and windows. In all phases, operands are read in the same way, and y is written in the
-  // same way.
+  // The phases of strided backward_data differ in their sizes and windows. In all phases, operands are read in the same
+  // way, and y is written in the same way.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
   all.vectors_a = !a_along_k;

@@ -11,12 +11,14 @@
 
 namespace minidnn {
 
-// kSimtTileK is the number of values of k in a slice. kSimtStages is the number of slices in shared memory.
+// kSimtTileK is the number of values of k in a slice of the operands. kSimtStages is the number of slices in shared
+// memory.
 constexpr int kSimtTileK = 8, kSimtStages = 5;
 // The number of values of k (two slices) whose offsets and masks are computed at a time.
 constexpr int kSimtEntriesK = 16;
-// The number of values of k whose offsets and masks are in shared memory. These are eight slices, or four pairs of
-// slices. While the offsets and masks of one pair are written, those of the other three pairs may be read.
+// The number of values of k whose offsets and masks are in shared memory. These are eight slices of kSimtTileK values,
+// or four pairs of slices. While the offsets and masks of one pair are written, those of the other three pairs may be
+// read.
 constexpr int kSimtBufferedK = 4 * kSimtEntriesK;
 static_assert(kSimtStages - 1 == kSimtEntriesK / kSimtTileK * 2);
 
@@ -47,16 +49,17 @@ constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31, kSimtNothing = ~0u;
 
 // What a row or a k contributes to an element. The address of an element is the sum of the offset of its row and the
 // offset of its k. The element exists if the mask of its row and the mask of its k have no bit in common. In each
-// dimension of a window, a tap sets its own bit, and a position sets the bits of all taps that are outside the tensor
-// at this position.
+// dimension of a window, a tap (element of the window) sets its own bit, and a position sets the bits of all taps that
+// are outside the tensor at this position.
 struct alignas(16) SimtEntry {
   int64_t offset;
   uint32_t mask;
   uint32_t unused;
 };
 
-// What a block computes: the phase, the first row and the first column of its tile, and the byte offsets of its matrix
-// in y, c and bias. A SimtBlock is in shared memory during the main loop, because registers are scarce.
+// What a block computes: the phase of backward_data, the first row and the first column of its tile, and the byte
+// offsets of its matrix in y, c and bias. A SimtBlock is in shared memory during the main loop, because registers are
+// scarce.
 struct SimtBlock {
   uint32_t phase, first_m, first_n;
   int64_t y, c, bias;
@@ -92,8 +95,8 @@ constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof
                                          : sizeof(SimtSharedOut<kTileM, kTileN>));
 
 // The window through which operand a is read. taps[j] is 0 if no element can be outside the tensor in dimension j. If
-// taps_in_k, index k counts taps and the row index counts positions. If not, the row index counts taps and index k
-// counts positions.
+// taps_in_k, index k counts taps (elements of the window) and the row index counts positions of the window. If not, the
+// row index counts taps and index k counts positions.
 // The index of the tap in dimension j is the dot product of tap_of[j] and the digits of the index that counts taps. The
 // coordinate of the position in dimension j is `start` plus the dot product of position_of[j] and the digits of the
 // index that counts positions.

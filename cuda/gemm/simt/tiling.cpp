@@ -22,7 +22,7 @@ constexpr SimtTileSize kTiles[] = {tile_size<128, 128>(), tile_size<128, 64>(), 
 // The sizes from which the time of a product is estimated. They are the same for a product and the transposed product.
 // Both products therefore split k in the same way, and have the same bits.
 struct Sizes {
-  double tiles = 0;   // the number of tiles of all phases together
+  double tiles = 0;   // the number of tiles of the product; for backward_data, of all its phases together
   double slices = 0;  // the average number of slices of k (8 values of k each) that a tile adds up
 };
 Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
@@ -42,7 +42,7 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
 // With 128 sums instead of 64, a warp waits less often. The formula was fitted by eye on an H100: of the nine products
 // in the benchmark, eight are within 7 % of the estimate. The ninth product is bound by memory and takes 9 % more.
 double busy(double warps, double sums) {
-  // `each` is the number of warps per scheduler (an SM has four), weighted by the sums per thread.
+  // `each` is the number of warps per scheduler (an SM has four), times a weight that grows with `sums`.
   const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
 }
@@ -54,10 +54,10 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
   const double blocks = std::ceil(s.tiles * splits / sms);  // the number of blocks that the busiest SM computes
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  // The start and the epilogue of a block together cost as much as 4 slices.
+  // The start and the epilogue of a block together cost as much as 4 slices of 8 values of k.
   const double slices = std::ceil(s.slices / splits) + 4;
-  // The instructions that a thread executes for a slice, besides the multiply-adds, are the loads from shared memory,
-  // five instructions for each element that the thread copies, and about 20 more.
+  // The instructions that a thread executes for a slice (8 values of k), besides the multiply-adds, are the loads from
+  // shared memory, five instructions for each element that the thread copies, and about 20 more.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
@@ -67,12 +67,12 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
   // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us longer than its estimate. The difference
-  // includes the time to load code into the instruction cache. It was measured with an older main loop. Until
+  // includes the time to load code into the instruction cache. The time was measured with an older main loop. Until
   // the product is measured again, 14 us are added. Clusters are then never the first choice, but pyminidnn.find() may
   // try them.
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    // A second kernel reads the sums of the splits. They are written once and read once, mostly in the L2.
+    // A second kernel reads the sums of the splits of k. These sums are written once and read once, mostly in the L2.
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }

@@ -13,8 +13,9 @@ namespace minidnn {
 // every eight values of k that tensor cores add to a sum, the truncation error is at most 2^-25 of the sum.
 constexpr int kSm90PromoteBlocks = 8;
 
-// Returns the wgmma descriptor of the matrix that begins at `address` in a stage. If along_rows, a line of 128 bytes is
-// 64 rows at one k, and the next 64 rows begin k_lines lines later. If not, a line is all k of one row.
+// Returns the wgmma descriptor of the matrix that begins at the shared-memory address `address`. If along_rows, a line
+// of 128 bytes is 64 rows at one k, and the next 64 rows begin k_lines lines later. If not, a line of 128 bytes is all
+// k of one row.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
   return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
@@ -23,7 +24,7 @@ __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_row
 template <class Traits> struct Sm90Accumulators {
   static constexpr int kBlocksM = Traits::kBlocksM, kCount = Traits::kTileN / 2;
   float sums[kBlocksM][kCount];
-  // Float32 sums to which `sums` are added after every few blocks of k. They are used only if kPromote.
+  // Float32 sums, used only if kPromote. `sums` are added to them after every few blocks of k (128 bytes each).
   float promoted[Traits::kPromote ? kBlocksM : 1][Traits::kPromote ? kCount : 1];
 
   __device__ __forceinline__ void fence() {
@@ -52,7 +53,8 @@ template <class Traits> struct Sm90Accumulators {
   }
 };
 
-// The main loop of a consumer warpgroup, which multiplies the operands of a tile stage by stage.
+// The main loop of a consumer warpgroup, which multiplies the operands of a tile. A stage is one buffer of the ring in
+// shared memory, and holds 128 bytes along k.
 template <class Traits> struct Sm90MainLoop {
   using T = typename Traits::T;
   using LoaderA = typename Traits::LoaderA;
@@ -66,10 +68,10 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
   const Sm90Pipeline<Traits>& ring;
-  const uint32_t offset_a;  // the byte offset of this warpgroup's rows of operand a in a stage
-  const uint32_t first_b;   // the shared-memory address of operand b in stage 0
-  uint32_t address_a;       // the shared-memory address of this lane's rows of a in stage 0, if kTransposeA
-  // This lane's values of operand a from one stage, if kTransposeA.
+  const uint32_t offset_a;  // the offset of this warpgroup's rows of operand a in a stage (buffer), in bytes
+  const uint32_t first_b;   // the shared-memory address of operand b in the first buffer of the ring
+  uint32_t address_a;       // the address of this lane's rows of operand a in the first buffer, if kTransposeA
+  // If kTransposeA: this lane's values of operand a from one stage (buffer of the ring).
   uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
@@ -78,13 +80,13 @@ template <class Traits> struct Sm90MainLoop {
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
     // The asm makes the compiler keep address_a in a register. Without it, the compiler computes address_a again for
-    // each stage.
+    // each buffer of the ring.
     asm volatile("" : "+r"(address_a));
   }
 
-  // Adds up the products of a tile over k. `next` is the first stage of the tile; the function advances it to the first
-  // stage after the tile. The function releases all stages of the tile except the last one. It returns the last stage,
-  // for finish().
+  // Adds up the products of a tile over k. The operands are in stages (buffers in shared memory). `next` is the first
+  // stage of the tile; the function advances it to the first stage after the tile. The function releases all stages of
+  // the tile except the last one. It returns the last stage, for finish().
   __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,
                                           Sm90Accumulators<Traits>& acc) {
     int previous = 0, sum_begin = t.k_begin;
@@ -106,8 +108,8 @@ template <class Traits> struct Sm90MainLoop {
     return previous;
   }
 
-  // Waits until the last stage of a tile is multiplied, and releases this stage. Afterwards, acc.sums has the sums of
-  // the tile.
+  // Waits until the last stage (buffer with operands) of a tile is multiplied, and releases this stage. Afterwards,
+  // acc.sums has the sums of the tile.
   __device__ __forceinline__ void finish(int last_stage, Sm90Accumulators<Traits>& acc) const {
     wgmma_wait_group<0>();
     ring.release(last_stage);
@@ -116,15 +118,16 @@ template <class Traits> struct Sm90MainLoop {
   }
 
  private:
-  // Starts the wgmma instructions of a stage. If `pending`, the wgmma instructions of the stage `previous` may still be
-  // running; when they are done, `previous` is released. If `accumulate`, the products are added to the sums. If not,
-  // they replace the sums.
+  // Starts the wgmma instructions that multiply the operands in a stage (a buffer in shared memory). If `pending`, the
+  // wgmma instructions of the stage `previous` may still be running; when they are done, `previous` is released. If
+  // `accumulate`, the products are added to the sums. If not, they replace the sums.
   __device__ __forceinline__ void multiply_stage(int stage, int previous, bool pending, bool accumulate,
                                                  Sm90Accumulators<Traits>& acc) {
     const uint32_t at_a = stage * Traits::kStageBytes + offset_a;
     const uint64_t a = sm90_matrix(ring.data_address + at_a, kAAlongRows, Traits::kK);
     const uint64_t b = sm90_matrix(first_b + stage * Traits::kStageBytes, kBAlongRows, Traits::kK);
-    // If a is read into registers, a stage has two halves: one half is read while the other half is multiplied.
+    // If a is read into registers, the 128 bytes along k in a stage (buffer) are divided into two halves: one half is
+    // read while the other half is multiplied.
     constexpr int kHalves = kTransposeA ? 2 : 1, kSteps = 4 / kHalves;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -159,7 +162,7 @@ __device__ __forceinline__ void sm90_reduce_over_cluster(float (&sums)[kBlocksM]
   // kQuads is the number of float4 values that a thread receives from each block.
   constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;
   const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
-  cluster_sync();  // after this barrier, no block reads the stages in its shared memory any more
+  cluster_sync();  // after this barrier, no block reads operands in its shared memory any more
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
     const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));

@@ -28,8 +28,8 @@ struct Sm90Traits {
   static constexpr bool kTransposeB = LoaderB::kAlongRows && sizeof(T) == 4;
 };
 
-// The stage of the ring that a warp uses next, and the parity of the stage's barriers. The parity changes each time the
-// warp has used all stages of the ring.
+// The stage (buffer) of the ring that a warp uses next, and the parity of the stage's barriers. The parity changes each
+// time the warp has used all stages of the ring.
 template <int kStages> struct Sm90PipelineState {
   int stage = 0;
   uint32_t parity = 0;
@@ -47,14 +47,14 @@ template <int kStages> struct Sm90PipelineState {
   }
 };
 
-// The ring of stages in shared memory, and its barriers. Each stage has two barriers: `full` completes when TMA has
-// written the stage, and `empty` completes when the consumers have read the stage. If kTransposeB, a stage has a third
-// barrier: `transposed` completes when operand b of the stage is transposed.
+// The ring of stages (buffers for parts of both operands) in shared memory, and its barriers. Each stage has two
+// barriers: `full` completes when TMA has written the stage, and `empty` completes when the consumers have read the
+// stage. If kTransposeB, a stage has a third barrier: `transposed` completes when operand b of the stage is transposed.
 template <class Traits> struct Sm90Pipeline {
   static constexpr int kBarriers = (Traits::kTransposeB ? 3 : 2) * Traits::kStages;
-  char* data;                                          // pointer to stage 0, whose address is a multiple of 1024 bytes
+  char* data;                                          // pointer to the first stage (buffer), a multiple of 1024 bytes
   uint32_t data_address;                               // the shared-memory address of `data`
-  uint32_t first_full, first_empty, first_transposed;  // the shared-memory addresses of the barriers of stage 0
+  uint32_t first_full, first_empty, first_transposed;  // the shared-memory addresses of the first stage's barriers
 
   __device__ __forceinline__ Sm90Pipeline(char* shared, uint64_t (&barriers)[kBarriers]) {
     data_address = (cvta_to_shared(shared) + 1023) & ~1023u;
@@ -67,8 +67,8 @@ template <class Traits> struct Sm90Pipeline {
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Traits::kStages; ++i) {
       mbarrier_init(full(i), 1);
-      // Each warp that reads this stage arrives at the stage's barrier `empty`. This block multicasts b, so the warps
-      // of the other blocks in the cluster arrive, too.
+      // Each warp that reads this stage (buffer) arrives at the stage's barrier `empty`. This block multicasts b, so
+      // the warps of the other blocks in the cluster arrive, too.
       mbarrier_init(empty(i), Traits::kCluster * 4 * (Traits::kPingPong ? 1 : Traits::kWarpgroups));
       if (Traits::kTransposeB) mbarrier_init(transposed(i), Traits::kTileN / Traits::kK);
     }
@@ -81,7 +81,8 @@ template <class Traits> struct Sm90Pipeline {
   __device__ __forceinline__ uint32_t address_a(int stage) const { return data_address + stage * Traits::kStageBytes; }
   __device__ __forceinline__ uint32_t address_b(int stage) const { return address_a(stage) + Traits::kBytesA; }
 
-  // Tells the producers of all blocks in the cluster that the calling consumer warp has read the stage.
+  // Tells the producers of all blocks in the cluster that the calling consumer warp has read the stage (a buffer of the
+  // ring).
   __device__ void release(int stage) const {
     if (threadIdx.x % 32 < Traits::kCluster) {
       if constexpr (Traits::kCluster > 1) mbarrier_arrive_cluster(empty(stage), threadIdx.x % 32);
@@ -90,9 +91,9 @@ template <class Traits> struct Sm90Pipeline {
   }
 };
 
-// If kPingPong, the two consumer warpgroups take the stages of one tile from the ring by turns. A warpgroup waits until
-// the other warpgroup has taken all stages of its tile from the ring. This is necessary because the parity of a barrier
-// distinguishes only two consecutive uses of a stage. Named barrier 1 + i lets warpgroup i begin.
+// If kPingPong, the two consumer warpgroups take the stages (buffers) of one tile from the ring by turns. A warpgroup
+// waits until the other warpgroup has taken all stages of its tile from the ring. This is necessary because the parity
+// of a barrier distinguishes only two consecutive uses of a stage. Named barrier 1 + i lets warpgroup i begin.
 __device__ __forceinline__ void sm90_order_arrive(int warpgroup) { named_barrier_arrive(1 + warpgroup, 256); }
 __device__ __forceinline__ void sm90_order_wait(int warpgroup) { named_barrier_sync(1 + warpgroup, 256); }
 

@@ -30,31 +30,35 @@ struct Sm90Operand {
   // For an im2col map: the number of channels in a group of the convolution; a group is an element of the batch. It is
   // 0 if the batch has one element.
   int32_t channels_of_batch = 0;
-  // For a tiled map: tap_step[j] tells by how much a coordinate changes when the tap moves by one in spatial dimension
-  // j. The coordinate is that of map dimension 1 for j = 2, and that of map dimension 2 for j = 0 and j = 1.
+  // For a tiled map: tap_step[j] tells by how much a coordinate changes from one tap (element of the window) to the
+  // next in spatial dimension j. The coordinate is that of map dimension 1 for j = 2, and that of map dimension 2 for j
+  // = 0 and j = 1.
   int32_t tap_step[3]{};
-  // For an im2col map: the coordinate of position 0, and the step of the coordinate from one position to the next.
+  // For an im2col map: the coordinate at position 0 (the first place of the window), and the step of this coordinate
+  // from one position to the next.
   int32_t corner[3]{}, position_step[3]{};
-  int32_t offset_step[3]{};  // For an im2col map: the step of the im2col offset from one tap to the next.
+  // For an im2col map: the step of the im2col offset from one tap (element of the window) to the next.
+  int32_t offset_step[3]{};
 };
 
-// The parameters that differ between the phases of backward_data: the taps, the coordinates of the first tap, and the
-// bounds of the output.
+// The parameters that differ between the phases of strided backward_data (a phase is the positions of dx that use the
+// same taps): the taps, the coordinates of the first tap, and the bounds of the output.
 struct Sm90Phase {
   GemmOutputBounds bounds;
   int32_t taps[3]{1, 1, 1};
-  int32_t blocks = 0;  // the number of blocks of k in all taps together
-  // k_shift is added to the channel coordinate. A phase without taps has one block of k, and a k_shift that is so large
-  // that TMA loads zeros. In all other phases, k_shift is 0.
+  int32_t blocks = 0;  // the number of blocks of k (128 bytes each) in all taps together
+  // k_shift is added to the channel coordinate. A phase of backward_data that uses no taps has one block of k, and a
+  // k_shift that is so large that TMA loads zeros. In all other phases, k_shift is 0.
   int32_t k_shift = 0;
-  int32_t a_tap[2]{}, b_tap[2]{};        // for a tiled map: the coordinates of the first tap
-  int32_t a_offset[3]{}, b_offset[3]{};  // for an im2col map: the offset of the first tap
+  // For a tiled map: the coordinates of the first tap (element of the window) that is used.
+  int32_t a_tap[2]{}, b_tap[2]{};
+  int32_t a_offset[3]{}, b_offset[3]{};  // for an im2col map: the offset of the first tap that is used
 };
 
 // The number of consumer warpgroups that multiply a tile of `rows` rows.
 MINIDNN_HD constexpr int sm90_warpgroups(int rows) { return rows == 192 ? 3 : 2; }
 
-constexpr int kSm90Phases = 8;  // the largest number of phases in one launch
+constexpr int kSm90Phases = 8;  // the largest number of phases of backward_data in one launch
 
 struct Sm90Problem {
   TensorMap map_a, map_b;
@@ -62,21 +66,23 @@ struct Sm90Problem {
   GemmOutput y;
   int64_t split_stride = 0;  // the distance between the sums of neighbouring splits of k, in elements
   Sm90Phase phases[kSm90Phases];
-  // The index of a tile counts phases (slowest), matrices of the batch, splits of k, and the tiles of a matrix
-  // (fastest). The tiles of a matrix are in groups. A group has group_m tiles along m and all tiles along n. The tiles
-  // of a group share operands in the L2. m_tiles is the number of tiles along m. If clusters share operand b, `tiles`
-  // and `m_tiles` count all tiles of a cluster as one tile.
+  // The index of a tile counts phases of backward_data (slowest), matrices of the batch, splits of k, and the tiles of
+  // a matrix (fastest). The tiles of a matrix are in groups. A group has group_m tiles along m and all tiles along n.
+  // The tiles of a group share operands in the L2. m_tiles is the number of tiles along m. If clusters share operand b,
+  // `tiles` and `m_tiles` count all tiles of a cluster as one tile.
   int32_t tiles = 0, m_tiles = 0;
   FastDivmod per_matrix, splits, batches;
   FastDivmod per_group, group_m, last_group_m;
-  FastDivmod k_blocks;  // for divisions by the number of blocks of k in each tap
-  // Each split of k adds up k_each blocks of k. The first k_more splits add up one block more.
+  FastDivmod k_blocks;  // for divisions by the number of blocks of k (128 bytes) in each tap (element of the window)
+  // The first k_more splits of k add up k_each + 1 blocks of k each (128 bytes). All other splits add up k_each blocks.
   int32_t k_each = 0, k_more = 0;
-  int32_t k_of_tile = 0;    // The number of blocks of k that a tile adds up. It is 0 if it differs between tiles.
-  FastDivmod positions[3];  // for an im2col map: for divisions by the number of positions in each dimension
-  FastDivmod window[3];     // for divisions by the number of taps in each dimension of the window
+  // The number of blocks of k (128 bytes each) that a tile adds up. It is 0 if it differs between tiles.
+  int32_t k_of_tile = 0;
+  // For divisions by the number of positions of the window in each dimension; only for an im2col map.
+  FastDivmod positions[3];
+  FastDivmod window[3];  // for divisions by the number of taps in each dimension of the window
   // For an im2col map of an operand that is contiguous along its rows: for divisions by the number of 128-byte blocks
-  // of channels in each tap.
+  // of channels in each tap (element of the window).
   FastDivmod channel_blocks;
 };
 

@@ -17,8 +17,8 @@ std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   return index.size == 1 ? 0 : strides.of[kDigits - 1];
 }
 
-// Whether an operand can be read without its window. This is possible if the window has one tap, if this tap is never
-// outside the tensor, and if all positions have one stride.
+// Whether an operand can be read without its window. This is possible if the window has one tap (element), if this tap
+// is never outside the tensor, and if the index of positions has a single stride.
 bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
@@ -71,7 +71,8 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      // A tensor map cannot have negative strides. If the stride of the taps is negative, their order is reversed.
+      // A tensor map cannot have negative strides. If the stride from one tap (element of the window) to the next is
+      // negative, the order of the taps is reversed.
       if (tap_count[i] > 1 && tap_stride[i] < 0) {
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
@@ -97,23 +98,23 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   return out;
 }
 
-// Sets `at` to the coordinates that the first tap of a phase has in a tiled map.
+// Sets `at` to the coordinates in a tiled map of the first tap (element of the window) that is used.
 void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
   at[0] = int32_t(o.device.tap_step[2] < 0 ? t.window[2] - 1 - t.first[2] : t.first[2]);
   const int64_t outer = t.first[0] * t.window[1] + t.first[1];
   at[1] = int32_t(o.device.tap_step[1] < 0 ? t.window[0] * t.window[1] - 1 - outer : outer);
 }
 
-// Returns the step of the coordinate in spatial dimension j from one tap to the next.
+// Returns the step of the coordinate in spatial dimension j from one tap (element of the window) to the next.
 int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
 
 // Describes an operand that TMA loads through an im2col map with dimensions (channels of all groups, W, H[, D], N).
-// `lower` is the smallest coordinate that the first position has at any tap.
+// `lower` is the smallest coordinate that the window reads at its first position, in each dimension.
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
-  // If along_k, the row index counts positions and index k counts taps. If not, index k counts positions and the row
-  // index counts taps.
+  // If along_k, the row index counts positions of the window, and index k counts taps (elements of the window). If not,
+  // index k counts positions, and the row index counts taps.
   const bool along_k = w.row_digit == 1;
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
   const int64_t item = int64_t(itemsize(type));
@@ -151,7 +152,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   m.pixels = 64;
   out.device.channels_of_batch = int32_t(v.batch.size > 1 ? channels : 0);
   if (out.why.empty()) {
-    // The address is not known yet. With any valid address, why_not() checks all other fields of the map.
+    // The address of the tensor is not known yet. With any valid address, why_not() checks all other fields of the map.
     m.address = reinterpret_cast<const void*>(uintptr_t(16));
     out.why = cuda::why_not(m);
   }
@@ -174,7 +175,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
   const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
   const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
-  // True if index k has taps. False if index k has positions, or if there is no window.
+  // Whether an operand is read through a window, and index k counts the taps (elements) of the window.
   const bool taps_in_k = moving && moving->window.row_digit;
 
   // The number of channels in index k, and the stride of channels in operands a and b.
@@ -191,7 +192,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   }
   low.k_blocks = ceil_div(k, k_of_block);
 
-  int64_t lower[3]{};  // the smallest coordinate that the first position has at any tap of any phase
+  int64_t lower[3]{};  // the smallest coordinate that the window reads at its first position, over all views
   const GemmIndex& positions = taps_in_k ? v.*position_index : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
@@ -207,15 +208,15 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
         any = true;
       }
       low.positions[j] = int32_t(positions.digit[1 + j]);
-      // If the first phase has no tap in this dimension, the window still counts as one tap.
+      // If the first GemmView uses no tap (element of the window) in this dimension, the number of taps is still 1.
       low.window[j] = int32_t(max_of(v.taps.count[j], int64_t(1)));
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
     low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("needs a multiple of ", k_of_block, " channels in each group; got ", k);
-    // If the channels of a group begin at an address that is no multiple of 16 bytes, a load of these channels is an
-    // illegal instruction.
+    // TMA fails with an illegal-instruction error if it loads a group's channels from an address that is no multiple of
+    // 16 bytes.
     const int64_t of_group = v.n.digit[3];
     if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
       low.why = cat("needs the channels of each group to start at multiples of 16 bytes; got ", of_group,
@@ -263,7 +264,8 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  // The digits (dimensions) of positions are not joined, because each phase has its own limits for these digits.
+  // If there are several phases of backward_data, the digits (dimensions) of the index of positions are not joined:
+  // each phase has its own limits for these digits.
   if (low.phases.size() > 1) {
     if (low.exchanged) {
       y.n = low.view.n;

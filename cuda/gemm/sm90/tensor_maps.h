@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Converts a GemmTask to the form that the main loop of sm_90a (sm90/kernel.cu) reads. Operands become tensor maps,
-// index k becomes taps and blocks of k, and GemmViews become phases. Only host code includes this file.
+// index k becomes taps (elements of the window) and blocks of 128 bytes, and each GemmView becomes an Sm90Phase. Only
+// host code includes this file.
 #pragma once
 #include "cuda/gemm/epilogue/output.h"
 #include "cuda/gemm/sm90/sm90_params.h"
@@ -25,17 +26,19 @@ struct TmaOperand {
 struct TmaView {
   std::string why;         // empty, or the reason why the GemmTask is not supported
   bool exchanged = false;  // whether operands a and b are exchanged
-  // The first view of the GemmTask. The digits (dimensions) of its indices are large enough for the positions of all
-  // views. If index n has taps, the last digit of index n is rounded up.
+  // The first GemmView of the GemmTask. If the task has several, the digits (dimensions) of the view's indices are
+  // large enough for all of them. If index n counts taps, the last digit of index n is rounded up.
   GemmView view;
-  // The size of the last digit (dimension) of index n before this size was rounded up. It is 0 if index n has no taps.
+  // The size of the last digit (dimension) of index n before this size was rounded up. It is 0 if index n does not
+  // count taps (elements of the window).
   int64_t n_limit = 0;
   TmaOperand a, b;
   int spatial = 2;
-  int64_t k_blocks = 0;  // the number of blocks of k in each tap
+  int64_t k_blocks = 0;  // the number of blocks of k (128 bytes) in each tap (element of the window)
   int32_t positions[3]{1, 1, 1}, window[3]{1, 1, 1};
   int64_t channel_blocks = 0;
-  // The phases are sorted by decreasing number of taps, so that the last tiles of a launch are short.
+  // The phases of backward_data, or a single phase. They are sorted by decreasing number of taps (elements of the
+  // window), so that the last tiles of a launch are short.
   std::vector<Sm90Phase> phases;
 
   int64_t all_blocks() const {

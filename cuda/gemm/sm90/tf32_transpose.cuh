@@ -7,9 +7,9 @@
 
 namespace minidnn {
 
-// Transposes a chunk of a stage in place. A chunk has 32 lines of 32 floats. Before the transpose, each line is 32 rows
-// at one k. Afterwards, each line is 32 k of one row. The chunk is in 128-byte swizzle before and after. All lanes of
-// one warp call this function.
+// Transposes a chunk of a stage (a buffer in shared memory) in place. A chunk has 32 lines of 32 floats. Before the
+// transpose, each line is 32 rows at one k. Afterwards, each line is 32 k of one row. The chunk is in 128-byte swizzle
+// before and after. All lanes of one warp call this function.
 __device__ __forceinline__ void sm90_transpose(char* chunk) {
   const uint32_t lane = threadIdx.x % 32;
   float v[32];
@@ -31,8 +31,8 @@ template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row()
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
   else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-// Returns the offset, in bytes, of the first element of operand a that this lane reads in a stage. In a stage, each 32
-// rows of a are 32 lines of 128 bytes: one line for each k, in 128-byte swizzle.
+// Returns the offset, in bytes, of the first element of operand a that this lane reads in a stage (a buffer in shared
+// memory). In a stage, each 32 rows of a are 32 lines of 128 bytes: one line for each k, in 128-byte swizzle.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offset() {
   const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
   return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;

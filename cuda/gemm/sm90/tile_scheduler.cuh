@@ -7,7 +7,7 @@
 namespace minidnn {
 
 // An output tile, and the range of k that is added up for it. m and n are indices of tiles. k_begin and k_end are
-// indices of blocks of k (128 bytes), counted over all taps.
+// indices of blocks of k (128 bytes), counted over all taps (elements of the window).
 struct Sm90WorkTile {
   int phase, batch, split, m, n;
   int k_begin, k_end;

@@ -9,11 +9,11 @@
 namespace minidnn {
 namespace {
 
-// The tiles, as {m, n, stages, ping-pong, blocks in a cluster}. Each consumer warpgroup computes 64 or 128 rows, and a
-// thread has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit, but at most eight.
-// Tiles of 192 rows or columns are for images of 14 x 14 pixels: 64 images have 12544 pixels, which are 66 tiles of
-// 192. With two tiles in the other dimension of y, there are 132 tiles, which fill the 132 SMs of an H100. Tiles of 160
-// columns are for 320 channels.
+// The tiles, as {m, n, stages (buffers for operands), ping-pong, blocks in a cluster}. Each consumer warpgroup computes
+// 64 or 128 rows, and a thread has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit,
+// but at most eight. Tiles of 192 rows or columns are for images of 14 x 14 pixels: 64 images have 12544 pixels, which
+// are 66 tiles of 192. With two tiles in the other dimension of y, there are 132 tiles, which fill the 132 SMs of an
+// H100. Tiles of 160 columns are for 320 channels.
 constexpr Sm90TileShape kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
@@ -28,7 +28,8 @@ static_assert(std::ranges::all_of(kTiles,
               "with barriers, a block of sm_90 has no more");
 
 struct Extents {  // the sizes from which the time of a product is estimated
-  // m is the number of rows of one phase. k_blocks is the average number of blocks of k (128 bytes) in a phase.
+  // m is the number of rows of one phase of backward_data, or of the whole product. k_blocks is the average number of
+  // blocks of k (128 bytes each) in a phase.
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;
   bool transposes_a = false, transposes_b = false;
   bool both_along_rows = false;  // true if both operands have 16-bit elements and are contiguous along rows
@@ -85,8 +86,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double rounds = double(ceil_div(work, at_once));
   const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 1342) / clocks_per_us;
   const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
-  // The time on chip and the time for memory overlap, but not entirely: if both times are equal, the formula gives 1.27
-  // times one of them.
+  // The time on chip and the time for memory overlap, but not entirely: if both times are equal, the result is 1.27
+  // times as long as either.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
   // A second launch reads the sums of the splits of k. These sums are written once and read once, mostly in the L2.
   if (split.passes() > 1)
@@ -131,8 +132,8 @@ std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {
       if (double us = tile_us(task, s, d, t, {chunks}); us < best.us) best = {t, {chunks}, us};
     all.push_back(best);
     const Sm90Split in_cluster{kSm90InCluster, true};
-    // If both operands have 16-bit elements and are contiguous along rows, splitting k in a cluster was always slower
-    // than a second launch.
+    // If both operands have 16-bit elements and are contiguous along rows, a split of k over the blocks of a cluster
+    // was always slower than a split whose sums a second launch adds up.
     if (t.cluster == 1 && kSm90InCluster <= most && !s.both_along_rows)
       all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
   }

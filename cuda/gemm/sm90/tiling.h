@@ -20,7 +20,7 @@ std::span<const Sm90TileShape> sm90_tile_shapes();
 
 // The number of chunks that k is split into. If in_cluster, the blocks of a cluster compute the chunks and add up the
 // sums of the chunks. If not, a second kernel adds up the sums. A cluster that splits k has only two blocks: clusters
-// of four or eight blocks do not fill an H100, and took up to twice the time.
+// of four or eight blocks do not fill an H100, and were slower.
 constexpr int kSm90InCluster = 2;
 struct Sm90Split {
   int chunks = 1;

@@ -10,7 +10,7 @@
 namespace minidnn {
 
 struct GemmTask {
-  std::vector<GemmView> views;  // a single view, or one view for each phase of backward_data
+  std::vector<GemmView> views;  // a single view or, for strided backward_data, one view for each phase (see view.h)
   DType type{}, y{};            // `type` is the dtype of the operands a and b, `y` is the dtype of the result
   Activation activation{};
   bool has_bias = false, has_c = false;

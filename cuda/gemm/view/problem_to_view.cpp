@@ -47,8 +47,8 @@ GemmTaps all_taps(const ConvGeometry& g) {
 }
 
 // Operand x of a convolution, which is read through windows at all positions. The rows of the operand are (image,
-// position), and its k is (tap, channel). In backward_filter, its rows are (tap, channel), and its k is (image,
-// position).
+// position), and its k is (tap, channel); a tap is an element of the window. In backward_filter, its rows are (tap,
+// channel), and its k is (image, position).
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);
@@ -197,8 +197,8 @@ std::vector<GemmView> gemm_views(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return {backward_filter(g)};
   std::vector<GemmView> views;
   int64_t phases[3];
-  // In each dimension, the number of phases is the stride. If the size of x is smaller than the stride, only the first
-  // phases have positions: as many as the size of x.
+  // A phase is the positions of dx that use the same taps. In each dimension, there are as many phases as the stride,
+  // but at most as many as the size of x.
   for (int j = 0; j < 3; ++j) phases[j] = min_of(g.stride[j], g.x.size[j]);
   for (int64_t a = 0; a < phases[0]; ++a)
     for (int64_t b = 0; b < phases[1]; ++b)

@@ -11,7 +11,8 @@
 namespace minidnn {
 
 GemmView gemm_view(const MatmulProblem&);
-// The GemmViews of a convolution. backward_data has one view for each phase, and backward_bias has no view.
+// The GemmViews of a convolution. backward_data has one view for each phase (the positions of dx that use the same
+// taps), and backward_bias has no view.
 std::vector<GemmView> gemm_views(const ConvProblem&);
 
 GemmArgs gemm_args(const MatmulArgs&);

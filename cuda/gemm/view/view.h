@@ -39,9 +39,9 @@ struct GemmOperand {
   GemmWindow window;
 };
 
-// The taps of a filter window that a GemmView uses. In each dimension, there are `count` taps, from tap `first` on, at
-// a distance of `step` taps. `window` is the size of the whole window. The taps are the leading digits (dimensions) of
-// index k or, in backward_filter, of index n.
+// The taps (elements) of a filter window that a GemmView uses. In each dimension, there are `count` taps, from tap
+// `first` on, at a distance of `step` taps. `window` is the size of the whole window. The taps are the leading digits
+// (dimensions) of index k or, in backward_filter, of index n.
 struct GemmTaps {
   int64_t window[3]{1, 1, 1}, first[3]{}, step[3]{1, 1, 1}, count[3]{1, 1, 1};
 };

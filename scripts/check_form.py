@@ -21,8 +21,8 @@ import lizard
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES, MOST_PARAMETERS = 100, 8
-# Functions that may exceed the limits. If the kernel simt_gemm were divided further, its use of registers would change.
-# Then its speed would have to be measured on a GPU.
+# Functions that may exceed the limits on lines and parameters. If the kernel simt_gemm were divided further, its use of
+# registers would change. Then its speed would have to be measured on a GPU.
 LARGER = {
     "cuda/gemm/simt/kernel.cu": {"simt_gemm"},
 }

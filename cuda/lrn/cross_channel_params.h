@@ -15,7 +15,7 @@ struct CrossChannelParams {
   int32_t behind = 0, ahead = 0;
   // A strip is the neighbouring channels that a thread computes. `columns` is the number of strips of the tensor.
   // `step` is the number of strips that a block writes. Of the `halo` strips before these and of the `halo` strips
-  // after these, the block computes only the factor g.
+  // after these, the block computes only the factor g (lrn_math.h).
   uint32_t columns = 0, step = 0, halo = 0;
   FastDivmod of_row;  // divides by the number of strips per position
 };

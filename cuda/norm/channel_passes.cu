@@ -277,9 +277,9 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Computes y or dx for the vectors or rows of a thread, in reverse order. `first` is the one with the lowest number. A
-// thread processes kUnroll vectors or rows at a time. If their count is not a multiple of kUnroll, the thread begins
-// with the remainder, which has the highest numbers.
+// Computes y or dx for the vectors or rows of a thread, in reverse order. `first` is the lowest number of such a vector
+// or row. A thread processes kUnroll vectors or rows at a time. If their count is not a multiple of kUnroll, the thread
+// begins with the remainder, which has the highest numbers.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {

@@ -91,9 +91,9 @@ struct ActivateFour {
 // Adds the residual to the n sums v of a thread, and applies the activation. add_residual(i, four) adds the residual to
 // the array `four`, which contains the sums 4 i to 4 i + 3.
 // The loop over the sums is unrolled for relu without a residual only. In all other cases, the unrolled code would be
-// most of the kernel, because each sum would have thirteen activation formulas. There, each iteration processes v[0] to
-// v[3], and then rotates the array by four elements. So all indices are compile-time constants, and v stays in
-// registers.
+// most of the kernel, because each sum would have thirteen activation formulas. In these cases, each iteration of a
+// loop processes v[0] to v[3], and then rotates v by four elements. So all indices are compile-time constants, and v
+// stays in registers.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -42,11 +42,12 @@ struct NchwParams {
   FastDivmod by_x_columns;
   // The following members are for nchw_max_backward. A strip is some columns of windows, which a lane processes row by
   // row. The lanes of a warp have neighbouring strips.
-  int32_t strip_lines;  // the number of rows of windows in a strip
-  // How many strips a lane processes, one after the other, or half as many if a row has more than 32 strips.
+  int32_t strip_lines;  // the number of rows of windows in a strip (some rows and columns of windows)
+  // A lane processes this number of strips, one after the other, or twice this number if a row has more than 32 strips.
   int32_t strip_rounds;
-  int32_t sums_at;      // the byte offset of the sums of dx in shared memory
-  FastDivmod by_lanes;  // divides by the number of neighbouring lanes that process the strips of a row
+  int32_t sums_at;  // the byte offset of the sums of dx in shared memory
+  // divides by the number of neighbouring lanes whose strips (some columns of windows each) are in the same rows
+  FastDivmod by_lanes;
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(block_planes)) * chunks; }

@@ -22,7 +22,7 @@ struct NhwcParams {
   // a strip of dx, which a warp computes. `teams` is the number of teams of threads in a block. The teams share each
   // window.
   int32_t items, teams;
-  // These divisors split the index of a work item into the coordinates of its windows.
+  // These divisors split the index of a work item (the windows and channels of a thread) into coordinates.
   FastDivmod by_vectors, by_words, by_channels, by_columns;
   // For backward: the size of the tile of dx that a block computes, and the maximum number of rows and columns of
   // windows that overlap this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.

@@ -33,8 +33,8 @@ __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32
 
 // Multiplies row r of the window by x, a row of the input, adds the products to the sums `from`, and stores the results
 // in `to`. With kGrouped, of_quad points to the weights of the thread's quad (four channels) in shared memory. They are
-// stored as [tap][input channel][output channel of the channel tile]. In a depthwise convolution, the weights are
-// own[tap][channel].
+// stored as [element of the window][input channel][output channel of the block]. In a depthwise convolution, the
+// weights are own[element of the window][channel].
 template <bool kGrouped, int kTaps>
 __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
                                         const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 
-  // The weights of the window. With kGrouped, they are in shared memory, stored as [tap][input channel][output channel
-  // of the channel tile]. In a depthwise convolution, each thread has them in registers.
+  // The weights of the window. With kGrouped, they are in shared memory, stored as [element of the window][input
+  // channel][output channel of the block]. In a depthwise convolution, each thread has them in registers.
   __shared__ alignas(16) float shared[kGrouped ? kTaps * kIn * kQuadsOfChannelTile * 4 : 1];
   float own[kGrouped ? 1 : kTaps][4];
   if constexpr (kGrouped) {

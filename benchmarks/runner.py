@@ -37,8 +37,8 @@ Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
 TURNS = 4  # number of turns; each turn times our call several times, and the peer's call as often
-# Our call and torch's call are measured in several turns. If the slowest turn takes more than this fraction longer than
-# the fastest turn, all turns are measured again.
+# Our call and torch's call are measured in several turns. If the times of the slowest and the fastest turn differ by
+# more than this fraction, all turns are measured again.
 DISAGREEMENT = 0.1
 ATTEMPTS = 3
 # The number of times that cuDNN searches for its fastest algorithm. One search times each algorithm only once.

@@ -41,7 +41,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     for (int k = 0; k < kEach; ++k) {
       before += row[k] >= 0 && row[k] < begin;
       if (row[k] >= begin && row[k] < begin + here)
-        // The result does not depend on the order of these additions, because they are integer sums.
+        // The sums are integers, so they do not depend on the order of the additions.
         atomicAdd(&counts[row[k] - begin], 1);
     }
   }

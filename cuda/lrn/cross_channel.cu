@@ -119,7 +119,7 @@ template <int kLines> __device__ __forceinline__ float window(const float (&v)[k
   }
   return sum;
 }
-// Computes the divisor s (see lrn_math.h) for each element of a strip of channels.
+// Computes the divisor s (see lrn_math.h) for each element of the thread's channels.
 template <class Strip>
 __device__ __forceinline__ void sums(const typename Strip::Values& x, const LrnFactors& f, int behind, int ahead,
                                      float (&s)[Strip::kOwn]) {

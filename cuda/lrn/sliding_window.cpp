@@ -81,7 +81,7 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
 // rows. A neighbouring block reads and computes these rows, too, so a block should have many rows. But there should be
 // enough blocks for all SMs.
 void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
-  // kBeginning is an estimate of the time that the start of a block takes. The unit is the time of one row.
+  // kBeginning is an estimate of the time that the start of a block takes. It is in units of the time of one row.
   constexpr int64_t kBeginning = 2, kLeast = 8, kMaxChunks = 64;
   SlidingWindowParams& r = c.params;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;

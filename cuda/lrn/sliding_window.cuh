@@ -263,9 +263,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // The caller adds own.at, the offset of its vector in the row that is loaded next, to these addresses. When iteration
-  // t stores its results, the row that is loaded next is t + kRowsAhead + 1. So kRowsAhead + 1 is subtracted from the
-  // rows of results.
+  // Addresses for this block. The code that uses them adds own.at, the offset of its vector in the row that is loaded
+  // next. When iteration t stores its results, the row that is loaded next is t + kRowsAhead + 1. So kRowsAhead + 1 is
+  // subtracted from the rows of results.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),

@@ -21,8 +21,8 @@ constexpr int kWindowThreads = 128;  // the number of threads in a block of most
 MINIDNN_HD constexpr bool is_register_heavy(bool centered, bool backward, int64_t size) {
   return centered && backward && !size;
 }
-// The number of threads in a block. For most NHWC kernels, it is twice as large as for NCHW. The positions at the
-// border of two blocks are computed by both. In a smaller block, they would take a larger fraction of the threads.
+// The number of threads in a block. For most NHWC kernels, it is twice as large as for NCHW. Positions near the border
+// of two blocks are computed by both blocks. With smaller blocks, more positions would be computed twice.
 MINIDNN_HD constexpr int window_threads(Axis axis, bool heavy) {
   return axis == Axis::strided && !heavy ? 2 * kWindowThreads : kWindowThreads;
 }

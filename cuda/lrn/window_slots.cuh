@@ -70,8 +70,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   // written. `leads` tells whether the next lane's vector follows this thread's vector in the same way.
   bool linked, leads;
   int32_t top, bottom;  // The block writes the rows top <= row < bottom.
-  // Offsets to neighbouring positions in shared memory. `x_far` is for buffers of x and of the means, and `g_far` is
-  // for buffers of the factors g (lrn_math.h).
+  // Byte offsets in shared memory to the vectors at neighbouring positions. `x_far` is for buffers of x and of the
+  // means, and `g_far` is for buffers of the factors g (lrn_math.h).
   Far x_far, g_far;
   // `here` is the byte offset of the thread's vector in the buffer of the current row. `stage` counts the iterations,
   // from 0 on.

@@ -46,10 +46,10 @@ struct GroupConvDim {
     const int32_t of_phase = i / phases;
     return i - of_phase * phases + of_phase * tile * spread;
   }
-  // Returns the number of positions of the input that a tile reads.
+  // Returns how many positions of the input a tile reads in this dimension.
   MINIDNN_HD int32_t in_tile() const { return (tile - 1) * hop + taps; }
-  // The argument `o` is the first output of a tile. in_line(o) returns the positions of the input that the tile reads.
-  // out_line(o) returns the outputs of the tile.
+  // The argument `o` is the index of the first output of a tile. in_line(o) returns the positions in the input that the
+  // tile reads. out_line(o) returns the positions of the tile's outputs.
   MINIDNN_HD StridedIndex in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
   MINIDNN_HD StridedIndex out_line(int32_t o) const { return {o, spread, 1, out}; }
 };
@@ -61,7 +61,7 @@ struct GroupConvStrides {
 };
 
 struct GroupConv {
-  // A tile has one position along the depth, and several positions along height and width.
+  // A tile has one output along the depth, and several outputs along height and width.
   GroupConvDim depth, height, width;
   // in_channels and out_channels count the channels of one group.
   int32_t groups = 1, in_channels = 1, out_channels = 1;

@@ -7,8 +7,8 @@ namespace {
 // Returns how many blocks an SM runs at the same time. Before the kernel is loaded, its number of registers is unknown
 // and `registers` is 0; then 32 registers per thread are assumed.
 int64_t resident_blocks(const GroupConvTiling& l, int64_t registers, const Device& d) {
-  // kWarps is the assumed limit on the warps that an SM holds at the same time. Some devices hold 64 warps, but these
-  // kernels do not reach that number.
+  // kWarps is the assumed limit on the warps that an SM holds at the same time. Some devices hold 64 warps, but the
+  // kernels of this folder do not reach that number.
   constexpr int64_t kReserved = 1 << 10, kWarps = 48;
   // quarter: the number of registers per thread if each quarter of an SM holds only one warp.
   const int64_t warps = l.threads / 32, quarter = 512;
@@ -74,8 +74,8 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
 }
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
-  // kEfficiency: of the instructions that the device could issue at its peak rate, these kernels issue 0.45 to 0.75
-  // (measured). kEnoughThreads: the number of threads that an SM needs to reach this rate, a guess.
+  // kEfficiency: of the instructions that the device could issue at its peak rate, the kernels of this folder issue
+  // 0.45 to 0.75 (measured). kEnoughThreads: the number of threads that an SM needs to reach this rate, a guess.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.channel_tiles);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of maxima for tensors with contiguous channels (NHWC) and windows of compile-time size. A warp computes a
-// strip of dx.
+// strip of dx (some rows and columns).
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"

@@ -7,8 +7,8 @@ namespace {
 // The number of strips of dx per SM, times 32 (the channels of a strip), that keeps an SM busy. A strip is the rows and
 // columns of dx that a warp computes.
 constexpr int64_t kStripsOfSm = 1280;
-// The minimum number of rows in a strip of dx. For each strip, some rows above its first row are loaded, too, so a
-// strip should have many rows.
+// The minimum number of rows in a strip of dx (the rows and columns of a warp). For each strip, some rows above its
+// first row are loaded, too, so a strip should have many rows.
 constexpr int64_t kFewestLines = 8;
 // The maximum bytes of shared memory in a block in which each element of dx reads the windows that contain it. With
 // this limit, 5 blocks fit an SM, and the kernel needs no opt-in for more shared memory.

@@ -24,7 +24,7 @@ struct NchwTiler {
   const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
   // A unit is of_unit filters of one group. The filters of `lanes` neighbouring units alternate: each unit has every
-  // lanes-th filter. So one block computes all of these units.
+  // lanes-th filter. So one block computes all `lanes` units.
   const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;

@@ -155,10 +155,10 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset of a staging slot (the memory for one vector). Each iteration uses n vectors. The slot is
-  // for the i-th vector that is used `later` iterations from now. If rows are unaligned, two aligned vectors are loaded
-  // instead of each vector. The result is then the slot of the lower aligned vector, and the slot of the upper one is n
-  // slots after it.
+  // Returns the byte offset of a staging slot (the memory for one vector). An iteration uses n vectors. The result is
+  // for the i-th vector of the iteration that comes `later` iterations after this one. If rows are unaligned, two
+  // aligned vectors are loaded instead of each vector. In this case, the result is the slot of the lower aligned
+  // vector, and the slot of the upper one is n slots after it.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

@@ -7,7 +7,7 @@
 // computes 4 columns x 2 rows of each filter.
 // Grid: one block for each channel tile (some filters) and each split (some tiles); see GroupConvTiles. Block: up to
 // 256 threads. Shared memory (dynamic): the weights of the block, and two buffers of `buffer` floats.
-// Bytes: writes out once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
+// Bytes: writes the output once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
 // Numerics: sums in float32.
 // - kFilters = 1 (depthwise) is bound by memory.
 // - kFilters = 8 (few channels) is bound by multiply-adds. For each channel and each row of a 3x3 window, a thread

@@ -6,10 +6,11 @@
 
 namespace minidnn {
 
-// The number of rows of out that a thread computes for each of its filters. A thread computes 4 columns in each row.
+// The number of rows of the output that a thread computes for each of its filters. A thread computes 4 columns in each
+// row.
 template <int kFilters> constexpr int kRowsOfThread = kFilters == 1 || kFilters == 3 ? 4 : 2;
-// How a kernel stores out or, for dw, loads dy. kNoVectors: element by element. kVectorsOfColumns: four neighbouring
-// columns at a time. kVectorsOfFilters: several filters at a time.
+// How a kernel stores its output or, for dw, loads dy. kNoVectors: element by element. kVectorsOfColumns: four
+// neighbouring columns at a time. kVectorsOfFilters: several filters at a time.
 enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };
 
 // Returns the number of filters for which a thread of nchw_filter.cu keeps sums. If the thread has three channels of x

@@ -37,8 +37,8 @@ Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
 TURNS = 4  # number of turns; each turn times our call several times, and the peer's call as often
-# Our call and the peer's call are measured in several turns. If the slowest turn takes more than this fraction longer
-# than the fastest turn, all turns are measured again.
+# Our call and torch's call are measured in several turns. If the times of the slowest and the fastest turn differ by
+# more than this fraction, all turns are measured again.
 DISAGREEMENT = 0.1
 ATTEMPTS = 3
 # The number of times that cuDNN searches for its fastest algorithm. One search times each algorithm only once.
@@ -82,10 +82,10 @@ class Row:
     host: bool = False  # if set, the time that the host spends on the call is measured, not the time on the device
     terms: float = 1  # terms of the longest sum in a result; 0 if elements are only copied
     # The largest allowed |ours - peer| / |peer|, where |x| is the Euclidean norm. If it is None, it is computed from
-    # `dtype` and `terms`.
+    # `dtype` and `terms`, the number of terms of the longest sum.
     tolerance: float | None = None
     # Two functions that select the results to compare. The first gets the results of our call, the second gets those of
-    # the peer's call.
+    # torch's call (`peer`).
     seen: tuple[Seen, Seen] = (list, list)
     searched: bool = False  # whether cuDNN searches for the algorithm of the peer's call
     list: str = ""
@@ -152,7 +152,7 @@ class Clock:
 
     def sample_us(self, run: Run) -> float:
         self.flush.sum()
-        # The GPU waits for about 20 us before it runs the timed call.
+        # A kernel that waits for about 20 us, so that the timed call is enqueued before the GPU can start it.
         self.torch.cuda._sleep(40_000)
         self.begin.record()
         run()
@@ -257,7 +257,8 @@ class Clock:
         """ArithmeticError if a result of both sides differs."""
         norm = self.torch.linalg.vector_norm
         ours = row.seen[0]([self.torch.from_dlpack(r) for r in as_list(row.ours())])
-        # Keeps the GPU busy for some ms before the first call of the peer, in which cuDNN times its algorithms.
+        # Keeps the GPU busy for some ms before the first call of the peer (torch). In that call, cuDNN times its
+        # algorithms.
         if self.cuda:
             for _ in range(50):
                 self.flush.sum()

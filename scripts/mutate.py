@@ -39,8 +39,8 @@ FAMILIES = ("activation", "batch_norm", "conv", "gather", "layer_norm", "loss", 
             "pooling", "random", "reduce", "softmax", "transform")  # fmt: skip
 WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # the test files that call all public functions
 SHARED = ("engine", "tuning", "tensor", "dlpack", "handle", "activation")
-# Test files that are not run for a mutant. test_isa.py repeats the tests that tests_of() selects. test_mutate.py and
-# test_tree.py only read the sources.
+# Test files that are not run for a mutant (the library with one deliberate error). test_isa.py repeats the tests that
+# tests_of() selects. test_mutate.py and test_tree.py only read the sources.
 LEFT_OUT = [f"--ignore=tests/test_{t}.py" for t in ("isa", "mutate", "tree")]
 # With these environment variables, CPU loops divide their work into small chunks, as in tests/test_isa.py.
 SMALL = {"PYMINIDNN_TEST_WORK_DIVISOR": "61", "OMP_NUM_THREADS": "3"}

@@ -43,9 +43,9 @@ class Case:
     family: str
     direction: str
     dtype: str  # "float32"
-    # The words of a case line that have no "=" and are no operands. An example is the mode of an activation.
+    # The words of `text` that have no "=" and are no operands. An example is the mode of an activation.
     words: tuple[str, ...] = ()
-    # The tensors of the case line, such as x=4x1000. The keys are their names.
+    # The tensors that `text` names, such as x=4x1000. The keys are their names.
     operands: dict[str, Operand] = field(default_factory=dict)
     attributes: dict[str, str] = field(default_factory=dict)
 

@@ -455,8 +455,8 @@ def fault_of(call: Call, error: Exception) -> str | None:
         return f"the text does not begin with {name}"
     names = [p.name for p in call.parameters]
     if call.name.startswith("DeviceTensor."):
-        # An error text of a method may name its object, "the tensor". An error text of cuda() names "device", although
-        # cuda() has no such parameter.
+        # An error text of a method may name its object, "the tensor". An error text of cuda() may name "device",
+        # although cuda() has no such parameter.
         names += ["the tensor", "device"] if names else []
     if names and not mentions(text, names) and "keyword" not in text and "positional" not in text:
         return "the text names no argument"

@@ -57,8 +57,8 @@ def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
     # If a float16 result overflows, it is Inf in the library and in the oracle.
     rounded = reference.rounded(want, dtype)
     magnitude = np.where(np.isfinite(rounded), np.abs(rounded), 0)
-    # For x = -3, the error of exp(-x^2 / 2) in gelu is up to 1 + x^2 / 2 = 5.5 times a rounding, which the factor 16
-    # covers. For all x < -3 in this test, exp(-x^2 / 2) underflows.
+    # For x = -3, the error of exp(-x^2 / 2) in gelu is up to 1 + x^2 / 2 = 5.5 times a rounding. The factor 16 of the
+    # tolerance covers this. For all x < -3 in this test, exp(-x^2 / 2) underflows.
     tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]
     assert_close(dnn.activation_forward(t, mode), Result(rounded, tolerance), mode)
     got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)

@@ -17,7 +17,8 @@ from array_api_suite import VERDICTS, exceptions
 import pyminidnn as dnn
 import pyminidnn.array_api as xp
 
-# The names of the standard, version 2024.12, but for sorting and set functions and the dtypes that tensors do not have.
+# The names of the standard, version 2024.12, without its sorting and set functions and without the dtypes that tensors
+# do not have.
 NAMES = {
     "constants": "e inf nan newaxis pi",
     "dtypes": "bool int8 int32 int64 uint8 float32 float64",

@@ -51,7 +51,7 @@ def test_table_and_picture_are_written(what: str, words: str, line: str, tmp_pat
 @pytest.mark.parametrize(
     "what, words, rows",
     [
-        ("conv", "one-channel", 1),  # in this row, cuDNN searches for its fastest algorithm
+        ("conv", "one-channel", 1),  # for this case, cuDNN searches for its fastest algorithm
         ("conv", "backward_bias f64 dy=64x256x14x14", 2),
         ("conv", "forward_statistics x=64x64x56x56:nhwc w=64x64x1x1", 1),
         ("batch_norm", "batch_norm backward float32 x=64x2048x7x7", 2),

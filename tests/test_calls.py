@@ -30,7 +30,7 @@ class Call:
     oracle: Callable[..., Any]
     # The required arguments of the function that are not arrays.
     others: dict[str, Any] = field(default_factory=dict)
-    # Arguments with which the function reads all of its arrays.
+    # Arguments that make the function read all of its arrays. An example is beta, without which it does not read c.
     with_all: dict[str, Any] = field(default_factory=dict)
     in_place: tuple[str, ...] = ()  # the names of the operands that may be the same tensor as `out`
     # The names of the operands that the function does not read. `out` may overlap them.

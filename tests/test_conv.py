@@ -145,8 +145,8 @@ def sample(case: Case) -> Sample:
     return Sample(inputs, call, results, {"residual": case.out_dtype})
 
 
-# Settings in which all shapes and attributes differ from their defaults. Each setting has the shape of x, the shape of
-# w, and the attributes.
+# Settings whose stride, padding and dilation differ from the defaults. Each setting has the shape of x, the shape of w,
+# and the attributes.
 SETTINGS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = [
     ((3, 4, 13), (6, 2, 4), {"stride": 2, "padding": ((3, 1),), "dilation": 2, "groups": 2}),
     ((2, 6, 9, 8), (9, 2, 3, 2), {"stride": (2, 3), "padding": (1, (0, 2)), "dilation": (2, 1), "groups": 3}),

@@ -221,7 +221,7 @@ def test_an_invalid_capsule(fields: dict, kind: type[Exception], text: str, vers
         del capsule, caught
         gc.collect()
         assert foreign.deleted == deleter
-        # The library gets the capsule of the object `foreign` itself. So no one else can consume that capsule.
+        # The library itself requests the capsule of the object `foreign`. So no one else can consume that capsule.
         with pytest.raises(kind):
             dnn.from_dlpack(foreign)
         gc.collect()

@@ -29,8 +29,8 @@ CASES = [case for family in FAMILIES for case in load(family)]
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_case(case: Case, device: str) -> None:
     (report, *_) = check(case, device)
-    # A case line does not say at which address a tensor begins, so the alignment is not compared. For example, the
-    # first element of a tensor with negative strides may have any alignment.
+    # The text of a case does not say at which address a tensor begins, so the alignment is not compared. For example,
+    # the first element of a tensor with negative strides may have any alignment.
     problem = re.sub(r" align=\d+", "", report.problem)
     assert problem == case.text, "the line is not in the form that the library prints"
 

@@ -25,8 +25,8 @@ HERE = Path(__file__).parent
 
 
 BEST, *OTHERS = _C.cpu_isas()
-# Each pair has a divisor of the chunk sizes, and a number of threads. The divisors are not powers of two, so chunks end
-# in the middle of vectors and of cache lines.
+# Each pair has a number by which the chunk sizes are divided, and a number of threads. The divisors are not powers of
+# two, so chunks end in the middle of vectors and of cache lines.
 SIZES = [(7, 2), (61, 1), (61, 3), (1021, 7)]
 
 

@@ -157,8 +157,7 @@ def test_row_norms_agree_with_each_other(device: str) -> None:
     )
 
 
-# For each norm, a view of x as a matrix [statistics, elements]. Each row of the matrix is normalised with its own
-# statistics.
+# For each norm, a view of x as a matrix. The elements of a row of this matrix share a mean and a variance.
 AS_ROWS: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "layer": lambda x: x.reshape(-1, x.shape[-1]),
     "rms": lambda x: x.reshape(-1, x.shape[-1]),

@@ -38,7 +38,8 @@ def sample(case: Case) -> Sample:
     dtypes = {"target": "int32" if case.attributes.get("classes") == "i32" else "int64"}
     acc = reference.accumulator(case.dtype)
     loss, lse = reference.cross_entropy_forward(x, target, **keywords)
-    # The largest |x| of a row plus |lse|. The library computes x - lse, and both operands are rounded.
+    # The tolerance depends on the largest |x| of a row plus |lse|, where lse is log(sum(exp(x))) of the row. The
+    # library computes x - lse, and both operands are rounded.
     depth = np.abs(np.moveaxis(x, axis, -1)).max(axis=-1) + np.abs(lse)
     rows = max(int((target != keywords["ignore_index"]).sum()), 1)
     if case.direction == "forward":

@@ -25,8 +25,8 @@ def local_results(
     acc, beta = reference.accumulator(dtype), options["beta"]
     unit, n = reference.EPS[acc], size ** len(options["axes"])
     # s = k + alpha / n * (a sum of squares). The squares are positive, so s has the relative error of the sum. The
-    # power s^-beta is computed by a logarithm. If the logarithm is wrong by one unit, the power is wrong by beta |ln s|
-    # units. The power has a few more roundings.
+    # power s^-beta is computed by a logarithm. If the logarithm is wrong by one `unit` (a rounding error), the power is
+    # wrong by beta |ln s| units. The power has a few more roundings.
     of_sum = reference.tolerance(acc, n, 1.0) + 2 * unit
     of_power = beta * of_sum + unit * (4 + 2 * beta * np.abs(np.log(s)))
     # The distance between subnormal numbers in float16; 0 for all other dtypes.

@@ -210,7 +210,8 @@ def test_adaptive_and_global(device: str) -> None:
     x = np.random.default_rng(0).normal(0, 1, (2, 3, 12, 10))
     t = tensor(x, "float64", device)
     for mode in (*MODES, "lp"):
-        # The output sizes have, in this order: one window, equal windows, overlapping windows, and repeated windows.
+        # With these output sizes, in this order, x has one window, equal windows, overlapping windows, and repeated
+        # windows.
         for size in (1, (4, 5), (5, 3), (24, 7)):
             y = dnn.adaptive_pool_forward(t, size, mode=mode, norm=3)
             assert_close(

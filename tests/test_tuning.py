@@ -334,7 +334,7 @@ def test_find_reaches_threads_that_have_a_plan() -> None:
     thread = threading.Thread(target=work)
     thread.start()
     ready.wait()
-    # A find() with algo does not change the plan that the second thread uses.
+    # find() with the argument algo must not change the plan of another thread.
     dnn.find(dnn.softmax_forward, x, algo="reference")
     (report,) = dnn.find(dnn.softmax_forward, x)
     found.set()

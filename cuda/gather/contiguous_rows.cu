@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gather of row-major tensors, forward and backward.
-// Forward: a thread copies four words of up to 16 bytes. It loads all four words before it stores the first one.
+// Forward: a thread copies four words of up to 16 bytes each. It loads all four words before it stores the first one.
 // Threads of the same row of y use the same index. Backward: index_sort.cu has sorted the indices by row. Each thread
 // sums one 16-byte vector of dx. dy is read once and dx is written once, without atomics on floats.
 // Grid: enough blocks of 256 threads for all words of the result. No shared memory.
@@ -17,8 +17,8 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
   const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
   int64_t from[kGatherAhead];
 #pragma unroll
-  // The address of a word depends on an index. So all indices are loaded before the first word. The loads of the
-  // indices are then in flight at the same time, and so are the loads of the words.
+  // The address of a word of x depends on an index. So a thread loads the indices of all its words before its first
+  // word. The loads of the indices are then in flight at the same time, and so are the loads of the words.
   for (int k = 0; k < kGatherAhead; ++k) {
     const int64_t at = first + k * kGatherThreads;
     from[k] = -1;

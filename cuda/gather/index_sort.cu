@@ -2,9 +2,9 @@
 // A stable counting sort of the indices by row.
 // Method: each block sorts the indices of `rows` neighbouring rows. It loops over all indices twice, one tile
 // (kSortTile indices) at a time. The first loop counts the indices of each of the block's rows. It also counts the
-// indices of all earlier rows, because the output of the block begins after theirs. In the second loop, the block
-// collects its indices of a tile in shared memory, in order. One warp then appends them to the outputs of their rows.
-// Block: 1024 threads. Shared memory (static): 20 KB.
+// indices of all earlier rows, because the output of the block begins after the indices of these rows. In the second
+// loop, the block collects its indices of a tile in shared memory, in order. One warp then appends them to the outputs
+// of their rows. Block: 1024 threads. Shared memory (static): 20 KB.
 #include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 
@@ -41,7 +41,7 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     for (int k = 0; k < kEach; ++k) {
       before += row[k] >= 0 && row[k] < begin;
       if (row[k] >= begin && row[k] < begin + here)
-        // The result does not depend on the order of these additions, because they are integer sums.
+        // The sums are integers, so they do not depend on the order of the additions.
         atomicAdd(&counts[row[k] - begin], 1);
     }
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layer, RMS, group and instance norm of tensors with any strides. One block computes a row. In backward, a second
-// launch computes the gradients of scale and bias, with one block per parameter.
+// Layer, RMS, group and instance norm of tensors with any strides. One block computes a row (the elements that share a
+// mean). In backward, a second launch computes the gradients of scale and bias, with one block per parameter.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/reduce.cuh"
 

@@ -98,7 +98,8 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
 // The forward norm of long rows, which are in shared memory. Clusters of r.blocks blocks are persistent. In each
 // iteration, a cluster normalises kRows rows while it copies the rows of the next iterations. A thread keeps scale and
 // bias of its columns in registers. A thread reads only elements that it has copied itself, so the copies need no
-// barrier. The layout of shared memory is [r.stages][kRows][kVectors][threads], in vectors.
+// barrier. The layout of shared memory is [r.stages][kRows][kVectors][threads], in vectors. A stage is the buffer for
+// the rows of one iteration.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_rows_forward_smem(const __grid_constant__ RowTiling r, LayerNormArgs a) {

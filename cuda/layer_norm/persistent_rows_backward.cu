@@ -26,7 +26,8 @@ template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_gro
 // While one stage is computed, the copies to the other stages are in flight. A thread reads only vectors that it has
 // copied itself, so the copies need no barrier. Vectors beyond the end of the row or of the tensor are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
-  Vec<T, kVec>* slots;  // The layout of the ring buffer is [stages][kVectors][x, dy][threads].
+  // The layout is [stages][kVectors][x, dy][threads], where a stage is the buffer of one iteration.
+  Vec<T, kVec>* slots;
 
   __device__ __forceinline__ Vec<T, kVec>* stage(uint32_t i) const {
     return slots + i * (2 * kVectors * blockDim.x) + threadIdx.x;
@@ -35,8 +36,8 @@ template <class T, int kVec, int kVectors> struct RowRing {
   static __device__ __forceinline__ Vec<T, kVec>& dy(Vec<T, kVec>* stage, int w) {
     return stage[(2 * w + 1) * blockDim.x];
   }
-  // Copies vector w of x and of dy, which begins at element `at` of the tensor, to a stage of the ring buffer. Stores
-  // zeros if the vector is beyond the end of the row or of the tensor.
+  // Copies vector w of x and of dy, which begins at element `at` of the tensor, to a stage (the buffer of one
+  // iteration) of the ring buffer. Stores zeros if the vector is beyond the end of the row or of the tensor.
   static __device__ __forceinline__ void fetch(const LayerNormArgs& a, Vec<T, kVec>* stage, int w, int64_t at,
                                                bool exists) {
     Vec<T, kVec>&x_to = x(stage, w), &dy_to = dy(stage, w);
@@ -166,9 +167,9 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
   auto has = [&](int w) { return slice.has(r, w); };
   auto column = [&](int w) { return slice.column<kVec>(w); };
 
-  // If the ring buffer has several stages, the copies of a stage are one commit group of cp.async. If it has only one
-  // stage, the copies of each vector are a commit group, so that the computation begins when the first vector has
-  // arrived.
+  // If the ring buffer has several stages (the buffer of one iteration each), the copies of a stage are one commit
+  // group of cp.async. If it has only one stage, the copies of each vector are a commit group, so that the computation
+  // begins when the first vector has arrived.
   constexpr bool kOneStage = kVec > 1 && kVectors == 8;
   auto commit = [](int w) {
     if (kOneStage || w == kVectors - 1) cp_async_commit_group();

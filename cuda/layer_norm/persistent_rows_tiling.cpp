@@ -68,8 +68,8 @@ bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
 //   dbias.
 // - A cluster of blocks shares a row.
 // - A thread has twice as many vectors, and scale is in shared memory.
-// The ring buffer of rows has at most 4 stages. The stages must fit in shared memory or, if two blocks run on an SM, in
-// half of it.
+// The ring buffer of rows has at most 4 stages (the buffer of one iteration each). The stages must fit in shared memory
+// or, if two blocks run on an SM, in half of it.
 bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNormProblem& p) {
   RowTiling& r = t.rows;
   const int64_t most = cuda::usual_cluster(d), full = kMaxRowThreads,

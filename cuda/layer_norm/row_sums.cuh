@@ -77,10 +77,9 @@ struct JoinSums {  // Adds up two independent sums, x and y, over the lanes of a
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }
 };
-// Joins moments over the lanes of a warp. In a float4, x is the number of elements. y is the mean, rounded to float,
-// and z is the remainder of the mean. w is the sum of squares about the mean. Lanes without elements are ignored, but
-// lane 0 must have elements. The means of all lanes are taken relative to the mean of lane 0, so |mean| >> std costs no
-// precision.
+// Joins moments over the lanes of a warp. In a float4, x is the number of elements. The mean is y + z, where y is the
+// mean rounded to float. w is the sum of squares about the mean. Lanes without elements are ignored, but lane 0 must
+// have elements. The means of all lanes are taken relative to the mean of lane 0, so |mean| >> std costs no precision.
 struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 partial) {
     const float first = shuffle(partial.y, 0);

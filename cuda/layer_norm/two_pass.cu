@@ -32,8 +32,8 @@ template <class T, int kVec> struct RowBatch {
   }
 };
 
-// The first launch computes the sums of rows. `sums` receives pairs of sum(g) and sum(g x_hat), [rows][chunks], where g
-// = dy scale.
+// The first launch computes two sums for each chunk (some columns) of each row: sum(g) and sum(g x_hat), where g = dy
+// scale and x_hat = (x - mean) inv_std. `sums` receives these pairs, [rows][chunks].
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_sums(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, float2* sums) {
@@ -82,8 +82,8 @@ template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_map(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, const float2* sums,
                             float2* partials) {
-  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope), where g = dy scale. `offset` is the mean of g,
-  // and `slope` is the mean of g x_hat.
+  // The coefficients of a row: dx = inv_std (g - offset - x_hat slope), where g = dy scale and x_hat = (x - mean)
+  // inv_std. `offset` is the mean of g, and `slope` is the mean of g x_hat.
   struct alignas(16) Line {
     float mean, inv_std, offset, slope;
   };
@@ -91,8 +91,8 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
   const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
   const float per_member = 1.f / float(r.columns);
-  // A warp joins the sums of four rows at the same time, with eight lanes for each row. Each of these lanes adds up the
-  // sums of every eighth chunk of the row.
+  // A row has one pair of sums for each chunk of its columns. A warp adds up the pairs of four rows at the same time,
+  // with eight lanes for each row. Each of these lanes adds up every eighth pair.
   constexpr int kRows = 4;
   for (int64_t at = begin; at < end; at += kTwoPassWarps * kRows) {
     const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;

@@ -7,7 +7,8 @@ namespace minidnn {
 
 // kTwoPassRows is the number of rows that a thread loads together.
 constexpr int kTwoPassThreads = 256, kTwoPassRows = 4;
-constexpr int kMaxSectionRows = 128;  // the maximum number of rows in a section
+// the maximum number of rows in a section (neighbouring rows that one block computes)
+constexpr int kMaxSectionRows = 128;
 
 struct TwoPassTiling {
   int64_t rows = 0, columns = 0;

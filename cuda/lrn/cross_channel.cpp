@@ -41,8 +41,8 @@ std::string tile(const LrnProblem& p, const Device& d, Tiling& c) {
   r.step = kCrossChannelThreads - 2 * r.halo;
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
-  // Strips of channels are numbered with 32 bits. The last block may have threads beyond the last strip. With at most
-  // 2^30 strips, the strip numbers of these threads stay below 2^31, too.
+  // Strips (the channels of one thread) are numbered with 32 bits. The last block may have threads beyond the last
+  // strip. With at most 2^30 strips, the strip numbers of these threads stay below 2^31, too.
   constexpr int64_t kMostColumns = int64_t(1) << 30;
   if (columns > kMostColumns || r.channels > INT32_MAX)
     return cat("supports at most 2^30 vectors and 2^31 - 1 channels; got ", columns, " and ", r.channels);

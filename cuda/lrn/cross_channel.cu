@@ -32,8 +32,8 @@ template <class T, bool kWhole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // In backward (r.halo is 1), the first and the last thread of a block write no results. They only compute g of their
-  // strips for the neighbouring threads.
+  // In backward (r.halo is 1), the first and the last thread of a block write no results. They only compute the factors
+  // g (lrn_math.h) that the neighbouring threads read.
   __device__ __forceinline__ explicit Rows(const CrossChannelParams& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;
@@ -82,8 +82,8 @@ template <class T, bool kWhole> struct Rows {
     }
   };
 
-  // The number of floats in shared memory for the factors g of a block. Their layout is [channels of a strip /
-  // 4][threads][4].
+  // The number of floats in shared memory for the factors g (lrn_math.h) of a block. A thread has a strip of channels.
+  // The layout is [channels of a strip / 4][threads][4].
   static constexpr int kShared = kCrossChannelThreads * kOwn;
   __device__ __forceinline__ static int smem_offset(int strip, int l) {
     return (l / 4 * kCrossChannelThreads + strip) * 4;
@@ -119,7 +119,7 @@ template <int kLines> __device__ __forceinline__ float window(const float (&v)[k
   }
   return sum;
 }
-// Computes the divisor s (see lrn_math.h) for each element of a strip of channels.
+// Computes the divisor s (see lrn_math.h) for each element of the thread's channels.
 template <class Strip>
 __device__ __forceinline__ void sums(const typename Strip::Values& x, const LrnFactors& f, int behind, int ahead,
                                      float (&s)[Strip::kOwn]) {

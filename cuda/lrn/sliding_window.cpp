@@ -66,8 +66,8 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   const uint32_t later = c.axis == Axis::none ? 0 : 1;
   m.line = m.slots * vector;
   m.ring = (size + later + (c.whole ? kRowsAhead : later)) * m.line;
-  // If rows are unaligned, a thread loads two aligned vectors to obtain one vector of x or of the means. Vectors of x
-  // in the gaps between groups of threads are loaded in the same way.
+  // If rows are unaligned, a thread loads two aligned vectors to obtain one vector of x or of the means. The vectors of
+  // x before and after those of a group of threads are loaded in the same way.
   const uint32_t stages = kRowsAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
   m.staging = next(m.means, c.centered ? m.ring : 0);
@@ -81,7 +81,7 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
 // rows. A neighbouring block reads and computes these rows, too, so a block should have many rows. But there should be
 // enough blocks for all SMs.
 void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
-  // kBeginning is an estimate of the time that the start of a block takes. The unit is the time of one row.
+  // kBeginning is an estimate of the time that the start of a block takes. It is in units of the time of one row.
   constexpr int64_t kBeginning = 2, kLeast = 8, kMaxChunks = 64;
   SlidingWindowParams& r = c.params;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
@@ -107,9 +107,9 @@ void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
 
 }  // namespace
 
-// Returns the number of elements in the vector of a thread. In backward with means, a thread keeps sums for the
-// gradients of twelve rows. With vectors of eight elements, these sums would take so many registers that too few
-// threads fit an SM.
+// Returns the number of elements in the vector of a thread. In backward, if means are subtracted, a thread keeps sums
+// for the gradients of twelve rows. With vectors of eight elements, these sums would take so many registers that too
+// few threads fit an SM.
 int64_t window_vector(DType t, int64_t size, bool means_gradients) {
   return size && !means_gradients ? 16 / int64_t(itemsize(t)) : 4;
 }

@@ -6,8 +6,8 @@
 // - Sum: a thread has one vector of each row. For each element of the vector, it sums the elements of the row that are
 //   in the element's window. It adds this row sum to the sums of all windows that contain the row. The window sums are
 //   in registers. Each window is summed separately; there are no sliding sums.
-// - Backward: threads exchange the factors g (lrn_math.h) through lines of their own. Windows of g are summed like
-//   windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
+// - Backward: threads exchange the factors g (lrn_math.h) through lines that contain g only. Windows of g are summed
+//   like windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
 //
 // Numerics of local contrast norm: the sum over a window is sum (x_j - m)^2, where m is the mean at the window's
 // centre. A row is in several windows, which have different means m. But a thread computes the sums over the row only
@@ -38,22 +38,22 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   using Sums = float[kMost - 1][kVec];
   // The values that a thread keeps from one row to the next.
   struct State {
-    // In backward with means, `deviations` has the window sums of 2 (x_j - m), where m is the mean of the window's
-    // centre.
+    // In backward, if means are subtracted: `deviations` has the window sums of 2 (x_j - m), where m is the mean at the
+    // window's centre.
     Sums squares{}, deviations{}, gradients{};
     // In backward: dy s^-beta of the preceding row (lrn_math.h). Only kernels for any window size (kSize = 0) read it.
     float own_before[kVec]{};
     float counts[kCounts];
-    int parity = 0;  // the number (0 or 1) of the buffer to which the current iteration writes its row of g
+    int parity = 0;  // the buffer (0 or 1) that receives the factors g (lrn_math.h) of this iteration
     // the byte offset in the array `own` of shared memory at which the current iteration stores dy s^-beta, the first
     // term of dx
     uint32_t own_offset;
   };
-  // The results of one iteration. It adds row t of x, which completes the windows of row t - ahead(). The results are
-  // those of row t - ahead(). `total` is the sum of squares, and later the sum of gradients. `total_away` is 2 sum (x_j
-  // - m), where m is the mean of the window's centre. `mine` is x. `of_g` is the factor g (lrn_math.h); if means are
-  // subtracted (kCentered), it is multiplied by LrnFactors::slope. `result` is y in forward, and dy s^-beta in
-  // backward.
+  // The results of iteration t. The iteration adds row t of x. This completes the windows of row t - ahead(), because a
+  // window has ahead() rows below its centre. The results are those of row t - ahead(). `total` is the sum of squares,
+  // and later the sum of gradients. `total_away` is 2 sum (x_j - m), where m is the mean at the window's centre. `mine`
+  // is x. `of_g` is the factor g (lrn_math.h); if means are subtracted (kCentered), it is multiplied by
+  // LrnFactors::slope. `result` is y in forward, and dy s^-beta in backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -97,8 +97,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return at >= 0 && at < int(r.width);
   }
 
-  // Returns `term` plus the sum of window k over the preceding rows. The last window has no preceding rows, so the
-  // result is `term`. Without this special case, the compiler would add 0.
+  // Returns `term` plus sums[k][e], the sum of a window over the preceding rows. The last window has no preceding rows,
+  // so its result is `term`. Without this special case, the compiler would add 0.
   static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
     return k < kMost - 1 ? sums[k][e] + term : term;
   }
@@ -181,18 +181,18 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     for (int e = 0; e < kVec; ++e) {
       const float s = f.k + f.scale * v.total[e], p = power_of<T>(s, f.beta);
       v.result[e] = (kBackward ? dy[e] : v.mine[e]) * p;
-      // Beyond the end of a row, the factor g must be 0, because neighbouring threads read it.
+      // Beyond the end of a row, the factor g (lrn_math.h) must be 0, because neighbouring threads read it.
       const bool inside = kWhole || kAxis == Axis::none || e < own.count;
       if (kBackward) v.of_g[e] = inside ? v.result[e] * (v.mine[e] * fast::reciprocal_ftz(s)) : 0.f;
       if (kBackward && kCentered) v.of_g[e] *= f.slope;
-      // Adds the first term of dx to the other sums of dx for the same row. These are at index behind() + 1, until
-      // add_gradients() moves all sums by one index.
+      // Adds the first term of dx, dy s^-beta, to the sum of the other terms. For this row, that sum has the index
+      // behind() + 1.
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // Sums a row of g over the window of each element (`sum`). Also sums g_j (m_c - m_j) over the window (`rest`). m_j is
-  // the mean at element j of the row, and m_c (`center`) is the mean at the element of the thread. It is for norms that
-  // subtract means (kCentered).
+  // Sums a row of the factors g (lrn_math.h) over the window of each element (`sum`). Also sums g_j (m_c - m_j) over
+  // the window (`rest`). m_j is the mean at element j of the row, and m_c (`center`) is the mean at the element of the
+  // thread. It is for norms that subtract means (kCentered).
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -209,7 +209,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Adds a row of g to the sums of dx. It is for norms that subtract means (kCentered).
+  // Adds the terms of dx that come from a row of the factors g (lrn_math.h) to the sums of dx. It is for norms that
+  // subtract means (kCentered).
   __device__ __forceinline__ void add_gradients(bool inner, const float (&center)[kVec], const float (&sum)[kVec],
                                                 const float (&rest)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -238,7 +239,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     for (int e = 0; e < kVec; ++e) total[e] = first[e] - f.slope * x[e] * total[e];
   }
 
-  // The number of iterations between the computation of a row of g and its summation.
+  // The number of iterations after which the factors g (lrn_math.h) of a row are summed.
   static constexpr int kLater = kAxis == Axis::none ? 0 : 1;
 
   // Calls step(), which increments t, until t is `end`. If kSize is not 0, the iterations from first_inner to
@@ -262,8 +263,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // The addresses of results are relative to own.at. When iteration t stores its results, own.at belongs to row t +
-  // kRowsAhead + 1 already, so kRowsAhead + 1 is subtracted from the rows of results.
+  // Addresses for this block. The code that uses them adds own.at, the offset of its vector in the row that is loaded
+  // next. When iteration t stores its results, the row that is loaded next is t + kRowsAhead + 1. So kRowsAhead + 1 is
+  // subtracted from the rows of results.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
@@ -293,8 +295,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       add(s.squares, row, v.total);
     }
   }
-  // Computes the results of row o, whose window sums are complete. In forward, it stores y. In backward, it puts g and
-  // the first term of dx into shared memory, and stores dmeans if the row belongs to this block.
+  // Computes the results of row o, whose window sums are complete. In forward, it stores y. In backward, it puts the
+  // factor g (lrn_math.h) and the first term of dx, dy s^-beta, into shared memory, and stores dmeans if the row
+  // belongs to this block.
   __device__ __forceinline__ void finish_row(const LrnArgs& a, const LrnFactors& f, const Bases& at, int o, bool inner,
                                              State& s, Results& v) const {
     float dy[kVec];
@@ -321,7 +324,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       }
     }
   }
-  // Adds a row of the factors g to the sums of all windows that contain the row.
+  // Adds a row of the factors g (lrn_math.h) to the sums of all windows that contain the row.
   __device__ __forceinline__ void add_row_of_g(bool inner, State& s, Results& v) const {
     float sum[kVec]{};
     if constexpr (kCentered) {
@@ -387,7 +390,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const int o = t - ahead();
       if (inner || g.has(o)) finish_row(a, f, at, o, inner, s, v);
       if constexpr (kBackward) {
-        // `row` is the row of g that this iteration sums. This completes the sums of row i of dx.
+        // `row` is the row of the factors g (lrn_math.h) that this iteration sums. This completes the sums of row i of
+        // dx.
         const int row = o - kLater, i = row - behind();
         if (inner || g.has(row)) add_row_of_g(inner, s, v);
         else skip(s.gradients, v.total);

@@ -16,12 +16,13 @@ enum class Axis { none, contiguous, strided };
 constexpr int kMaxReach = 4;         // the maximum number of positions of a window on one side of its centre
 constexpr int kRowsAhead = 3;        // the number of rows whose loads are in flight while one row is processed
 constexpr int kWindowThreads = 128;  // the number of threads in a block of most kernels
-// Whether a kernel is one of those that need the most registers: backward kernels with means, for windows of any size.
+// Whether a kernel is one of those that need the most registers: backward kernels that subtract means, for windows of
+// any size.
 MINIDNN_HD constexpr bool is_register_heavy(bool centered, bool backward, int64_t size) {
   return centered && backward && !size;
 }
-// The number of threads in a block. For most NHWC kernels, it is twice as large as for NCHW. Neighbouring blocks both
-// compute the halo between them. In a smaller block, the halo would take a larger fraction of the threads.
+// The number of threads in a block. For most NHWC kernels, it is twice as large as for NCHW. Positions near the border
+// of two blocks are computed by both blocks. With smaller blocks, more positions would be computed twice.
 MINIDNN_HD constexpr int window_threads(Axis axis, bool heavy) {
   return axis == Axis::strided && !heavy ? 2 * kWindowThreads : kWindowThreads;
 }

@@ -19,9 +19,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ WindowRows(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Slots(r, smem, shared) {}
 
-  // Returns an address in `tensor`. The caller adds own.at to it, and obtains the address of its vector in the row that
-  // is `rows` rows after the row that is loaded next. The asm barrier makes the compiler keep the address in a
-  // register.
+  // Returns an address in `tensor`. If the caller adds own.at, the offset of its vector in the row that is loaded next,
+  // it obtains the address of its vector `rows` rows further down. The asm barrier makes the compiler keep the returned
+  // address in a register.
   __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
     T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
     asm volatile("" : "+l"(at));
@@ -125,8 +125,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       return q[kAxis == Axis::contiguous ? kSide + e + o : e];
     }
   };
-  // The factors g around a thread's vector in a row, read from shared memory. The buffer of a row has elements 0-3 of
-  // all vectors, then elements 4-7 of all vectors.
+  // The factors g (lrn_math.h) around a thread's vector in a row, read from shared memory. The buffer of a row has
+  // elements 0-3 of all vectors, then elements 4-7 of all vectors.
   struct Weights {
     const float4* at;
     int slots;
@@ -195,8 +195,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   // Loads the rows that iteration t of the loop over rows needs. A window has behind() rows before the row of its
   // centre, and ahead() rows after it.
   // - x: row t.
-  // - The means: row t + behind(). Its windows begin with row t.
-  // - dy: row t - ahead(). Its windows end with row t.
+  // - The means: row t + behind(). The windows with their centre in that row begin with row t.
+  // - dy: row t - ahead(). The windows with their centre in that row end with row t.
   __device__ __forceinline__ void load_rows(const LrnArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
                                             bool has_begun) {
     const uint32_t all = smem.block + 2 * smem.gap;
@@ -235,7 +235,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ uint32_t means_staging() const {
     return smem.staging + kStages * 2 * kBytes * (smem.block + 2 * smem.gap);
   }
-  // If rows are unaligned, the vectors of x and of the means are first loaded to staging slots, as pairs of aligned
+  // If rows are unaligned, the vectors of x and of the means are first loaded to a staging buffer, as pairs of aligned
   // vectors. This function extracts the vectors of the current row from their pairs, and stores them in the row buffers
   // of shared memory.
   __device__ __forceinline__ void extract_rows(const LrnArgs& a, const Bases& from, int t, Ends x, Ends g) const {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The vectors that a thread of a window kernel (sliding_window.cuh) has, and their slots in shared memory. A line is
-// the buffer of one row of the block. The lines of x form a ring buffer, in which a new row replaces the oldest row.
-// The lines of the means form another ring buffer.
+// the buffer of one row of the block. It has a slot (the memory of one vector) for each thread. The lines of x form a
+// ring buffer, in which a new row replaces the oldest row. The lines of the means form another ring buffer.
 #pragma once
 #include "cpp/lrn/lrn_math.h"
 #include "cuda/device/ptx/cvta.cuh"
@@ -60,8 +60,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   const SmemLayout& smem;
   unsigned char* const shared;
   const uint32_t begin;  // the address of `shared` in the shared state space, for cp.async
-  // `own` is this thread's vector in the row that is loaded next. `in_gap` is a second vector that this thread loads,
-  // for a gap between groups of threads. The offset in_gap.at is relative to own.at.
+  // `own` is this thread's vector in the row that is loaded next. If a group of threads has only a tile of a row,
+  // in_gap is a second vector that this thread loads, before or after the tile. The offset in_gap.at is relative to
+  // own.at.
   VecCoord own, in_gap;
   uint32_t thread;  // the index of the thread in the block, or 0 for threads that have no vector
   uint32_t writes;
@@ -69,11 +70,11 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   // written. `leads` tells whether the next lane's vector follows this thread's vector in the same way.
   bool linked, leads;
   int32_t top, bottom;  // The block writes the rows top <= row < bottom.
-  // Offsets to neighbouring positions in shared memory. `x_far` is for buffers of x and of the means, and `g_far` is
-  // for buffers of the factors g.
+  // Byte offsets in shared memory to the vectors at neighbouring positions. `x_far` is for buffers of x and of the
+  // means, and `g_far` is for buffers of the factors g (lrn_math.h).
   Far x_far, g_far;
-  // `here` is the byte offset of the thread's slot in the line of the current row. `stage` counts the iterations, from
-  // 0 on.
+  // `here` is the byte offset of the thread's vector in the buffer of the current row. `stage` counts the iterations,
+  // from 0 on.
   uint32_t here = 0, stage = 0;
 
   __device__ __forceinline__ int behind() const { return kSize ? (kSize - 1) / 2 : r.behind; }
@@ -131,32 +132,33 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     }
   }
 
-  // Returns the byte offset that is `lines` lines after offset `at` in a ring buffer, or before `at` if `lines` is
-  // negative. min_of() selects between the offset and the same offset moved by the size of the ring buffer. The one
-  // outside of the ring buffer is the larger one, because an unsigned number that wraps below 0 is large.
+  // In a ring buffer, returns the byte offset that is `lines` lines (buffers of one row) after offset `at`, or before
+  // `at` if `lines` is negative. min_of() selects between the offset and the same offset moved by the size of the ring
+  // buffer. The one outside of the ring buffer is the larger one, because an unsigned number that wraps below 0 is
+  // large.
   static __device__ __forceinline__ uint32_t ring_offset(uint32_t at, int lines, uint32_t line, uint32_t ring) {
     at += uint32_t(lines) * line;
     return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
   }
-  // Returns the byte offset of the thread's slot in the line of a row. The row is `back` rows before the current row,
-  // or after it if `back` is negative. `first` is the offset at which the ring buffer of lines begins.
+  // Returns the byte offset of the thread's vector in the buffer of a row. The row is `back` rows before the current
+  // row, or after it if `back` is negative. `first` is the offset at which the ring buffer of rows begins.
   __device__ __forceinline__ uint32_t slot(uint32_t first, int back) const {
     return first + ring_offset(here, -back, smem.line, smem.ring);
   }
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
     return reinterpret_cast<T*>(shared + slot(first, back));
   }
-  // Returns the byte offset, in the row buffers of x, of the slot for the thread's second vector (in_gap).
+  // Returns the byte offset, in the row buffers of x, of the thread's second vector (in_gap).
   __device__ __forceinline__ uint32_t gap_slot(int back) const {
     return slot(0, back) + (in_gap.slot - own.slot) * kBytes;
   }
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset of a staging slot (the memory for one vector). Each iteration uses n vectors. The slot is
-  // for the i-th vector that is used `later` iterations from now. If rows are unaligned, two aligned vectors are loaded
-  // instead of each vector. The result is then the slot of the lower aligned vector, and the slot of the upper one is n
-  // slots after it.
+  // Returns the byte offset of a staging slot (the memory for one vector). An iteration uses n vectors. The result is
+  // for the i-th vector of the iteration that comes `later` iterations after this one. If rows are unaligned, two
+  // aligned vectors are loaded instead of each vector. In this case, the result is the slot of the lower aligned
+  // vector, and the slot of the upper one is n slots after it.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

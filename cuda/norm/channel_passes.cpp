@@ -52,8 +52,8 @@ void divide_channels(ChannelTiling& c, int64_t vector, const Device& d) {
     c.by_plane = FastDivmod(c.plane / vector);
   } else {
     c.vectors = uint32_t(c.channels / vector);
-    // A tile is at most 32 vectors wide. The lanes of a warp read contiguous vectors of one row, or of several rows if
-    // the tile is narrower than a warp.
+    // A tile (the channels of a block) is at most 32 vectors wide. The lanes of a warp read contiguous vectors of one
+    // row, or of several rows if the tile is narrower than a warp.
     tiles = ceil_div(int64_t(c.vectors), int64_t(32));
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kChannelThreads / c.width);

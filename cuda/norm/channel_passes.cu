@@ -58,9 +58,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   uint32_t i = tile.begin + threadIdx.x;
   for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
     add_items<T, kVec, kUnroll>(tile, a, i, about, total);
-  // After the loop over kUnroll vectors at a time, some vectors remain, and small planes (NCHW) consist mostly of
-  // these. They are loaded 4 and 2 at a time. If they were loaded one by one, each load would wait for the previous
-  // one.
+  // The loop over kUnroll vectors at a time leaves some vectors. They are loaded 4 and 2 at a time. If they were loaded
+  // one by one, each load would wait for the previous one. Small planes (NCHW) consist mostly of such vectors.
   if constexpr (kVec == 1) {
     for (; i + 3 * kChannelThreads < tile.end; i += 4 * kChannelThreads)
       add_items<T, kVec, 4>(tile, a, i, about, total);
@@ -277,9 +276,9 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Computes y or dx for the vectors or rows of a thread, in reverse order. `first` is the one with the lowest number. A
-// thread processes kUnroll vectors or rows at a time. If their count is not a multiple of kUnroll, the thread begins
-// with the remainder, which has the highest numbers.
+// Computes y or dx for the vectors or rows of a thread, kUnroll at a time, in reverse order. `first` is the lowest
+// number of a vector or row of the thread. If the count is not a multiple of kUnroll, the thread begins with fewer
+// vectors or rows, those with the highest numbers.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {

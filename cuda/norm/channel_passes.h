@@ -8,8 +8,8 @@
 
 namespace minidnn {
 
-// The largest number of blocks. Also the largest number of vectors (NCHW) or rows (NHWC) of a channel. The kernels
-// compute both with 32 bits.
+// The upper limit for the number of blocks, and for the number of vectors (NCHW) or rows (NHWC) of a channel. The
+// kernels compute these numbers with 32 bits.
 constexpr int64_t kMostItems = int64_t(1) << 30;
 
 // Describes a dense batch norm as planes (NCHW) or columns (NHWC). Fills in the number of channels, the elements per

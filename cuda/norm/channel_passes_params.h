@@ -23,7 +23,7 @@ struct ChannelTiling {
   int64_t channels = 0, members = 0;  // `members` is the number of elements that share a mean and a variance.
   int64_t samples = 1;
   int64_t parameters = 0;  // the number of channels in a sample, each with its own scale and bias
-  uint32_t tiles = 1;      // for columns (NHWC): the number of tiles in a row
+  uint32_t tiles = 1;      // for columns (NHWC): the number of tiles (the channels of a block) in a row
   FastDivmod by_tiles;
   // The number of neighbouring channels that share a mean and a variance. In batch norm, it is 1, except if an NCHW
   // tensor is processed as columns: each position of a plane then counts as a channel.

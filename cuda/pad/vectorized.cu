@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Padding of a tensor to a dense y (without gaps). The kernel writes y in vectors of 16 bytes. The vectors are aligned,
-// whatever the addresses at which the lines of y begin.
+// whatever the addresses at which the lines of y (along its innermost dimension) begin.
 // Grid: enough blocks of 256 threads; each thread writes pad_vectors() vectors. No shared memory.
 // A thread loads the words of a vector one by one from x. All loads of a warp are from a few cache lines of 128 bytes,
 // so most of them hit in L1. Each cache line of x is read from memory once, and each cache line of y is written once.
@@ -37,7 +37,8 @@ template <class Word> __device__ __forceinline__ Word pad_word(const PadLines& l
   return inside && uint32_t(i) < uint32_t(l.line.size) ? x[from + i * l.line.x] : value;
 }
 
-// Computes the 16-byte vector that starts at word `at` of y. Its words are in at most two lines of y.
+// Computes the 16-byte vector that starts at word `at` of y. Its words are in at most two lines of y (along the
+// innermost dimension).
 template <class Word> __device__ __forceinline__ void pad_vector(const PadLines& l, PadMode mode, const Word* x,
                                                                  const Word& value, int64_t at, PadVector<Word>& y) {
   constexpr int kWords = PadVector<Word>::kWords, kNowhere = -(1 << 30);

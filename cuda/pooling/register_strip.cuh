@@ -35,7 +35,7 @@ template <class T> struct First<T, true> {
   using Item = uint32_t;
   MINIDNN_HD static Item item(T v, int index) {
     const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(index));
-    // In the bits of negative numbers, the order is reversed, so these bits are inverted.
+    // The larger a negative number, the smaller its bits, so the bits of negative numbers are inverted.
     return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);
   }
   MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
@@ -78,8 +78,8 @@ template <class T, class S, int kWindows> struct Strip {
   static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;
   // the number of columns of x that the windows of a row contain
   static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;
-  // The number of rows of windows, just above the strip, that have rows of x in common with the strip. The loop begins
-  // with these.
+  // The number of rows of windows, just above the strip, that have rows of x in common with the strip. The loop over a
+  // strip begins with them.
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
@@ -91,9 +91,9 @@ template <class T, class S, int kWindows> struct Strip {
 
   // Loops over the rows of windows from p - kEarlier to p_end - 1, and makes these calls for each:
   // - step(row), where `row` is the index of the row of windows.
-  // - read(line, j, column), for the elements of the lowest `stride` rows of x in these windows. `line` is the row of
-  //   x, and j counts these rows from 0 to stride - 1. For an element outside the plane, read() must return the nearest
-  //   element inside.
+  // - read(line, j, column), for the elements of the lowest `stride` rows of x in each row of windows. `line` is the
+  //   row of x, and j counts these rows from 0 to stride - 1. For an element outside the plane, read() must return the
+  //   nearest element inside.
   // - visit(row, maxima), from row p on.
   // The index of an element is of_line(line) plus its column, counted from the first column of the strip. Elements
   // above or left of the plane get the index of the nearest element inside.

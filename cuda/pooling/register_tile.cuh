@@ -136,8 +136,8 @@ template <class T, int kN> struct Columns {
 };
 
 // Joins the elements of all windows of a tile. read(r, c, exists) returns element (r, c) of the tile. If `exists` is
-// false, it loads the nearest element that exists, but returns zero. This takes no branch, which would keep the loads
-// from being in flight at the same time.
+// false, it loads the nearest element that exists, but returns zero. This takes no branch, because a branch would keep
+// the loads from being in flight at the same time.
 template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
 MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
   constexpr int kLines = (kDown - 1) * S::stride + S::window, kColumns = (kAcross - 1) * S::stride + S::window;

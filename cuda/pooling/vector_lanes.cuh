@@ -166,7 +166,7 @@ template <class T> struct SumLanes {
 // number.
 struct Best {
   float value = -INFINITY;
-  int32_t index = 0x7fffffff;  // 0x7fffffff if no element has been added
+  int32_t index = 0x7fffffff;  // the index of the maximum, or 0x7fffffff if no element has been added
   // Adds an element to the maximum. The index of the element must be larger than the indices of all previous elements.
   MINIDNN_HD void next(float v, int32_t at) {
     bool take = index == 0x7fffffff || (!(v <= value) && value == value);

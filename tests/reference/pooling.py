@@ -54,7 +54,7 @@ def pool_forward(x, window, *, mode="max", norm=2, stride=None, padding=0, dilat
     x = np.asarray(x, np.float64)
     indices, pads, extended = _windows(x.shape, window, stride, padding, dilation, ceil_mode)
     padded = np.pad(x, [(0, 0), (0, 0), *extended], constant_values=-np.inf if mode == "max" else 0)
-    # The dimensions of `seen` are: taps (elements of a window), N, C, output positions.
+    # The dimensions of `seen` are: elements of a window, N, C, output positions.
     seen = np.stack([padded[index] for index in indices])
     if mode == "lp":
         return (np.abs(seen) ** norm).sum(axis=0) ** (1 / norm)

@@ -18,8 +18,8 @@ int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
   // The kernel with kFilters = 3 keeps all nine weights of a 3x3 window in registers. It requires that the windows of
-  // neighbouring outputs start one element apart. This holds for dx, whose windows move over the upsampled dy by single
-  // elements.
+  // neighbouring outputs start one element apart. This holds for dx, whose windows move by single elements over the
+  // upsampled dy (dy with stride - 1 zeros between neighbouring elements).
   const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
   if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;

@@ -11,7 +11,7 @@ namespace minidnn {
 
 // read_quad() reads four neighbouring elements as floats, and write_quad() writes them. Each makes one memory access,
 // so the address must be a multiple of the size of four elements. The overload for float does not use Vec, which would
-// change the machine code of these kernels.
+// change the kernels' machine code.
 template <class T> __device__ __forceinline__ void read_quad(float (&v)[4], const T* from) {
   Vec<T, 4>::load(from).unpack(v);
 }
@@ -26,8 +26,8 @@ template <class T> __device__ __forceinline__ void write_quad(T* to, const float
   Vec<T, 4>::pack(v).store(to);
 }
 
-// One iteration of a kernel's main loop multiplies the contents of one buffer in shared memory. These fields say which
-// data the buffer contains.
+// In each iteration, a kernel's main loop multiplies the contents of one buffer in shared memory. This struct says
+// which data the buffer contains.
 struct GroupConvStep {
   uint32_t tile;    // the index of the tile of outputs
   int32_t z;        // the index along the depth of the window
@@ -91,9 +91,9 @@ struct ActivateFour {
 // Adds the residual to the n sums v of a thread, and applies the activation. add_residual(i, four) adds the residual to
 // the array `four`, which contains the sums 4 i to 4 i + 3.
 // The loop over the sums is unrolled for relu without a residual only. In all other cases, the unrolled code would be
-// most of the kernel, because each sum would have thirteen activation formulas. There, each iteration processes v[0] to
-// v[3], and then rotates the array by four elements. So all indices are compile-time constants, and v stays in
-// registers.
+// most of the kernel, because each sum would have thirteen activation formulas. In these cases, each iteration of a
+// loop processes v[0] to v[3], and then rotates v by four elements. So all indices are compile-time constants, and v
+// stays in registers.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -18,8 +18,8 @@ enum class GroupConvLayout {
 
 // The parameter `filters` is for the kernel nchw.cu only. For y and dx, it is the number of filters that a thread
 // computes. For dw, it is the number of channels of x that a thread computes.
-// group_conv_why_not() returns an empty string if the kernel that the GroupConvLayout selects can compute the
-// convolution. If not, it returns a sentence that names the limit.
+// group_conv_why_not() returns an empty string if the kernel for the given GroupConvLayout can compute the convolution.
+// If not, it returns a sentence that names the limit.
 std::string group_conv_why_not(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 double group_conv_estimate_us(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 size_t group_conv_workspace_bytes(const ConvProblem&, GroupConvLayout, int filters, const Device&);

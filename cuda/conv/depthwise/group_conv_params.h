@@ -12,9 +12,9 @@
 
 namespace minidnn {
 
-// The positions first, first + step, first + 2 step ... in a dimension of `size` elements that is upsampled by `up`.
-// index(i) returns the index of the element at the i-th position. It returns -1 if this position is outside of the
-// dimension or between two elements.
+// The positions first, first + step, first + 2 step ... in a dimension of `size` elements, in which neighbouring
+// elements are `up` positions apart. index(i) returns the index of the element at the i-th of these positions. It
+// returns -1 if the position is outside of the dimension or between two elements.
 struct StridedIndex {
   int32_t first, step, up, size;
 
@@ -33,9 +33,9 @@ struct GroupConvDim {
   // `in` and `out`: the sizes of the input and of the output. `taps`: the size of the window.
   int32_t in = 1, out = 1, taps = 1;
   int32_t stride = 1, pad = 0, step = 1, up = 1;
-  // If the dilation is larger than 1, not all neighbouring outputs share inputs. Outputs whose indices differ by
-  // `spread` do: their windows start `hop` taps apart. All outputs whose indices have the same remainder modulo
-  // `spread` are called a phase. A tile has up to `tile` outputs of one phase.
+  // If the dilation is larger than 1, neighbouring outputs may share no inputs. Outputs whose indices differ by
+  // `spread` share inputs: element i + hop of one window is element i of the other. A phase is all outputs whose
+  // indices have the same remainder modulo `spread`. A tile has up to `tile` outputs of one phase.
   int32_t spread = 1, hop = 1, phases = 1, tile = 1;
 
   MINIDNN_HD int32_t tiles() const { return phases * ceil_div(ceil_div(out, spread), tile); }
@@ -46,10 +46,10 @@ struct GroupConvDim {
     const int32_t of_phase = i / phases;
     return i - of_phase * phases + of_phase * tile * spread;
   }
-  // Returns the number of positions of the input that a tile reads.
+  // Returns how many positions of the input a tile reads in this dimension.
   MINIDNN_HD int32_t in_tile() const { return (tile - 1) * hop + taps; }
-  // The argument `o` is the first output of a tile. in_line(o) returns the positions of the input that the tile reads.
-  // out_line(o) returns the outputs of the tile.
+  // The argument `o` is the index of the first output of a tile. in_line(o) returns the positions in the input that the
+  // tile reads. out_line(o) returns the positions of the tile's outputs.
   MINIDNN_HD StridedIndex in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
   MINIDNN_HD StridedIndex out_line(int32_t o) const { return {o, spread, 1, out}; }
 };
@@ -61,7 +61,7 @@ struct GroupConvStrides {
 };
 
 struct GroupConv {
-  // A tile has one position along the depth, and several positions along height and width.
+  // A tile has one output along the depth, and several outputs along height and width.
   GroupConvDim depth, height, width;
   // in_channels and out_channels count the channels of one group.
   int32_t groups = 1, in_channels = 1, out_channels = 1;
@@ -88,8 +88,9 @@ template <class T> struct GroupConvOperands {
 struct GroupConvTiles {
   FastDivmod depth, height, width;
   uint32_t count = 0;
-  // A block of threads computes a channel tile in all tiles of a split. A channel tile is some of the channels or, for
-  // dw, some of the elements of w. Split i has the tiles i, i + splits, i + 2 splits ... of the `count` tiles.
+  // The tiles are divided into splits: split i has the tiles i, i + splits, i + 2 splits ... of the `count` tiles. The
+  // channels (for dw, the elements of w) are divided into channel tiles. A block of threads computes one channel tile
+  // in all tiles of one split.
   FastDivmod channel_tiles;
   uint32_t splits = 0;
 };

@@ -50,8 +50,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
     copy_in(t, from, windows(), at_same_alignment<I>(from, smem));
   }
-  // Returns whether the element with this index in the plane is inside window (p, q). If a given index is outside its
-  // window, the window must get no key (index of its maximum), because gather_down() does not check this.
+  // Returns whether element `index` of the plane is inside window (p, q). If a given index is outside its window, the
+  // window must get no key (index of its maximum), because gather_down() does not check this.
   MINIDNN_HD bool has(int p, int q, int index) const {
     if (index < 0) return false;
     uint32_t rest = uint32_t(index);
@@ -151,12 +151,12 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Each window of compile-time size finds its maximum, or reads its given index. The dy of the window is added to the
-  // dx of this element. A strip is some columns of windows, and each lane of a warp has a strip of its own. Two lanes
-  // must not add to the same dx at the same time. So all lanes of a warp advance from window to window together, and
-  // warps synchronise before the rows that overlap the strips below. If a row has more than 32 strips, its strips are
-  // divided into groups of 32. An iteration processes every other group, so neighbouring groups are not processed by
-  // two warps at the same time.
+  // Each window of compile-time size finds its maximum, or reads its given index. The window's dy is added to the dx of
+  // the maximum. A strip is some columns of windows, and each lane of a warp has a strip of its own. Two lanes must not
+  // add to the same dx at the same time. So all lanes of a warp advance from window to window together, and warps
+  // synchronise before the rows that overlap the strips below. If a row has more than 32 strips, its strips are divided
+  // into groups of 32. An iteration processes every other group, so neighbouring groups are not processed by two warps
+  // at the same time.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;

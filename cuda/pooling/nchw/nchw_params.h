@@ -41,12 +41,13 @@ struct NchwParams {
   Grid windows, searches, results;
   FastDivmod by_x_columns;
   // The following members are for nchw_max_backward. A strip is some columns of windows, which a lane processes row by
-  // row. The lanes of a warp have neighbouring strips.
-  int32_t strip_lines;  // the number of rows of windows in a strip
-  // How many strips a lane processes, one after the other, or half as many if a row has more than 32 strips.
+  // row. Neighbouring lanes of a warp have neighbouring strips.
+  int32_t strip_lines;  // the number of rows of windows in a strip (some rows and columns of windows)
+  // A lane processes this number of strips, one after the other, or twice this number if a row has more than 32 strips.
   int32_t strip_rounds;
-  int32_t sums_at;      // the byte offset of the sums of dx in shared memory
-  FastDivmod by_lanes;  // divides by the number of neighbouring lanes that process the strips of a row
+  int32_t sums_at;  // the byte offset of the sums of dx in shared memory
+  // divides by the number of neighbouring lanes whose strips (some columns of windows each) are in the same rows
+  FastDivmod by_lanes;
 
   MINIDNN_HD int lanes() const { return 1 << lane_bits; }
   MINIDNN_HD int64_t blocks() const { return ceil_div(planes, int64_t(block_planes)) * chunks; }
@@ -76,7 +77,8 @@ MINIDNN_HD constexpr int max_backward_blocks(bool given) { return given ? 6 : 4;
 // The number of columns of windows in a strip, which one lane processes. It is odd, so the strips of neighbouring lanes
 // are in different banks of shared memory.
 constexpr int kStripWindows = 7;
-// The minimum number of rows of windows in a strip. With this many rows, no row overlaps both the strip above and
+// The minimum number of rows of windows in a strip (the windows of a lane). With this many rows, no row overlaps both
+// the strip above and
 // the strip below.
 MINIDNN_HD constexpr int least_strip_lines(int window, int stride) {
   return window > stride ? 2 * ((window - 1) / stride) : 1;

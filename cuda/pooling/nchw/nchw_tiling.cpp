@@ -47,8 +47,8 @@ bool covers(const Windows& axis) {
 void divide_planes(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   const int64_t plane = int64_t(h.size) * f.w.size;
-  // In max_backward with given indices, the sums and indices of an element need more bytes than a 16-bit element. So a
-  // block has half as many elements.
+  // In max_backward with given indices, an element takes at least 4 bytes of shared memory for its sum and its index.
+  // So for 16-bit elements, a block has half as many elements as usual.
   const bool wide = t.method == NchwTiling::Method::max_backward && !f.searches;
   const int64_t most = kBlockBytes / (wide ? max_of<int64_t>(f.item_bytes, 4) : f.item_bytes);
   NchwTiling::Block& b = t.block;
@@ -130,8 +130,8 @@ constexpr int64_t kMostWarps = kStaticThreads / 32;
 
 // Returns the relative cost of strips with `lines` rows of windows. A strip is some columns of windows, which a lane
 // processes row by row. If the kernel finds the maxima, the lane also reads the rows above its strip. If the strips of
-// several lanes begin in the same bank of shared memory, these lanes wait for each other. Each of these lanes costs
-// about a quarter of the time without conflicts.
+// several lanes begin in the same bank of shared memory, these lanes wait for each other. Each waiting lane costs about
+// a quarter of the time without conflicts.
 double strip_cost(const Facts& f, const NchwTiling& t, int64_t lines) {
   int in_bank[32] = {}, most_in_bank = 0;
   for (int64_t lane = 0; lane < 32 / t.strips.lanes * t.strips.lanes; ++lane) {

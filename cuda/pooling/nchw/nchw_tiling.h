@@ -13,7 +13,7 @@ struct NchwTiling {
     static_forward,    // windows of compile-time size: maxima with indices
     forward_tiles,     // windows of compile-time size: maxima without indices, or averages
     average_backward,  // windows of compile-time size: dx of averages
-    max_backward,      // windows of compile-time size: dx of maxima, by strips
+    max_backward,      // windows of compile-time size: dx of maxima, by strips (columns of windows)
   } method;
   StaticStep step;  // the window size and stride if they are template arguments of the kernel, else {}
   int64_t threads;  // the number of threads in a block
@@ -35,12 +35,12 @@ struct NchwTiling {
   bool several_windows;  // whether a thread computes several windows (or elements of dx), one below the other
   int64_t lane_bits;     // log2 of the number of threads that share a window
   struct Strips {
-    // `lines` is the number of rows of windows in a strip. `rounds` is how many strips a lane processes, one after the
-    // other, or half as many if a row has more than 32 strips.
+    // `lines` is the number of rows of windows in a strip (some columns of windows). A lane processes `rounds` strips,
+    // one after the other, or 2 * rounds if a row has more than 32 strips.
     int64_t lines, rounds;
-    // `lanes` is the number of neighbouring lanes of a warp that process the strips of a row. These strips form a
-    // group, and neighbouring groups form a pair. `column_pairs` is the number of these pairs in a row. In an
-    // iteration, warps process only the first group of each pair, or only the second.
+    // `lanes` is the number of neighbouring lanes of a warp whose strips (some columns of windows each) are in the same
+    // rows. These strips form a group, and neighbouring groups form a pair. `column_pairs` is the number of pairs side
+    // by side. In an iteration, warps process only the first group of each pair, or only the second.
     int64_t lanes, column_pairs;
   } strips;
 };

@@ -4,7 +4,7 @@
 // - Averages at stride 1 with windows of compile-time size: each thread computes a tile of dx.
 // - All other gradients: a block computes a tile of dx in two steps. First, it stores a value for each window in shared
 //   memory: the index of its maximum, or the scaled dy (dy / divisor). The second step depends on s.scatter. If it is
-//   set, each window adds its dy to a sum in shared memory; windows that overlap do this in different phases. If not,
+//   set, each window adds its dy to a sum in shared memory; windows that overlap do this one after another. If not,
 //   each element of dx sums the contributions of the windows that contain it.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
@@ -17,7 +17,8 @@ namespace minidnn::cuda::pooling {
 template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {
-    const bool two = base + count < n;  // whether some threads process a second window in each phase
+    // whether some threads have two windows in each phase (windows that do not overlap)
+    const bool two = base + count < n;
     for (int down = 0; down < phases_down; ++down)
       for (int across = 0; across < phases_across; ++across) {
         work.scatter(base + work.t.index, down, across);
@@ -172,7 +173,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
           [&](int d, const FirstLargestLanes<T>& found) {
             Keys key;
             MINIDNN_UNROLL
-            // The conversion of -1 (no maximum) to 16 bits gives kNowhere.
+            // If the index is -1 (no maximum), its conversion to 16 bits gives kNowhere.
             for (int k = 0; k < kWidth; ++k) key.of[k] = uint16_t(found.of[k].index);
             keys()[((p + d - p_begin) * s.window_columns + q - q_begin) * s.tile_vectors + vector] = key;
           });

@@ -229,8 +229,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       const int line = s.h.first(p) + r * s.h.dilation;
       const T* from = x(vector) + line * s.x_line;
       for (int c = c_begin; c < c_end; c += kAtOnce) {
-        // If fewer than kAtOnce columns remain, the last column is loaded several times. A condition would keep the
-        // loads from being in flight at the same time.
+        // If fewer than kAtOnce columns remain, the last column is loaded several times. With a condition instead, a
+        // branch would keep the loads from being in flight at the same time.
         Words v[kAtOnce];
         MINIDNN_UNROLL
         for (int k = 0; k < kAtOnce; ++k)

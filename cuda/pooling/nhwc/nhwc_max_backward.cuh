@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of maxima for tensors with contiguous channels (NHWC) and windows of compile-time size. A warp computes a
-// strip of dx.
+// strip of dx (some rows and columns).
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -64,9 +64,9 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   int thread;
 
   // Returns the sum of the element of dx with slot number `slot`. A slot number has three bit fields. The upper bits
-  // are the row, counted from the first row of x that the strip reads. The next 2 bits are 0 for columns before the
-  // strip, 1 for columns of the strip, and 2 for columns after it. The lowest 3 bits are the column. Only columns of
-  // the strip have sums, so these 2 bits are not part of the address.
+  // are the row, counted from the first row of x that the strip reads. The middle 2 bits are 0 for columns before the
+  // strip, 1 for columns of the strip, and 2 for columns after it. The lowest 3 bits are the column. The address of a
+  // sum does not depend on the middle bits, because only columns of the strip have sums.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
   MINIDNN_HD float& sum(int slot) const {
@@ -128,8 +128,8 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
       here = stages + next * kStageBytes;
     };
 
-    // A mask for each window. It selects the bits of a maximum's slot number (see sum()) that tell whether the column
-    // of the maximum is in the strip. The mask is 0 if the window does not exist.
+    // For each window, a mask of two bits of a slot number (see sum()). In the slot number of the window's maximum,
+    // these bits tell whether its column is in the strip. The mask is 0 if the window does not exist.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;

@@ -22,17 +22,18 @@ struct NhwcParams {
   // a strip of dx, which a warp computes. `teams` is the number of teams of threads in a block. The teams share each
   // window.
   int32_t items, teams;
-  // These divisors split the index of a work item into the coordinates of its windows.
+  // These divisors split the index of a work item (the windows and channels of a thread) into coordinates.
   FastDivmod by_vectors, by_words, by_channels, by_columns;
   // For backward: the size of the tile of dx that a block computes, and the maximum number of rows and columns of
-  // windows that overlap this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip.
+  // windows that overlap this tile. In nhwc_max_backward, tile_lines is the number of rows of a strip (the dx of a
+  // warp).
   int32_t tile_vectors, tile_lines, tile_columns, window_lines, window_columns;
   // 1 if windows add their dy to dx. 0 if each dx reads the windows that contain it.
   int32_t scatter;
   // The smallest distances, in windows, at which two windows do not overlap: down and across.
   int32_t phases_down, phases_across;
   int32_t dy_at, keys_at;  // the byte offsets in shared memory of dy and of the keys (indices of maxima in the tile)
-  // These divisors split the index of a block into the coordinates of its tile.
+  // These divisors split the index of a block into the coordinates of the tile of dx that the block computes.
   FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;
   FastDivmod by_x_columns;  // splits the given index of a maximum into row and column
@@ -56,9 +57,10 @@ MINIDNN_HD constexpr int across_of(int stride) { return stride > 1 ? 1 : 2; }
 MINIDNN_HD constexpr bool takes_words(bool is_max, int window) { return !is_max || window > 3; }
 
 constexpr int kStripThreads = 128;  // the number of threads in a block of nhwc_max_backward
-// Returns the number of columns in a strip of dx, divided by the stride.
+// A strip is the rows and columns of dx that a warp computes. Returns its number of columns, divided by the stride.
 MINIDNN_HD constexpr int strip_steps(int stride) { return stride > 1 ? 4 : 8; }
-// The maximum number of rows in a strip, because elements of a strip are numbered with 16 bits.
+// The maximum number of rows in a strip (the rows and columns of dx that a warp computes). The elements of a strip are
+// numbered with 16 bits.
 constexpr int kMostStripLines = 1024;
 // The number of rows of dx whose sums are in shared memory at the same time. It is a power of two.
 MINIDNN_HD constexpr int lines_of_sums(int window, int stride) { return window == stride ? 2 : window > 4 ? 8 : 4; }
@@ -76,7 +78,8 @@ MINIDNN_HD constexpr int strip_stages(int window, int item_bytes, bool given) {
 // is the buffer for one row of windows, with 32 channels. It contains x (only if the kernel finds the maxima), then dy,
 // then the given indices.
 struct StripLayout {
-  int dy_at = 0, indices_at = 0;  // the byte offsets of dy and of the given indices in a stage
+  // the byte offsets of dy and of the given indices in a stage (the buffer for one row of windows)
+  int dy_at = 0, indices_at = 0;
   int stage_bytes = 0, sums_bytes = 0, smem_bytes = 0;
   MINIDNN_HD constexpr StripLayout(int window, int stride, int item_bytes, int index_bytes) {
     const int windows = strip_steps(stride) + (window - 1) / stride, columns = (windows - 1) * stride + window;

@@ -4,20 +4,23 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-// The number of strips that keep an SM busy for some time. A strip counts once for each of its 32 channels.
+// The number of strips of dx per SM, times 32 (the channels of a strip), that keeps an SM busy. A strip is the rows and
+// columns of dx that a warp computes.
 constexpr int64_t kStripsOfSm = 1280;
-// The minimum number of rows in a strip of dx. For each strip, some rows above its first row are loaded, too, so a
-// strip should have many rows.
+// The minimum number of rows in a strip of dx (the rows and columns of a warp). For each strip, some rows above its
+// first row are loaded, too, so a strip should have many rows.
 constexpr int64_t kFewestLines = 8;
-// The maximum bytes of shared memory in a block in which elements of dx read from windows. With this limit, 5 blocks
-// fit an SM, and the kernel needs no opt-in for more shared memory.
+// The maximum bytes of shared memory in a block in which each element of dx reads the windows that contain it. With
+// this limit, 5 blocks fit an SM, and the kernel needs no opt-in for more shared memory.
 constexpr int64_t kMostSmem = 40 << 10;
-// The maximum bytes of shared memory in a block in which windows add to dx. With this limit, 3 blocks fit an SM.
+// The maximum bytes of shared memory in a block in which each window adds its dy to sums of dx. With this limit, 3
+// blocks fit an SM.
 constexpr int64_t kMostSmemOfSums = 72 << 10;
-// The number of rows and columns in a tile of dx. kTileOfLarge is for large windows, and for windows that add to dx. If
-// a window overlaps two tiles, both tiles compute it, so large windows need larger tiles.
+// The number of rows and columns in a tile of dx. kTileOfLarge is for large windows, and for kernels in which each
+// window adds its dy to sums of dx. If a window overlaps two tiles, both tiles compute it, so large windows need larger
+// tiles.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
-// the usual number of 16-byte vectors of channels in a block in which windows add to dx
+// The usual number of 16-byte vectors of channels in a block in which each window adds its dy to sums of dx.
 constexpr int64_t kSumVectors = 4;
 
 // The properties of a pooling problem from which the tiling is computed.
@@ -131,9 +134,10 @@ void tile_block(const Facts& f, NhwcTiling& t) {
     }
     if (t.smem_bytes <= (tile.scatter ? kMostSmemOfSums : kMostSmem)) break;
     if (lines == 1 && columns == 1 && vectors == 1) break;
-    // If the tile does not fit, its rows, columns or vectors of channels are halved. If windows add to dx, rows and
-    // columns are halved first, because the channels of a position should fill whole memory sectors. If elements of dx
-    // read from windows, vectors are halved first, because it matters more that the tile has many rows and columns.
+    // If the tile does not fit, its rows, columns or vectors of channels are halved. If each window adds its dy to sums
+    // of dx, rows and columns are halved first, because the channels of a position should fill whole memory sectors. If
+    // each element of dx reads the windows that contain it, vectors are halved first, because it matters more that the
+    // tile has many rows and columns.
     if (vectors > 2 && !(tile.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;
     else if (columns > 1) columns /= 2;
@@ -221,8 +225,9 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // The columns of dx are divided into groups of `stride` columns. The divisor is the largest number of groups that a
-  // tile overlaps. It is one more than tile.columns / stride, because a tile may begin inside a group.
+  // The columns of dx are divided into groups of `stride` columns. by_result_columns divides by the largest number of
+  // groups that a tile overlaps. This number is one more than tile.columns / stride, because a tile may begin inside a
+  // group.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

@@ -13,7 +13,7 @@ struct NhwcTiling {
     // Windows of compile-time size: a thread computes a tile for one 32-bit word of channels. It is a tile of y or, in
     // backward, of dx of averages.
     word_tiles,
-    strips,       // Windows of compile-time size: a warp computes a strip of dx of maxima.
+    strips,       // Windows of compile-time size: a warp computes a strip (some rows and columns) of dx of maxima.
     block_tiles,  // Backward for all other problems: a block computes a tile of dx in shared memory.
   } method;
   StaticStep step;  // the window size and stride if they are template arguments of the kernel, else {}
@@ -26,15 +26,16 @@ struct NhwcTiling {
   // The number of work items of an image. With the methods `windows` and `word_tiles`, a work item is what a thread
   // computes. With the method `strips`, it is a strip, which a warp computes.
   int64_t items;
-  int64_t items_across;  // the number of work items along a row of an image
+  int64_t items_across;  // the number of tiles, strips or single windows along a row of an image
   int64_t teams;         // the number of teams of threads in a block that share each window
   int64_t lines_of_strip;
   struct BlockTile {
-    bool scatter;                     // whether windows add their dy to dx, in phases of windows that do not overlap
+    bool scatter;                     // whether each window adds its dy to sums of dx
     int64_t vectors, lines, columns;  // the size of the tile of dx, where a vector is 16 bytes of channels
     // the maximum number of rows and columns of windows that overlap the tile
     int64_t window_lines, window_columns;
-    // The byte offsets in shared memory of dy and of the keys (indices of maxima in the tile), if windows add to dx.
+    // The byte offsets in shared memory of dy and of the keys (indices of maxima in the tile), if each window adds its
+    // dy to sums of dx.
     int64_t dy_at, keys_at;
   } tile;
 };

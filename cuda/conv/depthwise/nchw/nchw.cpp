@@ -18,17 +18,17 @@ std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   return {{3, 1}, {3, 2}};
 }
 
-// Chooses the shape of a tile and divides it among the threads of a block. A unit is `of_unit` filters of one group.
+// Chooses the shape of a tile of outputs, and divides the tile among the threads of a block.
 struct NchwTiler {
   NchwTiling& l;
   const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
   // A unit is of_unit filters of one group. The filters of `lanes` neighbouring units alternate: each unit has every
-  // lanes-th filter. So one block computes all of these units.
+  // lanes-th filter. So one block computes all `lanes` units.
   const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
-  const bool whole;  // whether neighbouring elements in a row of a tile are neighbours in `in`, too
+  const bool whole;  // whether a row of a tile consists of neighbouring elements of `in`
 
   NchwTiler(NchwTiling& tiling, bool is_dw)
       : l(tiling),
@@ -106,7 +106,7 @@ struct NchwTiler {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
     // If the width of the tile is a multiple of 32, eight neighbouring threads read 32 neighbouring floats of one row.
-    // Such an access has no bank conflicts at any distance of rows.
+    // Such an access has no bank conflicts, whatever the distance of neighbouring rows.
     if (l.p.width.tile % 32 == 0) return least;
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
@@ -232,8 +232,8 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
                 : filters == 4 ? 88
                                : 120;
 
-  // Selects the tile with the least estimated time. The first budget allows several blocks on an SM. The second budget,
-  // which allows larger tiles, is tried only if no tile fits in the first.
+  // Selects the tile with the least estimated time. The first limit on shared memory allows several blocks on an SM.
+  // The second limit, the maximum of the device, is tried only if no tile fits in the first.
   const auto count = [&] {
     int64_t channel_tiles = ceil_div<int64_t>(tiler.all_units, b.units);
     if (dw) {

@@ -5,9 +5,9 @@
 // loops need no checks of alignment or borders. There are two buffers: the next tile is loaded while the current one is
 // computed. A thread with 1 or 3 filters computes 4 columns x 4 rows of each filter. A thread with 4 or 8 filters
 // computes 4 columns x 2 rows of each filter.
-// Grid: channel tiles x splits of the tiles (GroupConvTiles). Block: up to 256 threads. Shared memory (dynamic): the
-// weights of the block, and two buffers of `buffer` floats.
-// Bytes: writes out once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
+// Grid: one block for each channel tile (some filters) and each split (some tiles); see GroupConvTiles. Block: up to
+// 256 threads. Shared memory (dynamic): the weights of the block, and two buffers of `buffer` floats.
+// Bytes: writes the output once. Elements of `in` that several tiles need are read once for each tile, mostly from L2.
 // Numerics: sums in float32.
 // - kFilters = 1 (depthwise) is bound by memory.
 // - kFilters = 8 (few channels) is bound by multiply-adds. For each channel and each row of a 3x3 window, a thread
@@ -26,7 +26,7 @@ template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>
 template <int kFilters> struct NchwThread {
   // The offset of the thread's first output from the first output of the tile.
   int32_t column, row;
-  int32_t unit;    // the index of the unit (kFilters filters of one group) within the channel tile
+  int32_t unit;    // the index of the unit (kFilters filters of one group) among the units of the block
   uint32_t group;  // the group to which the thread's filters belong
   // The thread's first filter: first_out is its index within the group, and first_filter is its index within w.
   int32_t first_out, first_filter;
@@ -58,7 +58,7 @@ template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }
 
-// Copies the weights of a channel tile to shared memory.
+// Copies the weights of the block's filters to shared memory.
 template <class T, int kFilters, int kS>
 __device__ __forceinline__ void load_weights(const GroupConv& p, const NchwBlock& b, int32_t first_unit, const T* w,
                                              float* to) {

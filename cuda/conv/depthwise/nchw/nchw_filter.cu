@@ -2,8 +2,8 @@
 // Computes partial sums of dw, for convolutions with few channels in a group. It reads planes (NCHW).
 // Method: as in nchw.cu, a block copies tiles of x and of dy to two buffers in shared memory. The elements are float,
 // and zeros stand for the padding.
-// Grid: channel tiles (filters, channels and rows of the window) x splits of the tiles (GroupConvTiles). Block: at most
-// threads_of_dw() threads. Shared memory (dynamic): two buffers of `buffer` floats.
+// Grid: one block for each channel tile (some filters, channels and rows of the window) and each split (some tiles);
+// see GroupConvTiles. Block: at most threads_of_dw() threads. Shared memory (dynamic): two buffers of `buffer` floats.
 // Bytes: reads x and dy about once, and writes a partial sum of dw for each split of the tiles. Numerics: sums in
 // float32, in a fixed order.
 #include "cuda/conv/depthwise/nchw/nchw_tile.cuh"
@@ -109,15 +109,15 @@ struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
   // lane: the index of the thread modulo kLanes. filters: the number of filters of w.
   int32_t lane, filters;
-  uint32_t tile_split;     // the block sums over the tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // the thread sums over the positions position_split, position_split + position_splits ...
-  bool active;             // false if the thread has no element of dw
+  uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
+  // The thread sums over the positions (four columns of a row) position_split, position_split + position_splits ...
+  int32_t position_split;
+  bool active;  // false if the thread has no element of dw
 };
 
-// Threads that sum the same elements of dw over different positions are called position splits. This function adds
-// their sums, and stores a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number
-// is a power of two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared
-// memory.
+// Position splits are threads that sum the same elements of dw, each over other pixels. This function adds their sums,
+// and stores a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number is a power of
+// two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -149,10 +149,11 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nch
       }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
-// `in` is x; `gradient` is dy. A thread computes kFilters filters x kChannels channels x kS columns in one row of the
-// window. With kS = 0, it computes one column, and windows may have any stride. If a thread has filters or channels
-// past the last one, it multiplies whatever shared memory contains, and does not store these sums.
+// Computes partial sums of dw, stored as [split][filter][channel][window], where a split is some of the tiles.
+// filter_reduce.cu adds them. `in` is x; `gradient` is dy. A thread computes kFilters filters x kChannels channels x kS
+// columns in one row of the window. With kS = 0, it computes one column, and windows may have any stride. If a thread
+// has filters or channels past the last one, it multiplies whatever shared memory contains, and does not store these
+// sums.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
@@ -165,8 +166,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
-  // Splits channel_tile into coordinates. From fastest to slowest, they are: filters, channels, depth of the window,
-  // jobs. A job is a row of the window or, if kS = 0, a tap.
+  // Splits the index channel_tile into coordinates. From fastest to slowest, they are: filters, channels, depth of the
+  // window, jobs. A job is a row of the window or, if kS = 0, one element of the window.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;
@@ -180,7 +181,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // Within the channel tile, the thread's filters have the indices plane, plane + kLanes, plane + 2 kLanes ...
+  // `plane` is the index of the thread's first filter among the filters of the block. The thread's next filters have
+  // the indices plane + kLanes, plane + 2 kLanes ...
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;

@@ -6,14 +6,15 @@
 
 namespace minidnn {
 
-// The number of rows of out that a thread computes for each of its filters. A thread computes 4 columns in each row.
+// The number of rows of the output that a thread computes for each of its filters. A thread computes 4 columns in each
+// row.
 template <int kFilters> constexpr int kRowsOfThread = kFilters == 1 || kFilters == 3 ? 4 : 2;
-// How a kernel stores out or, for dw, loads dy. kNoVectors: element by element. kVectorsOfColumns: four neighbouring
-// columns at a time. kVectorsOfFilters: several filters at a time.
+// How a kernel stores its output or, for dw, loads dy. kNoVectors: element by element. kVectorsOfColumns: four
+// neighbouring columns at a time. kVectorsOfFilters: several filters at a time.
 enum : int32_t { kNoVectors, kVectorsOfColumns, kVectorsOfFilters };
 
-// Returns the number of filters for which a thread of nchw_filter.cu keeps sums. If it has three channels of x (the
-// image of a first layer), it keeps sums for as many filters as registers allow.
+// Returns the number of filters for which a thread of nchw_filter.cu keeps sums. If the thread has three channels of x
+// (the image of a first layer), it keeps sums for as many filters as registers allow.
 MINIDNN_HD constexpr int filters_of_dw(int channels, int columns) { return channels != 3 ? 1 : columns >= 7 ? 4 : 8; }
 // Returns the largest number of threads of a block of nchw_filter.cu. If a thread has several filters, one block uses
 // all registers of an SM. The block then has 12 warps (8 filters per thread; three warps on each quarter of the SM) or
@@ -26,16 +27,16 @@ constexpr int kFilterLanes = 4;
 // units of one block. A quad is four columns.
 // y and dx: a tile of outputs is `quads` quads wide, and its rows are divided into `strips` strips. Each thread
 // computes one quad of one strip for one unit.
-// dw: each thread sums one job of one unit over some positions. A job is a row of the window or, if kS = 0, a tap. A
-// position is a quad of a row of the tile. Each job of a unit has position_splits threads: thread i sums over the
-// positions i, i + position_splits, i + 2 position_splits ...
+// dw: each thread sums one job of one unit over some positions. A job is a row of the window or, if kS = 0, one element
+// of the window. A position is a quad of a row of the tile. Each job of a unit has position_splits threads: thread i
+// sums over the positions i, i + position_splits, i + 2 position_splits ...
 // If a thread of dw has several filters, the filters of kFilterLanes neighbouring units alternate: unit i takes every
 // kFilterLanes-th filter, from filter i on.
 struct NchwBlock {
   FastDivmod quads, strips, jobs, position_splits, positions;
   FastDivmod units_of_group;
-  int32_t units = 1;       // the number of units (kFilters filters of one group) of a channel tile
-  int32_t groups = 1;      // the largest number of groups to which the filters of a channel tile belong
+  int32_t units = 1;       // the number of units (kFilters filters of one group) of a block
+  int32_t groups = 1;      // the largest number of groups to which the filters of a block belong
   int32_t chunk = 1;       // the number of channels of each group that a buffer contains
   FastDivmod chunk_digit;  // divides by the number of channels in a buffer
   // The tile of the input in shared memory. Each plane (one channel) has in_rows x in_columns elements. `pitch` is the

@@ -46,14 +46,16 @@ struct PlaneRegion {
   int32_t row_stride, column_stride;
 };
 
-// Copies the planes of a tile to shared memory. In the tile, each plane has `rows` rows and `columns` columns. Where
-// StridedIndex::index() returns -1, the element becomes zero. 16 neighbouring threads copy a row.
+// Copies the planes of a tile to shared memory. In the tile, each plane has `rows` rows and `columns` columns. Zeros
+// stand for the padding, and for the positions between the elements of an upsampled dy. 16 neighbouring threads copy a
+// row.
 template <class T, bool kHalves> struct PlaneLoader {
   int32_t rows, columns;
   // In shared memory, `pitch` is the distance of neighbouring rows, and `plane` the distance of neighbouring planes, in
   // floats.
   int32_t pitch, plane;
-  // If kHalves, `half` is the offset of the odd columns within a row of shared memory, in floats (see read_reach()).
+  // If kHalves is true, a row of shared memory has its even columns first. `half` is the offset of its odd columns, in
+  // floats.
   int32_t half;
   // A row is copied in kPasses iterations. In each iteration, a thread copies one element. Its next element is kLanes
   // columns further in `in`, and kStep floats further in shared memory.

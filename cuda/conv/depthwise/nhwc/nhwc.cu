@@ -6,8 +6,9 @@
 // row.
 // In a depthwise convolution, an output depends on one channel of the input. With kGrouped, it depends on all channels
 // of its group. A group has equal numbers of input and output channels, a multiple of 4.
-// Grid: channel tiles (slices) x splits of the tiles (GroupConvTiles). Block: up to 224 threads for y and dx, up to 256
-// for dw. Shared memory (dynamic): the weights as float, and two buffers of `buffer` bytes.
+// Grid: one block for each channel tile (slice) and each split (some tiles); see GroupConvTiles. Block: up to 224
+// threads for y and dx, up to 256 for dw. Shared memory (dynamic): the weights as float, and two buffers of `buffer`
+// bytes.
 // Bytes: x (for dw also dy) is read about once from memory, and y or dx is written once. For dw, each split of the
 // tiles writes one partial sum. Numerics: sums in float32.
 // Depthwise 3x3 in bfloat16 is bound by memory: with tiles of 14 x 14 outputs, x is read 1.3 times from L2 and once
@@ -24,8 +25,8 @@ constexpr int kMaxThreads = 256, kTileThreads = 224;
 // The number of channels that a block computes: as many as 64 bytes of a pixel contain.
 template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
-// The distance, in floats, between the weights of a channel for one tap and for the next tap. Its padding of 4 floats
-// reduces bank conflicts when the weights of several taps are stored.
+// In shared memory, the distance from the weights for one element of the window to the weights for the next element, in
+// floats. Its padding of 4 floats reduces bank conflicts when the weights are stored.
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 
 // Describes what a tile contains of a tensor: rows (height), columns (width), and `channels` channels of each pixel.
@@ -90,8 +91,8 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
   }
 }
 
-// Copies the weights of a slice (64 bytes of channels) to shared memory as floats, in the order [tap][input channel of
-// the group][channel of the slice].
+// Copies the weights of a slice (64 bytes of channels) to shared memory as floats, in the order [element of the
+// window][input channel of the group][channel of the slice].
 template <class T> __device__ __forceinline__ void load_weights(const GroupConv& p, const NhwcBlock& b,
                                                                 int32_t first_channel, int32_t channels, const T* w,
                                                                 float* to) {
@@ -297,10 +298,11 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
 // at depth z, in row r, and in column s and the following columns.
 struct NhwcFilterThread {
   int32_t first_channel, channels, channel, first_in, z, r, s;
-  int32_t filters;         // the number of filters of w
-  uint32_t tile_split;     // the block sums over the tiles tile_split, tile_split + splits ...
-  int32_t position_split;  // the thread sums over the positions position_split, position_split + position_splits ...
-  bool active;             // false if the thread has no element of dw
+  int32_t filters;      // the number of filters of w
+  uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
+  // The thread sums over the positions (kSpan pixels of a row) position_split, position_split + position_splits ...
+  int32_t position_split;
+  bool active;  // false if the thread has no element of dw
 };
 
 // Multiplies kSpan neighbouring pixels of dy by the pixels of x that their windows read, and adds the products to the
@@ -341,8 +343,8 @@ __device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int3
   }
 }
 
-// Threads that sum the same elements of dw over different positions are called position splits. This function adds
-// their sums in shared memory, and stores a partial sum of dw. Neighbouring position splits are kQuads threads apart.
+// Position splits are threads that sum the same elements of dw, each over other pixels. This function adds their sums
+// in shared memory, and stores a partial sum of dw. Neighbouring position splits are kQuads threads apart.
 template <class T, int kColumns, int kIn>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NhwcBlock& b,
                                                    const NhwcFilterThread& thread, float* shared,
@@ -366,10 +368,10 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nhw
   }
 }
 
-// Computes partial sums of dw, stored as [split of the tiles][filter][channel][window]. filter_reduce.cu adds them.
-// `in` is x; `gradient` is dy. A thread computes four filters x kS columns in one row of the window. In a depthwise
-// convolution, each filter has one channel. With kGrouped, the thread computes four channels of each filter. With kS =
-// 0, a thread computes one column, and windows may have any stride.
+// Computes partial sums of dw, stored as [split][filter][channel][window], where a split is some of the tiles.
+// filter_reduce.cu adds them. `in` is x; `gradient` is dy. A thread computes four filters x kS columns in one row of
+// the window. In a depthwise convolution, each filter has one channel. With kGrouped, the thread computes four channels
+// of each filter. With kS = 0, a thread computes one column, and windows may have any stride.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -379,9 +381,9 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t tile_split = blockIdx.x;
-  // Splits channel_tile into coordinates. From fastest to slowest, they are: slices (64 bytes of channels), depth of
-  // the window, and jobs. A job is a row of the window or, if kS = 0, a tap. With kGrouped, it is such a row or tap for
-  // four input channels.
+  // Splits the index channel_tile into coordinates. From fastest to slowest, they are: slices (64 bytes of channels),
+  // depth of the window, and jobs. A job is a row of the window or, if kS = 0, one element of the window. With
+  // kGrouped, each such row or element has one job for every four input channels.
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t first_channel = int32_t(channel_tile % b.slices) * kSlice<T>;
   channel_tile /= b.slices;

@@ -2,9 +2,9 @@
 // Convolution with 3 x 3 windows at stride 1 and contiguous channels (NHWC), depthwise or in groups of four channels
 // (kGrouped).
 // Method: a thread computes 4 columns x 4 channels of y or dx, and loops over the rows from top to bottom. It loads
-// each row of the input from global memory, converts it to float once, and adds its products to the three rows of out
-// that need it. (From shared memory, it would read and convert each row three times.) The loads of the next two rows of
-// the input are in flight meanwhile. If two threads read the same column, the second read hits in L1.
+// each row of the input from global memory, converts it to float once, and adds its products to the three rows of the
+// output that need it. (From shared memory, it would read and convert each row three times.) The loads of the next two
+// rows of the input are in flight meanwhile. If two threads read the same column, the second read hits in L1.
 // Grid: enough blocks for one thread per quad (4 channels), span (4 columns), strip (several rows) and image. Block:
 // 128 threads. Shared memory (static, only for kGrouped): the weights of 8 groups. Numerics: sums in float32.
 // Depthwise convolutions are bound by memory. Groups of four channels are bound by arithmetic: for each row of the
@@ -33,8 +33,8 @@ __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32
 
 // Multiplies row r of the window by x, a row of the input, adds the products to the sums `from`, and stores the results
 // in `to`. With kGrouped, of_quad points to the weights of the thread's quad (four channels) in shared memory. They are
-// stored as [tap][input channel][output channel of the channel tile]. In a depthwise convolution, the weights are
-// own[tap][channel].
+// stored as [element of the window][input channel][output channel of the block]. In a depthwise convolution, the
+// weights are own[element of the window][channel].
 template <bool kGrouped, int kTaps>
 __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
                                         const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],
@@ -83,8 +83,8 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 
-  // The weights of the window. With kGrouped, they are in shared memory, stored as [tap][input channel][output channel
-  // of the channel tile]. In a depthwise convolution, each thread has them in registers.
+  // The weights of the window. With kGrouped, they are in shared memory, stored as [element of the window][input
+  // channel][output channel of the block]. In a depthwise convolution, each thread has them in registers.
   __shared__ alignas(16) float shared[kGrouped ? kTaps * kIn * kQuadsOfChannelTile * 4 : 1];
   float own[kGrouped ? 1 : kTaps][4];
   if constexpr (kGrouped) {
@@ -145,7 +145,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   };
 
   const float* const of_quad = shared + (kGrouped ? quad * 4 : 0);
-  // The sums of the two unfinished rows of out. `older` needs one more row of the input; `newer` needs two more.
+  // The sums of the two unfinished rows of the output. `older` needs one more row of the input; `newer` needs two more.
   float older[kSpan][4] = {}, newer[kSpan][4] = {};
   const auto step = [&](int32_t number, Raw(&raw)[kReach]) {
     float x[kReach][4];

@@ -15,9 +15,10 @@ constexpr int kSpan = 7;
 // How nhwc.cu divides its work. A quad is four channels of a slice (64 bytes of channels). A span is kSpan neighbouring
 // pixels. A position is one span of one row of a tile.
 // y and dx: each thread of a block computes one quad of one position.
-// dw: each thread sums one job of one quad over some positions. A job is a row of the window or, if kS = 0, a tap. In a
-// grouped convolution, a job is such a row or tap for four channels of x. Each job of a quad has position_splits
-// threads: thread i sums over the positions i, i + position_splits, i + 2 position_splits ...
+// dw: each thread sums one job of one quad over some positions. A job is a row of the window or, if kS = 0, one element
+// of the window. In a grouped convolution, each such row or element has one job for every four input channels of a
+// group. Each job of a quad has position_splits threads: thread i sums over the positions i, i + position_splits, i + 2
+// position_splits ...
 struct NhwcBlock {
   FastDivmod spans, rows, jobs, position_splits;
   // The sizes of the tiles in shared memory. The tile of `in` has in_rows x in_columns pixels; the tile of dy is

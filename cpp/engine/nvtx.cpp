@@ -9,23 +9,30 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
+#include <iterator>
 
 namespace minidnn::nvtx {
 namespace {
 
 using Function = void (*)();
 
-// The function pointers of the module "core" that the library may set. Only push and pop are called here.
-constexpr unsigned kRangePush = 9, kRangePop = 11, kFunctions = 16;
-Function functions[kFunctions];
-Function* addresses[kFunctions + 1];  // ends with null
+// The modules of NVTX and the numbers of their functions. A profiler may demand all modules. The library sets the
+// function pointers that it implements; only push and pop of the module "core" are called here.
+struct Module {
+  unsigned size;
+  Function functions[16]{};
+  Function* addresses[17]{};  // ends with null
+};
+Module modules[] = {{0}, {16}, {9}, {15}, {7}, {16}, {7}};  // by id: none, core, CUDA, OpenCL, CUDART, core2, sync
+Module& core = modules[1];
+constexpr unsigned kRangePush = 9, kRangePop = 11;
 
-constexpr uint32_t kModuleCore = 1;
-int get_module_functions(uint32_t module, Function*** table, unsigned* size) {
-  if (module != kModuleCore) return 0;
-  for (unsigned i = 0; i < kFunctions; ++i) addresses[i] = &functions[i];
-  if (table) *table = addresses;
-  if (size) *size = kFunctions;
+int get_module_functions(uint32_t id, Function*** table, unsigned* size) {
+  if (id == 0 || id >= std::size(modules)) return 0;
+  Module& m = modules[id];
+  for (unsigned i = 0; i < m.size; ++i) m.addresses[i] = &m.functions[i];
+  if (table) *table = m.addresses;
+  if (size) *size = m.size;
   return 1;
 }
 
@@ -55,7 +62,7 @@ bool attach() {
   if (!library) return false;
   using Initialize = int (*)(const void* (*)(uint32_t));
   const auto initialize = reinterpret_cast<Initialize>(dlsym(library, "InitializeInjectionNvtx2"));
-  return initialize && initialize(get_export_table) && functions[kRangePush] && functions[kRangePop];
+  return initialize && initialize(get_export_table) && core.functions[kRangePush] && core.functions[kRangePop];
 }
 
 bool attached() {
@@ -66,11 +73,11 @@ bool attached() {
 }  // namespace
 
 Range::Range(const std::string& name) : open_(!name.empty() && attached()) {
-  if (open_) reinterpret_cast<int (*)(const char*)>(functions[kRangePush])(name.c_str());
+  if (open_) reinterpret_cast<int (*)(const char*)>(core.functions[kRangePush])(name.c_str());
 }
 
 Range::~Range() {
-  if (open_) reinterpret_cast<int (*)()>(functions[kRangePop])();
+  if (open_) reinterpret_cast<int (*)()>(core.functions[kRangePop])();
 }
 
 }  // namespace minidnn::nvtx

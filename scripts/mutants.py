@@ -410,7 +410,7 @@ LATER = [
         "the outermost handle serves, not the innermost",
     ),
     Mutant(
-        "D13", "engine/tuning.cpp", "!other || other->first != key", "other && other->first != key",
+        "D13", "engine/tuning.cpp", "!other || !records.contains(other->first)", "other && !records.contains(other->first)",
         "replacing a tuning record deletes the lines that this version cannot read",
     ),
     Mutant(

@@ -414,7 +414,7 @@ LATER = [
         "replacing a tuning record deletes the lines that this version cannot read",
     ),
     Mutant(
-        "D14", "engine/tuning.cpp", "++generation_", "generation_ + 0",
+        "D14", "engine/tuning.cpp", "«++generation_»;\n  if (std::string why", "generation_ + 0",
         "plans of other handles do not notice what find() recorded",
     ),
     Mutant(

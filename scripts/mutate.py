@@ -149,7 +149,12 @@ def killer(number: int, run: Run) -> str:
     cache = COPY / "build" / "pytest" / str(number)
     shutil.rmtree(cache, ignore_errors=True)
     command = [sys.executable, "-m", "pytest", "-x", "-q", "-o", f"cache_dir={cache}", *run.arguments]
-    env = {**os.environ, **run.environment, "PYTHONPATH": str(COPY), "PYMINIDNN_MUTANT": str(number)}
+    env = {
+        **os.environ,
+        **run.environment,
+        "PYTHONPATH": f"{COPY}:{ROOT}/scripts/path_first",
+        "PYMINIDNN_MUTANT": str(number),
+    }
     with subprocess.Popen(
         command, cwd=COPY, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
     ) as process:

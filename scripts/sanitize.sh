@@ -55,7 +55,10 @@ echo "== build took $((SECONDS - start)) s"
 # itself stays unchanged.
 mkdir -p "$build/package/pyminidnn"
 ln -sf "$PWD"/pyminidnn/*.py "$PWD"/pyminidnn/py.typed "$build"/_C*.so "$build/package/pyminidnn"
-for folder in array_api ops; do ln -sfn "$PWD/pyminidnn/$folder" "$build/package/pyminidnn/$folder"; done
+for file in pyminidnn/*/__init__.py; do
+  folder=${file%/__init__.py}
+  ln -sfn "$PWD/$folder" "$build/package/$folder"
+done
 
 # Python itself is not instrumented, so the runtimes of the sanitizers are preloaded. Reports are written to files. Next
 # to AddressSanitizer, UndefinedBehaviorSanitizer can only write to stderr, and ends the process. With --capture=sys,

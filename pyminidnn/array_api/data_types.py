@@ -18,16 +18,17 @@ from ..refusals import refusal, short
 
 DEFAULT_FLOAT, DEFAULT_INTEGER = float32, int64
 
+_SIGNED, _UNSIGNED = (int8, int32, int64), (uint8,)
+FLOATING, INTEGRAL = (float32, float64, float16, bfloat16), (*_SIGNED, *_UNSIGNED)
 _KINDS: dict[str, tuple[DType, ...]] = {
     "bool": (bool,),
-    "signed integer": (int8, int32, int64),
-    "unsigned integer": (uint8,),
-    "integral": (int8, int32, int64, uint8),
-    "real floating": (float32, float64, float16, bfloat16),
+    "signed integer": _SIGNED,
+    "unsigned integer": _UNSIGNED,
+    "integral": INTEGRAL,
+    "real floating": FLOATING,
     "complex floating": (),
-    "numeric": (int8, int32, int64, uint8, float32, float64, float16, bfloat16),
+    "numeric": (*INTEGRAL, *FLOATING),
 }
-FLOATING, INTEGRAL = _KINDS["real floating"], _KINDS["integral"]
 _STANDARD = (bool, int8, int32, int64, uint8, float32, float64)  # float16 and bfloat16 are no dtypes of the standard
 
 

@@ -80,6 +80,10 @@ class Arguments {
     std::copy_n(reinterpret_cast<const char*>(given), given->size, reinterpret_cast<char*>(&defaults));
     return defaults;
   }
+  // Returns the `algo` of a call whose only option it is.
+  const char* algo(const minidnnOptions_t* given) const {
+    return options(given, minidnnOptions_t MINIDNN_OPTIONS_INIT).algo;
+  }
   void check_size(size_t given, size_t known) const;
 
  private:

@@ -17,10 +17,6 @@ using namespace minidnn::c_api;
 
 namespace {
 
-const char* algo_of(const Arguments& a, const minidnnOptions_t* options) {
-  return a.options<minidnnOptions_t>(options, MINIDNN_OPTIONS_INIT).algo;
-}
-
 std::optional<double> given(double alpha) {
   if (std::isnan(alpha)) return std::nullopt;
   return alpha;
@@ -65,7 +61,7 @@ minidnnStatus_t minidnnMatmul(minidnnHandle_t handle, minidnnTensor_t a_, minidn
 minidnnStatus_t minidnnPointwise(minidnnHandle_t handle, const char* op, minidnnTensor_t a_, minidnnTensor_t b,
                                  minidnnTensor_t c, const minidnnOptions_t* options, minidnnTensor_t* y) {
   return guarded(__func__, [&](const Arguments& a) {
-    const char* algo = algo_of(a, options);
+    const char* algo = a.algo(options);
     Result result = a.result("y", y);
     const Pointwise function = pointwise_from(a.present("op", op), "pointwise");
     result.set(
@@ -130,7 +126,7 @@ minidnnStatus_t minidnnPad(minidnnHandle_t handle, minidnnTensor_t x, const int6
 minidnnStatus_t minidnnGather(minidnnHandle_t handle, minidnnTensor_t x, minidnnTensor_t index, int64_t axis,
                               const minidnnOptions_t* options, minidnnTensor_t* y) {
   return guarded(__func__, [&](const Arguments& a) {
-    const char* algo = algo_of(a, options);
+    const char* algo = a.algo(options);
     Result result = a.result("y", y);
     result.set(gather(a.tensor("x", x), a.tensor("index", index), axis, call_of(handle, algo, result.out())));
   });
@@ -140,7 +136,7 @@ minidnnStatus_t minidnnGatherBackward(minidnnHandle_t handle, minidnnTensor_t dy
                                       const int64_t* x_shape, int64_t axis, const minidnnOptions_t* options,
                                       minidnnTensor_t* dx) {
   return guarded(__func__, [&](const Arguments& a) {
-    const char* algo = algo_of(a, options);
+    const char* algo = a.algo(options);
     Result result = a.result("dx", dx);
     const auto shape = a.sizes("x_shape", rank, x_shape);
     result.set(gather_backward(a.tensor("dy", dy), a.tensor("index", index), Shape(shape.begin(), shape.end()), axis,
@@ -151,21 +147,21 @@ minidnnStatus_t minidnnGatherBackward(minidnnHandle_t handle, minidnnTensor_t dy
 minidnnStatus_t minidnnFillUniform(minidnnHandle_t handle, minidnnTensor_t out, int64_t seed, int64_t offset,
                                    double low, double high, const minidnnOptions_t* options) {
   return guarded(__func__, [&](const Arguments& a) {
-    fill_uniform(a.tensor("out", out), seed, offset, low, high, call_of(handle, algo_of(a, options)));
+    fill_uniform(a.tensor("out", out), seed, offset, low, high, call_of(handle, a.algo(options)));
   });
 }
 
 minidnnStatus_t minidnnFillNormal(minidnnHandle_t handle, minidnnTensor_t out, int64_t seed, int64_t offset,
                                   double mean, double std, const minidnnOptions_t* options) {
   return guarded(__func__, [&](const Arguments& a) {
-    fill_normal(a.tensor("out", out), seed, offset, mean, std, call_of(handle, algo_of(a, options)));
+    fill_normal(a.tensor("out", out), seed, offset, mean, std, call_of(handle, a.algo(options)));
   });
 }
 
 minidnnStatus_t minidnnDropoutForward(minidnnHandle_t handle, minidnnTensor_t x, double p, int64_t seed, int64_t offset,
                                       const minidnnOptions_t* options, minidnnTensor_t* y) {
   return guarded(__func__, [&](const Arguments& a) {
-    const char* algo = algo_of(a, options);
+    const char* algo = a.algo(options);
     Result result = a.result("y", y);
     result.set(dropout("dropout_forward", "x", a.tensor("x", x), p, seed, offset, call_of(handle, algo, result.out())));
   });
@@ -174,7 +170,7 @@ minidnnStatus_t minidnnDropoutForward(minidnnHandle_t handle, minidnnTensor_t x,
 minidnnStatus_t minidnnDropoutBackward(minidnnHandle_t handle, minidnnTensor_t dy, double p, int64_t seed,
                                        int64_t offset, const minidnnOptions_t* options, minidnnTensor_t* dx) {
   return guarded(__func__, [&](const Arguments& a) {
-    const char* algo = algo_of(a, options);
+    const char* algo = a.algo(options);
     Result result = a.result("dx", dx);
     result.set(
         dropout("dropout_backward", "dy", a.tensor("dy", dy), p, seed, offset, call_of(handle, algo, result.out())));

@@ -110,9 +110,9 @@ minidnnStatus_t minidnnConvBackwardFilter(minidnnHandle_t handle, minidnnTensor_
 minidnnStatus_t minidnnConvBackwardBias(minidnnHandle_t handle, minidnnTensor_t dy, const minidnnOptions_t* options,
                                         minidnnTensor_t* db) {
   return guarded(__func__, [&](const Arguments& a) {
-    const auto o = a.options<minidnnOptions_t>(options, MINIDNN_OPTIONS_INIT);
+    const char* algo = a.algo(options);
     Result result = a.result("db", db);
-    result.set(conv_backward_bias(a.tensor("dy", dy), call_of(handle, o.algo, result.out())));
+    result.set(conv_backward_bias(a.tensor("dy", dy), call_of(handle, algo, result.out())));
   });
 }
 

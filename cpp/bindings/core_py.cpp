@@ -206,8 +206,8 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
       .def_property_readonly(
           "max_plans", [](const Handle& h) { return h.options().max_plans; },
           "The most plans that are kept for each kind of problem.")
-      // These are lambdas that take a reference, because pybind11 refuses None for a reference. For a pointer to a member
-      // function, pybind11 would pass None as a null pointer.
+      // These are lambdas that take a reference, because pybind11 refuses None for a reference. For a pointer to a
+      // member function, pybind11 would pass None as a null pointer.
       .def_property_readonly(
           "closed", [](const Handle& h) { return h.closed(); }, "Whether close() was called.")
       .def(

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// NVTX ranges, which profilers such as Nsight Systems show on the time line of a thread. NVTX has no library: a profiler
-// names its own library in the environment variable NVTX_INJECTION64_PATH, and the program opens it.
+// NVTX ranges, which profilers such as Nsight Systems show on the time line of a thread. NVTX has no library: a
+// profiler names its own library in the environment variable NVTX_INJECTION64_PATH, and the program opens it.
 #pragma once
 #include <string>
 

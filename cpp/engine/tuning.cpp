@@ -284,8 +284,8 @@ std::string Tuning::why_not_kept() const {
 }
 
 // Writes records to the file, while other processes may write, too. New records are appended by a single write, under a
-// file lock. To replace old records with the same keys, this function writes a copy of the file that has the new records
-// instead, and renames the copy. Readers see either the old file or the new one.
+// file lock. To replace old records with the same keys, this function writes a copy of the file that has the new
+// records instead, and renames the copy. Readers see either the old file or the new one.
 std::string Tuning::write(const Lines& records, bool replaces) const {
   const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
   if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);

@@ -61,9 +61,9 @@ struct PadDimension {
 // possible. A word is one element, or several neighbouring elements that are always copied together. All sizes and
 // strides are in words.
 struct PadLines {
-  // The number of words in y. A word is some neighbouring elements that are copied together.
+  // The number of words in y. A word is a group of adjacent elements that are copied together.
   int64_t words = 0;
-  // The number of words in a line of y. A word is some neighbouring elements that are copied together.
+  // The number of words in a line of y. A word is a group of adjacent elements that are copied together.
   LongDivisor width;
   PadDimension line;
   // The number of outer dimensions of y, at least 1. Lines extend along the innermost dimension, and all other

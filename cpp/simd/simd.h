@@ -2,8 +2,8 @@
 // The vector types of GCC and Clang, with the register width of the instruction set that a file is compiled for. This
 // header has loads, stores, and reductions over the lanes of a vector. float32 vectors can be loaded from float32,
 // bfloat16 and float16 memory, and stored to it. 16-bit types are for storage only. Conversions give the same bits as
-// in cpp/core/host_device/half.h, except for the payloads of NaNs. Only files X_isa.cpp, which are compiled once per instruction
-// set, include this header.
+// in cpp/core/host_device/half.h, except for the payloads of NaNs. Only files X_isa.cpp, which are compiled once per
+// instruction set, include this header.
 #pragma once
 #include <cstdint>
 

@@ -81,8 +81,8 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_sums) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
-  // All threads of a block take part in its sum. Each thread computes a strip, which is some neighbouring rows. Excess
-  // threads compute the last strip again, and their result is not counted.
+  // All threads of a block take part in its sum. Each thread computes a strip, which is a group of adjacent rows.
+  // Excess threads compute the last strip again, and their result is not counted.
   const Strip<T> strip(p, a, mine ? number : p.strips - 1);
   float largest[kWidth], sum[kWidth], logit[kWidth], logits[kWidth];
 #pragma unroll

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Local response norm of dense tensors.
 // - NCHW (lrn_cross_channel_planes): each thread loops over the channels of some positions (see sliding_window.cuh).
-// - NHWC: each thread computes a strip, which is some neighbouring channels of one position. It also loads the channels
-//   before and after the strip, and issues all loads before it uses the first value. Most elements that two threads
-//   load come from the L1 cache.
+// - NHWC: each thread computes a strip, which is a group of adjacent channels of one position. It also loads the
+//   channels before and after the strip, and issues all loads before it uses the first value. Most elements that two
+//   threads load come from the L1 cache.
 // - Numerics: the elements of each window are summed separately. A sliding sum would keep the rounding errors of large
 //   elements that have left the window.
 // - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. A block also computes g of the

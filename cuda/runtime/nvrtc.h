@@ -2,7 +2,8 @@
 // NVRTC, the CUDA compiler as a library. This library searches for NVRTC at first use, and compiles cubins with it. If
 // $PYMINIDNN_NVRTC is set, it is the only path that is tried; the value "none" means no NVRTC. If it is not set, the
 // search order is: a library that the process has loaded already, the result of the finder, PyPI packages, a CUDA
-// toolkit, the system's loader, and torch's copy. The search skips versions of NVRTC that are newer than the driver's major version.
+// toolkit, the system's loader, and torch's copy. The search skips versions of NVRTC that are newer than the driver's
+// major version.
 #pragma once
 #include <functional>
 #include <map>
@@ -14,8 +15,8 @@ namespace minidnn::cuda {
 // Sets the folders that may contain nvidia/*/lib and torch/lib; they are Python's sys.path. This function must be
 // called before all other functions of this file.
 void set_search_path(std::vector<std::string> folders);
-// Sets a function that returns the path of an NVRTC library, or "" if it knows none. It is called once, at the first use
-// of NVRTC. It may take Python's lock (GIL), so threads that use NVRTC must not hold this lock.
+// Sets a function that returns the path of an NVRTC library, or "" if it knows none. It is called once, at the first
+// use of NVRTC. It may take Python's lock (GIL), so threads that use NVRTC must not hold this lock.
 void set_nvrtc_finder(std::function<std::string()>);
 
 struct NvrtcInfo {

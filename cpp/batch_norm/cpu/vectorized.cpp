@@ -148,7 +148,7 @@ template <class T> class VectorizedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of a tile, which is some neighbouring channels. i is the index of the channel
+  // Calls f(i, at) for each channel of a tile, which is a group of adjacent channels. i is the index of the channel
   // within the tile. `at` is the offset of the channel in the parameter tensors.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)

@@ -9,7 +9,7 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-// The bytes of a tile, which is some neighbouring channels. A tile stays in the cache of a core until it is read for
+// The bytes of a tile, which is a group of adjacent channels. A tile stays in the cache of a core until it is read for
 // the second time.
 constexpr int64_t kTileBytes = 256 << 10;
 // the usual number of elements of a section, a range of rows that is summed at a time
@@ -107,8 +107,8 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    // A section (a range of rows that is summed at a time) has so many rows that combining the sums of sections takes
-    // little time. It has so few rows that all threads have work.
+    // A section is a range of rows that is summed at a time. It has enough rows that combining the sums of sections
+    // takes little time, and few enough that all threads have work.
     c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
                                     cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.remaining_rows > 0);

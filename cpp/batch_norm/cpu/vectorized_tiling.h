@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.batch_norm.vectorized divides a call among threads. A tile is some neighbouring channels, and a section is
+// How cpu.batch_norm.vectorized divides a call among threads. A tile is a group of adjacent channels, and a section is
 // some elements of each channel of a tile.
 #pragma once
 #include "cpp/batch_norm/batch_norm.h"
@@ -22,7 +22,7 @@ struct Tiling {
   // The strides of y and of the gradient of the residual. Only the backward function with fused options uses them.
   NormBlock::Steps y{}, gated{};
   bool ordered = false;  // whether parameters have the same order in memory as the channels
-  // A tile is some neighbouring channels. `tile` is the number of its channels, and `tiles` is the number of tiles.
+  // A tile is a group of adjacent channels. `tile` is the number of its channels, and `tiles` is the number of tiles.
   int64_t tile = 0, tiles = 0;
   // `sections` is the number of parts that are summed separately in a tile (some neighbouring channels). If `chunks` is
   // 1, such a part has `section` rows. If `chunks` is larger, each row of a channel (`space` elements) is divided into

@@ -26,7 +26,7 @@ template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, f
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // A band is some neighbouring result lines (image rows), of which the first is `row`. Returns which of the input
+  // A band is a group of adjacent result lines (image rows), of which the first is `row`. Returns which of the input
   // lines that band b reads are inside the image, as a range of indices. Index 0 is the topmost of these input lines.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
@@ -114,7 +114,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // A band is some neighbouring result lines (image rows). A thread copies the input lines of its next band
+        // A band is a group of adjacent result lines (image rows). A thread copies the input lines of its next band
         // before it computes the current band. If it used copied lines at once, its loads would have to wait for the
         // stores of the copy.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
@@ -181,8 +181,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Computes dw. A band is some neighbouring image rows of dy, and a chunk is some bands. A work item sums the products
-  // of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
+  // Computes dw. A band is a group of adjacent image rows of dy, and a chunk is some bands. A work item sums the
+  // products of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};

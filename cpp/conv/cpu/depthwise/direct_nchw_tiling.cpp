@@ -19,8 +19,8 @@ constexpr int64_t kBandBytes = 64 << 10;
 // The limit in bytes for the lines (image rows) of dy in a band (neighbouring lines). They fit a first-level cache,
 // because every window element reads them again.
 constexpr int64_t kGradientBytes = 32 << 10;
-// For dw. A band is some neighbouring image rows. The bands of all images are divided into chunks, so many that there
-// are about kItems (16) work items. There are fewer chunks if a work item would have less than kChunkWork products
+// For dw. A band is a group of adjacent image rows. The bands of all images are divided into chunks, which give about
+// kItems (16) work items. There are fewer chunks if a work item would have less than kChunkWork products
 // (multiply-adds).
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 

@@ -34,7 +34,7 @@ struct DirectNchwTiling {
     // `top` is the smallest offset of a window element in the second spatial dimension. `lines` is the number of input
     // lines (image rows) that a band of result lines reads.
     int64_t top = 0, lines = 0;
-    // A band is some neighbouring result lines (image rows). `rows` is the number of lines in a band. `bands` is the
+    // A band is a group of adjacent result lines (image rows). `rows` is the number of lines in a band. `bands` is the
     // number of bands.
     int64_t rows = 0, bands = 0;
     // `line_chunk` is the number of pixels in a chunk of a result line (image row). `line_chunks` is the number of
@@ -63,7 +63,7 @@ struct DirectNchwTiling {
   // of units in a group, and `chunks` is the number of groups.
   int64_t units = 0, bands_of_chunk = 0, chunks = 1;
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
-  // A band is some neighbouring result lines (image rows). `band_floats` is the number of floats of the input lines
+  // A band is a group of adjacent result lines (image rows). `band_floats` is the number of floats of the input lines
   // that are copied for a band. `line_floats` is the number of floats of the band's own lines, which are lines of dy
   // when dw is computed.
   int64_t band_floats = 0, line_floats = 0;

@@ -45,8 +45,8 @@ struct WinogradTiling {
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   WinogradTiling(const ConvProblem&, const Device&);
-  // Returns the number of floats in the row of input pixels that a chunk reads. A chunk is some neighbouring tiles of a
-  // row of tiles.
+  // Returns the number of floats in the row of input pixels that a chunk reads. A chunk is a group of adjacent tiles of
+  // a row of tiles.
   int64_t ring_line() const { return (kWinogradTile * chunk_tiles + 2) * pitch; }
   // Returns the smallest number of products that the sum of any result has. Results at the border have fewer products,
   // because window elements fall on padding.

@@ -64,6 +64,7 @@ from .dtypes import DType, bfloat16, bool, float16, float32, float64, int8, int3
 from .errors import DeviceError, DTypeError, Error, IndexingError, NotSupported, OutOfMemory, ShapeError
 from .files import load, save
 from .functional import relu, softmax
+from .graph import BoundGraph, Graph, fuse, record
 from .ops.activation import activation_backward, activation_forward
 from .ops.batch_norm import (
     batch_norm_backward,
@@ -186,11 +187,13 @@ from .tuning import engines, explain, find
 __version__ = "0.1.0"
 
 __all__ = [
+    "BoundGraph",
     "DType",
     "DTypeError",
     "DeviceError",
     "DeviceTensor",
     "Error",
+    "Graph",
     "Handle",
     "IndexingError",
     "NotSupported",
@@ -263,6 +266,7 @@ __all__ = [
     "full",
     "full_like",
     "functional",
+    "fuse",
     "gather",
     "gather_backward",
     "ge",
@@ -325,6 +329,7 @@ __all__ = [
     "random_normal",
     "random_uniform",
     "reciprocal",
+    "record",
     "reduce",
     "relu",
     "reset_peak_memory",

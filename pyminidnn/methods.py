@@ -194,6 +194,8 @@ def _like_numpy(dtype: str) -> str:
 
 def described(t: DeviceTensor) -> str:
     """The values as NumPy prints them, dtype, layout and device. Beyond 1,000 elements, only the edges are read."""
+    if t._recorded:
+        return t._description().replace(", device=", ", recorded, device=")
     shown = _edges(t)
     whole = shown is t
     if shown.dtype == "bfloat16":

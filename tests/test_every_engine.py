@@ -85,7 +85,23 @@ def check(case: Case, device: str, sample: Sample | None = None, most_us: float 
         if "nondeterministic" not in engine.traits:
             for first, second in zip(outputs, again, strict=True):
                 assert bytes(values_of(first)) == bytes(values_of(second)), f"{algo} does not repeat itself"
+    check_recorded(sample, tensors, arguments(reports[0].chosen)[0], arguments(reports[0].chosen)[0])
     return reports
+
+
+def check_recorded(
+    sample: Sample, tensors: dict[str, dnn.DeviceTensor], keywords: dict[str, object], others: dict[str, object]
+) -> None:
+    """A recorded call gives the bits of the call itself."""
+    traits = {
+        t for r in dnn.explain(sample.call, tensors, **keywords) for e in r.engines if not e.why_not for t in e.traits
+    }
+    called = sample.call(tensors, **keywords)
+    recorded = dnn.fuse(sample.call)(tensors, **others)
+    for first, second in zip(called, recorded, strict=True):
+        assert (first.shape, first.strides, first.dtype) == (second.shape, second.strides, second.dtype)
+        same = bytes(values_of(first)) == bytes(values_of(second))
+        assert same or "nondeterministic" in traits, "a recorded call differs from the call"
 
 
 @pytest.mark.parametrize(

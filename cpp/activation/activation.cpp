@@ -47,8 +47,12 @@ std::string Family<ActivationProblem>::text(const ActivationProblem& p) {
   return text + out_text(p.out, dense_like(p.x, p.x.dtype, name));
 }
 
-ActivationArgs Family<ActivationProblem>::scratch(const ActivationProblem& p, Scratch& s) {
-  return {s.tensor(p.x), s.optional(p.dy), s.tensor(p.out), default_alpha(p.mode)};
+void Family<ActivationProblem>::ports(const ActivationProblem& p, ActivationArgs& a, Ports& v) {
+  const bool backward = p.direction == ActivationDirection::backward;
+  v.in("x", p.x, a.x);
+  if (backward) v.in("dy", p.dy, a.dy);
+  v.out(backward ? "dx" : "y", p.out, a.out);
+  v.number("alpha", a.alpha, default_alpha(p.mode));
 }
 
 Tensor activation_forward(const Tensor& x, Activation mode, std::optional<double> alpha, const Call& call) {

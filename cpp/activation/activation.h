@@ -11,7 +11,7 @@ template <> struct Family<ActivationProblem> {
   using Args = ActivationArgs;
   static constexpr const char* name = "activation";
   static std::string text(const ActivationProblem&);
-  static Args scratch(const ActivationProblem&, Scratch&);
+  static void ports(const ActivationProblem&, Args&, Ports&);
   static const Engines<ActivationProblem>& cpu_engines();
   static const Engines<ActivationProblem>& cuda_engines();
 };

@@ -49,7 +49,7 @@ void fuse(const char* call, const Tensor& x, const BatchNormFusion& f, const Cal
 // Returns a parameter in row-major order, because engines expect it. A parameter with other strides is copied on the
 // stream of the handle. Such parameters are rare and small.
 Tensor packed(const Tensor& parameter, const Handle& h, const Call& call) {
-  parameter.storage->used_on(h.stream());
+  use(parameter, h.stream());
   if (is_row_major(parameter.desc)) return parameter;
   return transform(parameter, 1, 0, {}, Layout::channels_first, {"", {}, call.handle});
 }
@@ -135,24 +135,39 @@ std::string Family<BatchNormProblem>::text(const BatchNormProblem& p) {
   return text;
 }
 
-BatchNormArgs Family<BatchNormProblem>::scratch(const BatchNormProblem& p, Scratch& s) {
-  TensorDesc parameter = parameter_desc(p);
-  BatchNormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .eps = 1e-5, .momentum = 0.1};
-  a.scale = s.tensor(parameter);
-  a.bias = s.tensor(parameter);
-  if (p.direction == NormDirection::inference) a.var = s.tensor(parameter);
-  a.mean = s.tensor(parameter);
-  a.inv_std = s.tensor(parameter);
-  a.dscale = s.tensor(parameter);
-  a.dbias = s.tensor(parameter);
-  if (p.running) {
-    a.running_mean = s.tensor(parameter);
-    a.running_var = s.tensor(parameter);
+void Family<BatchNormProblem>::ports(const BatchNormProblem& p, BatchNormArgs& a, Ports& v) {
+  const TensorDesc parameter = parameter_desc(p);
+  const bool training = p.direction == NormDirection::training, backward = p.direction == NormDirection::backward;
+  v.in("x", p.x, a.x);
+  if (backward) v.in("dy", p.dy, a.dy);
+  if (p.other.rank) v.in(backward ? "y" : "residual", p.other, a.other);
+  v.in("scale", parameter, a.scale);
+  if (!backward) v.in("bias", parameter, a.bias);
+  if (p.direction == NormDirection::inference) {
+    v.in("mean", parameter, a.mean);
+    v.in("var", parameter, a.var);
   }
-  a.other = s.optional(p.other);
-  a.dresidual = s.optional(p.dresidual);
+  if (backward) {
+    v.in("saved_mean", parameter, a.mean);
+    v.in("saved_inv_std", parameter, a.inv_std);
+  }
+  if (p.running) {
+    v.in_out("running_mean", parameter, a.running_mean);
+    v.in_out("running_var", parameter, a.running_var);
+  }
+  v.out(backward ? "dx" : "y", p.out, a.out);
+  if (training) {
+    v.out("saved_mean", parameter, a.mean);
+    v.out("saved_inv_std", parameter, a.inv_std);
+  }
+  if (backward) {
+    v.out("dscale", parameter, a.dscale);
+    v.out("dbias", parameter, a.dbias);
+  }
+  if (p.dresidual.rank) v.out("dresidual", p.dresidual, a.dresidual);
+  v.number("eps", a.eps, 1e-5);
+  v.number("momentum", a.momentum, 0.1);
   a.relu = p.relu;
-  return a;
 }
 
 BatchNormTraining batch_norm_forward_training(const Tensor& x, const Tensor& scale, const Tensor& bias,

@@ -13,7 +13,7 @@ struct Family<BatchNormProblem> {
   using Args = BatchNormArgs;
   static constexpr const char* name = "batch_norm";
   static std::string text(const BatchNormProblem&);
-  static Args scratch(const BatchNormProblem&, Scratch&);
+  static void ports(const BatchNormProblem&, Args&, Ports&);
   static const Engines<BatchNormProblem>& cpu_engines();
   static const Engines<BatchNormProblem>& cuda_engines();
 };

@@ -302,8 +302,13 @@ void bind_tensor(py::class_<Tensor>& tensor) {
       .def_property_readonly(
           "nbytes", [](const Tensor& t) { return t.nbytes(); }, "The number of elements times their size in bytes.")
       .def_property_readonly(
-          "data_ptr", [](const Tensor& t) { return reinterpret_cast<uintptr_t>(t.data); },
+          "data_ptr",
+          [](const Tensor& t) {
+            check_computed(t, "data_ptr");
+            return reinterpret_cast<uintptr_t>(t.data);
+          },
           "The address of the first element, an int.")
+      .def_property_readonly("_recorded", [](const Tensor& t) { return is_stand_in(t); })
       .def_property_readonly(
           "read_only", [](const Tensor& t) { return t.storage->read_only; },
           "Whether the tensor is a view of memory that must not be written. It cannot be `out`.")

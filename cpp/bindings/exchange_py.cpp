@@ -87,6 +87,7 @@ py::capsule export_tensor(const Tensor& self, const py::object& stream, const py
     } catch (const DeviceError& error) {  // the DLPack protocol requires a BufferError for a failed export
       throw py::buffer_error(cat("__dlpack__: dl_device=", repr_text(dl_device), ": ", error.what()));
     }
+  check_computed(self, "__dlpack__");
   bool copies = copy.value_or(target != self.place());
   if (target != self.place() && !copies)
     throw py::buffer_error(
@@ -240,6 +241,7 @@ Tensor from_cuda_array_interface(const py::object& source, const HandlePtr& hand
 }
 
 py::dict cuda_array_interface(const Tensor& t) {
+  check_computed(t, "__cuda_array_interface__");
   if (!t.place().is_cuda) throw py::attribute_error("__cuda_array_interface__: this tensor is on the CPU");
   static const char* const codes[] = {"<f4", "<f8", "<f2", "", "|i1", "|u1", "<i4", "<i8", "|b1"};
   const char* typestr = codes[int64_t(t.desc.dtype)];
@@ -271,6 +273,7 @@ py::dtype numpy_dtype(DType t) {
 }
 
 py::array to_numpy(const Tensor& self) {
+  check_computed(self, "numpy");
   Tensor t = moved(self, Place{}, false);
   py::array a(numpy_dtype(t.desc.dtype), shape_of(t.desc), byte_strides(t.desc), t.data, py::cast(t));
   if (t.storage->read_only) a.attr("setflags")(py::arg("write") = false);
@@ -278,6 +281,7 @@ py::array to_numpy(const Tensor& self) {
 }
 
 py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool> copy) {
+  check_computed(t, "__array__");
   if (t.place().is_cuda)
     throw DTypeError(cat("__array__: this tensor is on ", name(t.place()),
                          ", and NumPy reads host memory only; call .numpy() or .to(device='cpu') to copy it"));
@@ -297,6 +301,7 @@ py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool
 }
 
 py::buffer_info to_buffer(const Tensor& t) {
+  check_computed(t, "memoryview");
   if (t.place().is_cuda)
     throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
   static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};

@@ -18,6 +18,7 @@ void bind_gather(py::module_&);
 void bind_reduce(py::module_&);
 void bind_pointwise(py::module_&);
 void bind_random(py::module_&);
+void bind_graph(py::module_&);
 }  // namespace minidnn
 
 // Bound functions share no state that changes after the import, and the library itself is thread-safe. So a
@@ -43,5 +44,6 @@ PYBIND11_MODULE(_C, m, py::mod_gil_not_used()) {
   bind_reduce(m);
   bind_pointwise(m);
   bind_random(m);
+  bind_graph(m);
   explain_refusals(m);
 }

@@ -5,6 +5,7 @@
 // can hold. Other operands are passed to pyminidnn/methods.py.
 #include "cpp/bindings/operators.h"
 
+#include "cpp/core/recording.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/transform/transform.h"
 
@@ -132,6 +133,7 @@ PyObject* compare(PyObject* left, PyObject* right, int relation) {
 // Returns the only element of a tensor as a Python bool, int or float. Error messages begin with `call`.
 py::object item(const Tensor& t, const char* call) {
   MINIDNN_CHECK(ShapeError, t.desc.numel() == 1, call, ": the tensor must have one element; it has ", t.desc.numel());
+  check_computed(t, call);
   Tensor host = [&] {
     ReleaseGil release;
     return to(t, Place{}, {}, {}, false);

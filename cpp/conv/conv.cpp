@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cpp/conv/conv.h"
 
+#include "cpp/transform/transform.h"
+
 namespace minidnn {
 namespace {
 
@@ -178,21 +180,21 @@ std::string Family<ConvStatisticsProblem>::text(const ConvStatisticsProblem& p) 
   return conv_text(p, "forward_statistics");
 }
 
-ConvArgs Family<ConvProblem>::scratch(const ConvProblem& p, Scratch& s) {
-  ConvArgs a;
-  bool forward = p.direction == ConvDirection::forward;
-  if (forward || p.direction == ConvDirection::backward_filter) a.x = s.tensor(p.x);
-  if (forward || p.direction == ConvDirection::backward_data) a.w = s.tensor(p.w);
-  if (p.has_bias) a.bias = s.tensor(bias_desc(p));
-  a.residual = s.optional(p.residual);
-  if (!forward) a.dy = s.tensor(p.y);
-  a.out = s.tensor(out_desc(p));
-  a.activation_alpha = default_alpha(p.activation);
-  return a;
+void Family<ConvProblem>::ports(const ConvProblem& p, ConvArgs& a, Ports& v) {
+  const bool forward = p.direction == ConvDirection::forward;
+  if (forward || p.direction == ConvDirection::backward_filter) v.in("x", p.x, a.x);
+  if (forward || p.direction == ConvDirection::backward_data) v.in("w", p.w, a.w);
+  if (p.has_bias) v.in("bias", bias_desc(p), a.bias);
+  if (p.residual.rank) v.in("residual", p.residual, a.residual);
+  if (!forward) v.in("dy", p.y, a.dy);
+  constexpr const char* kOut[] = {"y", "dx", "dw", "db"};
+  v.out(kOut[int64_t(p.direction)], out_desc(p), a.out);
+  v.number("activation_alpha", a.activation_alpha, default_alpha(p.activation));
 }
 
-ConvStatisticsArgs Family<ConvStatisticsProblem>::scratch(const ConvStatisticsProblem& p, Scratch& s) {
-  return {Family<ConvProblem>::scratch(p, s), s.tensor(sums_desc(p))};
+void Family<ConvStatisticsProblem>::ports(const ConvStatisticsProblem& p, ConvStatisticsArgs& a, Ports& v) {
+  Family<ConvProblem>::ports(p, a, v);
+  v.out("sums", sums_desc(p), a.sums);
 }
 
 bool conv_flips(const std::string& mode, const char* call) {
@@ -214,12 +216,12 @@ ConvStatistics conv_forward_statistics(const Tensor& x, const Tensor& w, const s
                                        Activation activation, const Call& call) {
   const char* me = "conv_forward_statistics";
   Forward f = forward(me, "conv_forward_statistics: y", {x, w, bias, residual, attributes, activation}, call);
-  Tensor sums = empty(sums_desc(f.problem), f.handle.place(), f.handle.stream(), me, "sums");
-  if (f.y.desc.numel()) {
-    run(f.handle, ConvStatisticsProblem{f.problem}, ConvStatisticsArgs{f.args, sums.data}, call.algo);
-  } else if (sums.nbytes()) {
-    memory_of(sums.place()).fill(sums.data, 0, size_t(sums.nbytes()), f.handle.stream());
-  }
+  // If y has no elements, no engine runs, and the sums are zeros.
+  const TensorDesc desc = sums_desc(f.problem);
+  const bool computes = f.y.desc.numel() != 0;
+  Tensor sums = computes ? empty(desc, f.handle.place(), f.handle.stream(), me, "sums")
+                         : full(desc, f.handle.place(), scalar_of(0.0), call.handle);
+  if (computes) run(f.handle, ConvStatisticsProblem{f.problem}, ConvStatisticsArgs{f.args, sums.data}, call.algo);
   const int64_t filters[] = {sums.desc.shape[1]};
   Tensor sum = sums, squares = sums;
   sum.desc = squares.desc = dense(sums.desc.dtype, filters, Layout::channels_first, me);

@@ -15,7 +15,7 @@ template <> struct Family<ConvProblem> {
   using Args = ConvArgs;
   static constexpr const char* name = "conv";
   static std::string text(const ConvProblem&);
-  static Args scratch(const ConvProblem&, Scratch&);
+  static void ports(const ConvProblem&, Args&, Ports&);
   static const Engines<ConvProblem>& cpu_engines();
   static const Engines<ConvProblem>& cuda_engines();
 };
@@ -24,7 +24,7 @@ template <> struct Family<ConvStatisticsProblem> {
   using Args = ConvStatisticsArgs;
   static constexpr const char* name = "conv";
   static std::string text(const ConvStatisticsProblem&);
-  static Args scratch(const ConvStatisticsProblem&, Scratch&);
+  static void ports(const ConvStatisticsProblem&, Args&, Ports&);
   static const Engines<ConvStatisticsProblem>& cpu_engines();
   static const Engines<ConvStatisticsProblem>& cuda_engines();
 };

@@ -36,7 +36,7 @@ struct HandleCache {
   std::shared_mutex mutex;
 };
 
-class Handle {
+class Handle : public std::enable_shared_from_this<Handle> {
  public:
   // `stream_owner` keeps the stream alive. It is null if the code that created the stream keeps it alive.
   Handle(Place place, Stream stream, HandleOptions options, std::shared_ptr<void> stream_owner = nullptr)

@@ -4,15 +4,23 @@
 
 #include <numeric>
 
+#include "cpp/core/recording.h"
+
 namespace minidnn {
 
 Tensor empty(const TensorDesc& desc, Place place, Stream stream, const char* call, const char* label) {
+  if (TensorRecorder* recorder = TensorRecorder::current()) return recorder->stand_in(desc, place, call, label);
   Tensor t;
   t.desc = desc;
   t.storage = allocator_of(place).allocate(size_t(desc.numel()) * itemsize(desc.dtype), stream,
                                            [&] { return cat(call, ": ", label, " ", t.text()); });
   t.data = t.storage->data;
   return t;
+}
+
+void use(const Tensor& t, Stream stream) {
+  if (TensorRecorder* recorder = TensorRecorder::current()) recorder->note(t);
+  t.storage->used_on(stream);
 }
 
 Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<Storage> owner, const char* call) {

@@ -18,8 +18,13 @@ struct Tensor {
 };
 
 // Creates a tensor of uninitialised memory, which is allocated in stream order. The text of OutOfMemory begins with
-// `call` and `label`, such as "conv_forward" and "y".
+// `call` and `label`, such as "conv_forward" and "y". While this thread records a graph, the result is a stand-in
+// (recording.h).
 Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* label);
+
+// Records that work on `stream` uses the tensor. Every public function calls use() for each tensor that its engine reads
+// or writes.
+void use(const Tensor&, Stream);
 
 // Creates a tensor over existing memory that `owner` keeps alive. Sets the members data, bytes and place of `owner`.
 // Throws ShapeError if the tensor has elements and the pointer is null or misaligned. Throws DeviceError if the device

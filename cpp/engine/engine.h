@@ -20,6 +20,7 @@
 
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/handle.h"
+#include "cpp/engine/call_recorder.h"
 #include "cpp/engine/kernel_spec.h"
 #include "cpp/engine/log.h"
 #include "cpp/engine/report.h"
@@ -35,7 +36,8 @@ enum Trait : unsigned { kNondeterministic = 1, kReducedPrecision = 2, kNeedsJit 
 //   using Args                                          the pointers and scalars of one call
 //   static constexpr const char* name                   name of the family, "softmax"
 //   static std::string text(const P&)                   problem as text, "softmax forward f32 4x1000 axis=1"
-//   static Args scratch(const P&, Scratch&)             memory to time engines on, instead of the caller's tensors
+//   static void ports(const P&, Args&, Ports&)          names each tensor and number in Args (ports.h)
+//   static void check(const P&, const Args&)            optional: checks elements of inputs on the CPU, such as indices
 //   static const Engines<P>& cpu_engines()              defined in cpp/F/ for the family F
 //   static const Engines<P>& cuda_engines()             defined in cuda/F/engines.cpp
 template <class P> struct Family;
@@ -194,7 +196,9 @@ template <class P> void measure(const P& p, Handle& h, const DryRun& session, Re
   size_t done = 0, total = 0;
   for (const EngineReport& line : report.engines) total += line.why_not.empty() ? line.configs.size() : 0;
   Scratch scratch(h.place(), h.stream());
-  ArgsOf<P> args = Family<P>::scratch(p, scratch);
+  ScratchPorts allocate(scratch);
+  ArgsOf<P> args{};
+  Family<P>::ports(p, args, allocate);  // separate memory, instead of the caller's tensors
   auto flush = [&, cold = scratch.bytes(h.place().is_cuda ? size_t(2 * h.device().l2_bytes) : 0)] {
     if (cold->bytes) memory_of(h.place()).fill(cold->data, 0, cold->bytes, h.stream());
   };
@@ -381,8 +385,55 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   return choice;
 }
 
-// Finds a plan, and runs it with workspace from the allocator. Every public function that computes calls run().
+// Throws NotSupported unless an engine can run the problem. Builds nothing, so it is fast enough for each recorded call.
+template <class P> void check_supported(const Handle& h, const P& p, const std::string& algo) {
+  for (const Engine<P>* e : engines<P>(h.place())) {
+    if (!names_engine(algo, e->name()) || (h.options().deterministic && e->traits() & kNondeterministic)) continue;
+    if (!e->why_not(p, h.device()).empty()) continue;
+    EngineReport line;
+    find_configs(*e, p, h, algo, line);
+    if (line.why_not.empty()) return;
+  }
+  const Report report = evaluate_engines(p, h, algo);
+  throw NotSupported(cat("no engine can run ", report.problem, " on ", report.device, report.reasons()));
+}
+
+// Returns the functions of Family<P> that a recorded call needs.
+template <class P> const NodeKind& node_kind() {
+  using Args = ArgsOf<P>;
+  static_assert(sizeof(P) % 8 == 0 && sizeof(Args) % 8 == 0 && std::is_trivially_copyable_v<Args>);
+  static constexpr NodeKind kind{
+      .family = Family<P>::name,
+      .problem_bytes = sizeof(P),
+      .args_bytes = sizeof(Args),
+      .text = [](const void* p) { return Family<P>::text(*static_cast<const P*>(p)); },
+      .ports = [](const void* p, void* args,
+                  Ports& ports) { Family<P>::ports(*static_cast<const P*>(p), *static_cast<Args*>(args), ports); },
+      .check =
+          [](const void* p, const void* args) {
+            if constexpr (requires { Family<P>::check(*static_cast<const P*>(p), *static_cast<const Args*>(args)); })
+              Family<P>::check(*static_cast<const P*>(p), *static_cast<const Args*>(args));
+          },
+      .plan = [](Handle& h, const void* p, const std::string& algo) -> NodePlan {
+        auto choice = find_plan(h, *static_cast<const P*>(p), algo);
+        const size_t bytes = choice->workspace_bytes;
+        return {std::move(choice), bytes};
+      },
+      .run =
+          [](const void* plan, const void* args, void* workspace, Stream stream) {
+            static_cast<const SelectedPlan<P>*>(plan)->plan->run(*static_cast<const Args*>(args), workspace, stream);
+          },
+  };
+  return kind;
+}
+
+// Finds a plan, and runs it with workspace from the allocator. Every public function that computes calls run(). While
+// this thread records a graph, run() only writes the call down.
 template <class P> void run(Handle& h, const P& p, const ArgsOf<P>& args, const std::string& algo) {
+  if (CallRecorder* recorder = CallRecorder::current()) [[unlikely]] {
+    check_supported(h, p, algo);
+    return recorder->add(h, node_kind<P>(), &p, &args, algo);
+  }
   const cpu::ThreadLimit limit(h.options().threads);  // this limit on threads also holds while find() times engines
   std::shared_ptr<const SelectedPlan<P>> c = find_plan(h, p, algo);
   const bool dry = DryRun::current();  // explain() and find() only choose; they do not write the caller's outputs

@@ -17,7 +17,7 @@ Handle& check_operands(const char* call, const Call& options, std::initializer_l
                   name(first.tensor.desc.dtype), ", ", o.name, " is ", name(o.tensor.desc.dtype),
                   "; cast one with .to(dtype=...)");
   }
-  for (const Operand& o : operands) o.tensor.storage->used_on(handle.stream());
+  for (const Operand& o : operands) use(o.tensor, handle.stream());
   return handle;
 }
 
@@ -61,7 +61,7 @@ Tensor output(const char* call, const char* label, const std::optional<Tensor>& 
     MINIDNN_CHECK(ShapeError, itself || !share_memory(*out, o.tensor), call, ": ", label, " overlaps ", o.name,
                   " without being the same elements; pass ", o.name, " itself or another tensor");
   }
-  out->storage->used_on(handle.stream());
+  use(*out, handle.stream());
   return *out;
 }
 

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "cpp/core/device/device.h"
+#include "cpp/core/recording.h"
 
 namespace minidnn {
 
@@ -72,6 +72,7 @@ class DryRun {
  private:
   const bool measures_;
   const Progress progress_;
+  const RecordingPause at_once_;  // explain() inside a recording reports on its calls; it does not record them
   DryRun* const outer_;
   std::vector<Report> reports_;
 };

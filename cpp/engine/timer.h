@@ -21,9 +21,6 @@ class Scratch {
   Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}
   // Allocates all memory that the strides of the tensor reach. Returns null if the tensor has no elements.
   void* tensor(const TensorDesc&);
-  // Allocates an optional tensor. Returns null if the problem does not have this tensor. In this case, the tensor's
-  // description has no dimensions.
-  void* optional(const TensorDesc& d) { return d.rank ? tensor(d) : nullptr; }
   std::shared_ptr<Storage> bytes(size_t);
 
  private:

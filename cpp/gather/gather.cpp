@@ -3,6 +3,8 @@
 // files and tests.
 #include "cpp/gather/gather.h"
 
+#include "cpp/core/recording.h"
+
 namespace minidnn {
 namespace {
 
@@ -21,7 +23,7 @@ GatherProblem problem_of(const char* call, GatherDirection direction, const Tens
   MINIDNN_CHECK(ShapeError, p.rows() <= kMost && index.desc.numel() <= kMost, call, ": x ", shape_text(x), " by index ",
                 shape_text(index.desc), " must have at most 2^31 - 1 rows and indices; got ", p.rows(), " and ",
                 index.desc.numel());
-  index.storage->used_on(h.stream());
+  use(index, h.stream());
   return p;
 }
 
@@ -33,20 +35,24 @@ Shape shape_of_result(const GatherProblem& p) {
 }
 
 // Checks all indices before anything is written. Indices on a GPU are not checked, because the CPU would have to wait
-// for the GPU.
-void check_indices(const char* call, const GatherProblem& p, const Tensor& index) {
-  if (index.place().is_cuda) return;
+// for the GPU. Indices of a recorded call are checked when the graph runs.
+void check_indices(const GatherProblem& p, const Tensor& index) {
+  if (!index.place().is_cuda && !is_stand_in(index)) Family<GatherProblem>::check(p, {nullptr, index.data});
+}
+
+}  // namespace
+
+void Family<GatherProblem>::check(const GatherProblem& p, const GatherArgs& a) {
+  const char* call = p.direction == GatherDirection::backward ? "gather_backward" : "gather";
   for (int64_t k = 0; k < p.index.numel(); ++k) {
-    if (gather_row(p, index.data, k) >= 0) continue;
+    if (gather_row(p, a.index, k) >= 0) continue;
     const int64_t at = p.index.offset_of(k);
-    const int64_t value = p.index.dtype == DType::int32 ? static_cast<const int32_t*>(index.data)[at]
-                                                        : static_cast<const int64_t*>(index.data)[at];
+    const int64_t value = p.index.dtype == DType::int32 ? static_cast<const int32_t*>(a.index)[at]
+                                                        : static_cast<const int64_t*>(a.index)[at];
     throw ShapeError(cat(call, ": index must be from ", -p.rows(), " to ", p.rows() - 1, " for axis ", p.axis, "; got ",
                          value, " as element ", k));
   }
 }
-
-}  // namespace
 
 std::string Family<GatherProblem>::text(const GatherProblem& p) {
   const bool backward = p.direction == GatherDirection::backward;
@@ -59,22 +65,24 @@ std::string Family<GatherProblem>::text(const GatherProblem& p) {
   return text + out_text(p.y, like);
 }
 
-GatherArgs Family<GatherProblem>::scratch(const GatherProblem& p, Scratch& s) {
+void Family<GatherProblem>::ports(const GatherProblem& p, GatherArgs& a, Ports& v) {
   const bool backward = p.direction == GatherDirection::backward;
-  return {s.tensor(backward ? p.y : p.x), s.tensor(p.index), s.tensor(backward ? p.x : p.y)};
+  v.in(backward ? "dy" : "x", backward ? p.y : p.x, a.from);
+  v.in("index", p.index, a.index);
+  v.out(backward ? "dx" : "y", backward ? p.x : p.y, a.to);
 }
 
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call& call) {
   const char* me = "gather";
   Handle& h = handle_for(call.handle, x.place(), me, "x");
   GatherProblem p = problem_of(me, GatherDirection::forward, x.desc, index, axis, h);
-  check_indices(me, p, index);
+  check_indices(p, index);
   Tensor y = output(me, "out", call.out, dense(x.desc.dtype, shape_of_result(p), Layout::channels_first, "gather: y"),
                     h, {{"x", x}, {"index", index}});
   p.y = y.desc;
   if (y.desc.numel() == 0) return y;
   p.alignment = alignment_of(h, {x.data, y.data});
-  x.storage->used_on(h.stream());
+  use(x, h.stream());
   run(h, p, GatherArgs{x.data, index.data, y.data}, call.algo);
   return y;
 }
@@ -85,7 +93,7 @@ Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_sha
   const TensorDesc want = dense(dy.desc.dtype, x_shape, Layout::channels_first, "gather_backward: x_shape");
   GatherProblem p = problem_of(me, GatherDirection::backward, want, index, axis, h);
   check_shape(me, {"dy", dy}, shape_of_result(p), "like the result of gather");
-  check_indices(me, p, index);
+  check_indices(p, index);
   Tensor dx = output(me, "out", call.out, want, h, {{"dy", dy}, {"index", index}});
   p.x = dx.desc;
   p.y = dy.desc;

@@ -11,7 +11,9 @@ template <> struct Family<GatherProblem> {
   using Args = GatherArgs;
   static constexpr const char* name = "gather";
   static std::string text(const GatherProblem&);
-  static Args scratch(const GatherProblem&, Scratch&);
+  static void ports(const GatherProblem&, Args&, Ports&);
+  // Throws ShapeError if an index on the CPU is out of range.
+  static void check(const GatherProblem&, const Args&);
   static const Engines<GatherProblem>& cpu_engines();
   static const Engines<GatherProblem>& cuda_engines();
 };

@@ -50,7 +50,7 @@ void check_small(const char* call, const Tensor& x, const TensorDesc& want, cons
 // on the stream of the handle.
 OptionalTensor packed(const OptionalTensor& t, const Handle& h, const Call& call) {
   if (!t) return {};
-  t->storage->used_on(h.stream());
+  use(*t, h.stream());
   if (is_row_major(t->desc)) return t;
   return transform(*t, 1, 0, {}, Layout::channels_first, {"", {}, call.handle});
 }
@@ -109,16 +109,25 @@ std::string Family<LayerNormProblem>::text(const LayerNormProblem& p) {
   return text;
 }
 
-LayerNormArgs Family<LayerNormProblem>::scratch(const LayerNormProblem& p, Scratch& s) {
+void Family<LayerNormProblem>::ports(const LayerNormProblem& p, LayerNormArgs& a, Ports& v) {
   const TensorDesc parameter = parameter_desc(p), statistic = statistic_desc(p);
-  LayerNormArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .eps = 1e-5};
-  a.scale = s.tensor(parameter);
-  a.inv_std = s.tensor(statistic);
   const bool centered = p.kind != RowNorm::rms;
-  if (centered) a.mean = s.tensor(statistic);
-  if (p.backward) a.dscale = s.tensor(parameter);
-  if (centered) (p.backward ? a.dbias : const_cast<void*&>(a.bias)) = s.tensor(parameter);
-  return a;
+  v.in("x", p.x, a.x);
+  if (p.backward) v.in("dy", p.dy, a.dy);
+  v.in("scale", parameter, a.scale);
+  if (!p.backward && centered) v.in("bias", parameter, a.bias);
+  if (p.backward) {
+    if (centered) v.in("mean", statistic, a.mean);
+    v.in("inv_std", statistic, a.inv_std);
+    v.out("dx", p.out, a.out);
+    v.out("dscale", parameter, a.dscale);
+    if (centered) v.out("dbias", parameter, a.dbias);
+  } else {
+    v.out("y", p.out, a.out);
+    if (centered) v.out("mean", statistic, a.mean);
+    v.out("inv_std", statistic, a.inv_std);
+  }
+  v.number("eps", a.eps, 1e-5);
 }
 
 RowNormKind row_norm_kind(const std::string& call, const std::string& kind, int64_t axis_or_groups) {

@@ -12,7 +12,7 @@ template <> struct Family<LayerNormProblem> {
   using Args = LayerNormArgs;
   static constexpr const char* name = "layer_norm";
   static std::string text(const LayerNormProblem&);
-  static Args scratch(const LayerNormProblem&, Scratch&);
+  static void ports(const LayerNormProblem&, Args&, Ports&);
   static const Engines<LayerNormProblem>& cpu_engines();
   static const Engines<LayerNormProblem>& cuda_engines();
 };

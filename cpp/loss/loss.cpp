@@ -36,7 +36,7 @@ LossProblem problem_of(const char* call, LossDirection direction, const Tensor& 
   for (int64_t i = 0; i < x.desc.rank; ++i)
     if (i != p.axis) others.push_back(x.desc.shape[i]);
   check_shape(call, {"target", target}, others, "like x without axis");
-  target.storage->used_on(h.stream());
+  use(target, h.stream());
   p.x = x.desc;
   p.target = target.desc;
   p.lse = contiguous(accumulator_of(x.desc.dtype), others);
@@ -53,7 +53,7 @@ Tensor as_accumulated(const char* call, const char* label, const Tensor& t, cons
   check_shape(call, {label, t}, shape_of(want), "like the result of cross_entropy_forward");
   MINIDNN_CHECK(ShapeError, same_strides(t.desc, want), call, ": ", label, " must be contiguous; its strides are [",
                 join(strides_of(t.desc)), "]");
-  t.storage->used_on(h.stream());
+  use(t, h.stream());
   return t;
 }
 
@@ -71,10 +71,18 @@ std::string Family<LossProblem>::text(const LossProblem& p) {
   return backward ? text + out_text(p.dx, dense_like(p.x, p.x.dtype, name)) : text;
 }
 
-LossArgs Family<LossProblem>::scratch(const LossProblem& p, Scratch& s) {
-  LossArgs a{s.tensor(p.x), s.tensor(p.target), s.tensor(p.lse), s.tensor(p.loss), s.optional(p.dx)};
-  if (p.smoothed) a.smoothing = 0.1;
-  return a;
+void Family<LossProblem>::ports(const LossProblem& p, LossArgs& a, Ports& v) {
+  v.in("x", p.x, a.x);
+  v.in("target", p.target, a.target);
+  if (p.direction == LossDirection::backward) {
+    v.in("lse", p.lse, a.lse);
+    v.in("dy", p.loss, a.loss);
+    v.out("dx", p.dx, a.dx);
+  } else {
+    v.out("loss", p.loss, a.loss);
+    v.out("lse", p.lse, a.lse);
+  }
+  v.number("label_smoothing", a.smoothing, p.smoothed ? 0.1 : 0);
 }
 
 std::pair<Tensor, Tensor> cross_entropy_forward(const Tensor& x, const Tensor& target, const CrossEntropy& c,

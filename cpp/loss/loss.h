@@ -12,7 +12,7 @@ struct Family<LossProblem> {
   using Args = LossArgs;
   static constexpr const char* name = "loss";
   static std::string text(const LossProblem&);
-  static Args scratch(const LossProblem&, Scratch&);
+  static void ports(const LossProblem&, Args&, Ports&);
   static const Engines<LossProblem>& cpu_engines();
   static const Engines<LossProblem>& cuda_engines();
 };

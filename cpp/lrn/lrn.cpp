@@ -37,11 +37,15 @@ std::string Family<LrnProblem>::text(const LrnProblem& p) {
   return text;
 }
 
-LrnArgs Family<LrnProblem>::scratch(const LrnProblem& p, Scratch& s) {
-  LrnArgs a{.x = s.tensor(p.x), .dy = s.optional(p.dy), .out = s.tensor(p.out), .alpha = 1, .beta = 0.75, .k = 1};
-  a.means = s.optional(p.means);
-  a.dmeans = s.optional(p.dmeans);
-  return a;
+void Family<LrnProblem>::ports(const LrnProblem& p, LrnArgs& a, Ports& v) {
+  v.in("x", p.x, a.x);
+  if (p.backward) v.in("dy", p.dy, a.dy);
+  if (p.means.rank) v.in("means", p.means, a.means);
+  v.out(p.backward ? "dx" : "y", p.out, a.out);
+  if (p.dmeans.rank) v.out("dmeans", p.dmeans, a.dmeans);
+  v.number("alpha", a.alpha, 1);
+  v.number("beta", a.beta, 0.75);
+  v.number("k", a.k, 1);
 }
 
 namespace {

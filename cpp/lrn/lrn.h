@@ -12,7 +12,7 @@ template <> struct Family<LrnProblem> {
   using Args = LrnArgs;
   static constexpr const char* name = "lrn";
   static std::string text(const LrnProblem&);
-  static Args scratch(const LrnProblem&, Scratch&);
+  static void ports(const LrnProblem&, Args&, Ports&);
   static const Engines<LrnProblem>& cpu_engines();
   static const Engines<LrnProblem>& cuda_engines();
 };

@@ -51,16 +51,16 @@ std::string Family<MatmulProblem>::text(const MatmulProblem& p) {
   return text + out_text(p.y, dense(p.y.dtype, shape_of(p.y), Layout::channels_first, name));
 }
 
-MatmulArgs Family<MatmulProblem>::scratch(const MatmulProblem& p, Scratch& s) {
-  MatmulArgs args{s.tensor(p.a), s.tensor(p.b)};
-  if (p.c.rank) {
-    args.c = s.tensor(p.c);
-    args.beta = 0.5;
-  }
-  if (p.has_bias) args.bias = s.tensor(bias_desc(p));
-  args.y = s.tensor(p.y);
-  args.activation_alpha = default_alpha(p.activation);
-  return args;
+void Family<MatmulProblem>::ports(const MatmulProblem& p, MatmulArgs& a, Ports& v) {
+  v.in("a", p.a, a.a);
+  v.in("b", p.b, a.b);
+  if (p.c.rank) v.in("c", p.c, a.c);
+  else v.unused(a.c);
+  if (p.has_bias) v.in("bias", bias_desc(p), a.bias);
+  v.out("y", p.y, a.y);
+  v.number("alpha", a.alpha, 1);
+  v.number("beta", a.beta, p.c.rank ? 0.5 : 0);
+  v.number("activation_alpha", a.activation_alpha, default_alpha(p.activation));
 }
 
 Tensor matmul(const Tensor& a, const Tensor& b, const MatmulOptions& options, const Call& call) {

@@ -12,7 +12,7 @@ struct Family<MatmulProblem> {
   using Args = MatmulArgs;
   static constexpr const char* name = "matmul";
   static std::string text(const MatmulProblem&);
-  static Args scratch(const MatmulProblem&, Scratch&);
+  static void ports(const MatmulProblem&, Args&, Ports&);
   static const Engines<MatmulProblem>& cpu_engines();
   static const Engines<MatmulProblem>& cuda_engines();
 };

@@ -32,7 +32,11 @@ std::string Family<PadProblem>::text(const PadProblem& p) {
   return text + out_text(p.y, dense(p.x.dtype, shape_of(p.y), preferred_layout(p.x), "pad"));
 }
 
-PadArgs Family<PadProblem>::scratch(const PadProblem& p, Scratch& s) { return {s.tensor(p.x), s.tensor(p.y)}; }
+void Family<PadProblem>::ports(const PadProblem& p, PadArgs& a, Ports& v) {
+  v.in("x", p.x, a.x);
+  v.out("y", p.y, a.y);
+  v.bits(a.value, 0);
+}
 
 Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, double value, const Call& call) {
   const char* me = "pad";
@@ -60,7 +64,7 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
   p.y = y.desc;
   if (y.desc.numel() == 0) return y;
   p.alignment = alignment_of(h, {x.data, y.data});
-  x.storage->used_on(h.stream());
+  use(x, h.stream());
   PadArgs args{x.data, y.data};
   with_any(x.desc.dtype, [&](auto type) {
     const auto v = cast<typename decltype(type)::type>(value);

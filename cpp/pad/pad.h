@@ -11,7 +11,7 @@ template <> struct Family<PadProblem> {
   using Args = PadArgs;
   static constexpr const char* name = "pad";
   static std::string text(const PadProblem&);
-  static Args scratch(const PadProblem&, Scratch&);
+  static void ports(const PadProblem&, Args&, Ports&);
   static const Engines<PadProblem>& cpu_engines();
   static const Engines<PadProblem>& cuda_engines();
 };

@@ -103,9 +103,12 @@ std::string Family<PointwiseProblem>::text(const PointwiseProblem& p) {
   return text + out_text(p.out, result_of(p));
 }
 
-PointwiseArgs Family<PointwiseProblem>::scratch(const PointwiseProblem& p, Scratch& s) {
+void Family<PointwiseProblem>::ports(const PointwiseProblem& p, PointwiseArgs& a, Ports& v) {
   const int n = arity(info(p.op).group);
-  return {s.tensor(p.a), n > 1 ? s.tensor(p.b) : nullptr, n > 2 ? s.tensor(p.c) : nullptr, s.tensor(p.out)};
+  v.in("a", p.a, a.a);
+  if (n > 1) v.in("b", p.b, a.b);
+  if (n > 2) v.in("c", p.c, a.c);
+  v.out("y", p.out, a.out);
 }
 
 Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, const std::optional<Tensor>& c,
@@ -154,7 +157,7 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
     return output(me, "out", call.out, p.out, h, {}, {operands[0], operands[1], operands[2]});
   }();
   if (out.desc.numel() == 0) return out;
-  for (const Operand& o : all) o.tensor.storage->used_on(h.stream());
+  for (const Operand& o : all) use(o.tensor, h.stream());
   p.out = out.desc;
   run(h, p, PointwiseArgs{a.data, b ? b->data : nullptr, c ? c->data : nullptr, out.data}, call.algo);
   return out;

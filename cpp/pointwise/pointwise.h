@@ -10,7 +10,7 @@ template <> struct Family<PointwiseProblem> {
   using Args = PointwiseArgs;
   static constexpr const char* name = "pointwise";
   static std::string text(const PointwiseProblem&);
-  static Args scratch(const PointwiseProblem&, Scratch&);
+  static void ports(const PointwiseProblem&, Args&, Ports&);
   static const Engines<PointwiseProblem>& cpu_engines();
   static const Engines<PointwiseProblem>& cuda_engines();
 };

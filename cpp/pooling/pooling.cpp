@@ -113,8 +113,16 @@ std::string Family<PoolingProblem>::text(const PoolingProblem& p) {
   return text;
 }
 
-PoolingArgs Family<PoolingProblem>::scratch(const PoolingProblem& p, Scratch& s) {
-  return {s.tensor(p.x), s.optional(p.dy), s.tensor(p.out), s.optional(p.y), s.optional(p.indices)};
+void Family<PoolingProblem>::ports(const PoolingProblem& p, PoolingArgs& a, Ports& v) {
+  const bool backward = p.direction == PoolingDirection::backward, indexed = p.indices.rank != 0;
+  if (!backward || p.y.rank || (p.mode == PoolingMode::max && !indexed)) v.in("x", p.x, a.x);
+  else v.unused(a.x);
+  if (backward) v.in("dy", p.dy, a.dy);
+  if (p.y.rank) v.in("y", p.y, a.y);
+  else v.unused(a.y);
+  if (backward && indexed) v.in("indices", p.indices, a.indices);
+  v.out(backward ? "dx" : "y", p.out, a.out);
+  if (!backward && indexed) v.out("indices", p.indices, a.indices);
 }
 
 namespace {
@@ -167,7 +175,7 @@ Tensor pool_backward(const Tensor& dy, const Tensor& x, const Tensor& y, const P
     MINIDNN_CHECK(DeviceError, indices->place() == x.place(), me, ": x is on ", name(x.place()), ", indices are on ",
                   name(indices->place()));
     check_shape(me, {"indices", *indices}, y_shape, "like pool_forward's result for this x");
-    indices->storage->used_on(h.stream());
+    use(*indices, h.stream());
     p.indices = indices->desc;
     where = indices->data;
   }

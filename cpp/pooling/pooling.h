@@ -13,7 +13,7 @@ struct Family<PoolingProblem> {
   using Args = PoolingArgs;
   static constexpr const char* name = "pooling";
   static std::string text(const PoolingProblem&);
-  static Args scratch(const PoolingProblem&, Scratch&);
+  static void ports(const PoolingProblem&, Args&, Ports&);
   static const Engines<PoolingProblem>& cpu_engines();
   static const Engines<PoolingProblem>& cuda_engines();
 };

@@ -24,8 +24,15 @@ std::string Family<RandomProblem>::text(const RandomProblem& p) {
   return cat(text, " x=", problem_text(p.x), out_text(p.out, dense_like(p.x, p.x.dtype, name)));
 }
 
-RandomArgs Family<RandomProblem>::scratch(const RandomProblem& p, Scratch& s) {
-  return {p.kind == Random::dropout ? s.tensor(p.x) : nullptr, s.tensor(p.out), 1, 0, 0, 1, uint64_t(1) << 31};
+void Family<RandomProblem>::ports(const RandomProblem& p, RandomArgs& a, Ports& v) {
+  if (p.kind == Random::dropout) v.in("x", p.x, a.x);
+  v.out("y", p.out, a.out);
+  v.seed("seed", a.seed);
+  v.seed("offset", a.offset);
+  v.number("low", a.low, 0);
+  v.number("width", a.width, 1);
+  v.bits(a.threshold, uint64_t(1) << 31);
+  v.number("most", a.most, INFINITY);
 }
 
 namespace {

@@ -10,7 +10,7 @@ template <> struct Family<RandomProblem> {
   using Args = RandomArgs;
   static constexpr const char* name = "random";
   static std::string text(const RandomProblem&);
-  static Args scratch(const RandomProblem&, Scratch&);
+  static void ports(const RandomProblem&, Args&, Ports&);
   static const Engines<RandomProblem>& cpu_engines();
   static const Engines<RandomProblem>& cuda_engines();
 };

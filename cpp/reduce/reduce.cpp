@@ -50,7 +50,10 @@ std::string Family<ReduceProblem>::text(const ReduceProblem& p) {
   return text + out_text(p.y, dense(p.y.dtype, kept, Layout::channels_first, name));
 }
 
-ReduceArgs Family<ReduceProblem>::scratch(const ReduceProblem& p, Scratch& s) { return {s.tensor(p.x), s.tensor(p.y)}; }
+void Family<ReduceProblem>::ports(const ReduceProblem& p, ReduceArgs& a, Ports& v) {
+  v.in("x", p.x, a.x);
+  v.out("y", p.y, a.y);
+}
 
 Tensor reduce(const Tensor& x, const std::string& mode_name, const std::optional<std::vector<int64_t>>& axes,
               bool keepdims, const Call& call) {
@@ -93,7 +96,7 @@ Tensor reduce(const Tensor& x, const std::string& mode_name, const std::optional
     at += !reduced || keepdims;
   }
   p.alignment = alignment_of(h, {x.data});
-  x.storage->used_on(h.stream());
+  use(x, h.stream());
   run(h, p, ReduceArgs{x.data, out.data}, call.algo);
   return out;
 }

@@ -11,7 +11,7 @@ template <> struct Family<ReduceProblem> {
   using Args = ReduceArgs;
   static constexpr const char* name = "reduce";
   static std::string text(const ReduceProblem&);
-  static Args scratch(const ReduceProblem&, Scratch&);
+  static void ports(const ReduceProblem&, Args&, Ports&);
   static const Engines<ReduceProblem>& cpu_engines();
   static const Engines<ReduceProblem>& cuda_engines();
 };

@@ -16,7 +16,7 @@ TensorDesc broadcast_mask(const char* call, const Handle& h, const Tensor& mask,
                 name(m.dtype));
   const std::optional<TensorDesc> to = broadcast(m, shape_of(d));
   MINIDNN_CHECK(ShapeError, to, call, ": mask ", shape_text(m), " does not broadcast to x ", shape_text(d));
-  mask.storage->used_on(h.stream());
+  use(mask, h.stream());
   return *to;
 }
 
@@ -34,11 +34,13 @@ std::string Family<SoftmaxProblem>::text(const SoftmaxProblem& p) {
   return text + out_text(p.out, dense_like(p.in, p.in.dtype, name));
 }
 
-SoftmaxArgs Family<SoftmaxProblem>::scratch(const SoftmaxProblem& p, Scratch& s) {
-  SoftmaxArgs a{s.tensor(p.in), s.optional(p.dy), s.tensor(p.out)};
-  if (p.masked != SoftmaxMask::none) a.mask = s.tensor(p.mask);
-  if (p.scaled) a.scale = 0.125;
-  return a;
+void Family<SoftmaxProblem>::ports(const SoftmaxProblem& p, SoftmaxArgs& a, Ports& v) {
+  const bool backward = p.direction == SoftmaxDirection::backward;
+  v.in(backward ? "y" : "x", p.in, a.in);
+  if (backward) v.in("dy", p.dy, a.dy);
+  if (p.masked != SoftmaxMask::none) v.in("mask", p.mask, a.mask);
+  v.out(backward ? "dx" : "y", p.out, a.out);
+  v.number("scale", a.scale, p.scaled ? 0.125 : 1);
 }
 
 Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, const std::optional<Tensor>& mask,

@@ -12,7 +12,7 @@ struct Family<SoftmaxProblem> {
   using Args = SoftmaxArgs;
   static constexpr const char* name = "softmax";
   static std::string text(const SoftmaxProblem&);
-  static Args scratch(const SoftmaxProblem&, Scratch&);
+  static void ports(const SoftmaxProblem&, Args&, Ports&);
   static const Engines<SoftmaxProblem>& cpu_engines();
   static const Engines<SoftmaxProblem>& cuda_engines();
 };

@@ -57,7 +57,7 @@ Tensor concat(const std::vector<Tensor>& tensors, int64_t axis, const Call& call
                   "]; pass another tensor");
   int64_t at = 0;
   for (const Tensor& t : tensors) {
-    t.storage->used_on(h.stream());
+    use(t, h.stream());
     copy(h, Slice(t), Slice(y).along(int(dim), at, t.desc.shape[dim]));
     at += t.desc.shape[dim];
   }

@@ -3,6 +3,8 @@
 // that names a call in tuning files and tests.
 #include "cpp/transform/transform.h"
 
+#include "cpp/core/recording.h"
+
 namespace minidnn {
 namespace {
 
@@ -26,8 +28,12 @@ std::string Family<TransformProblem>::text(const TransformProblem& p) {
   return text + out_text(p.y, dense_like(p.x, p.x.dtype, name));
 }
 
-TransformArgs Family<TransformProblem>::scratch(const TransformProblem& p, Scratch& s) {
-  return {s.tensor(p.x), s.tensor(p.y), 1, p.reads_y ? 0.5 : 0};
+void Family<TransformProblem>::ports(const TransformProblem& p, TransformArgs& a, Ports& v) {
+  v.in("x", p.x, a.x);
+  if (p.reads_y) v.in_out("y", p.y, a.y);
+  else v.out("y", p.y, a.y);
+  v.number("alpha", a.alpha, 1);
+  v.number("beta", a.beta, p.reads_y ? 0.5 : 0);
 }
 
 Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType> dtype, std::optional<Layout> layout,
@@ -50,7 +56,7 @@ Tensor transform(const Tensor& x, double alpha, double beta, std::optional<DType
   Tensor y = output(me, "out", call.out, want, h, {}, {{"x", x}});
   if (y.desc.numel() == 0) return y;
   p.alignment = alignment_of(h, {x.data, y.data});
-  x.storage->used_on(h.stream());
+  use(x, h.stream());
   run(h, p, TransformArgs{x.data, y.data, alpha, beta}, call.algo);
   return y;
 }
@@ -64,6 +70,9 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
     if (as_asked && !copy) return x;
     return transform(x, 1, 0, want.dtype, layout, {});
   }
+  // A graph is recorded for one device, so a copy between devices is made at once.
+  check_computed(x, "to");
+  const RecordingPause at_once;
   // A copy between devices moves one contiguous block. If x has gaps, it is first packed and cast on its device. If x
   // has no gaps, a cast that makes the elements smaller is done before the copy, and any other cast after the copy.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
@@ -81,7 +90,7 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   if (peers) memory_of(target).order(there.stream(), gpu, h.stream());
   // The copy waits for all earlier work that used x, on any stream. The caller need not know which streams these are.
   x.storage->settle_before(h.stream());
-  x.storage->used_on(h.stream());
+  use(x, h.stream());
   if (moved.nbytes()) memory_of(gpu).copy(moved.data, x.data, size_t(x.nbytes()), h.stream());
   if (peers) memory_of(gpu).order(h.stream(), target, there.stream());
   return as_asked ? moved : transform(moved, 1, 0, want.dtype, layout, {});
@@ -124,6 +133,7 @@ Tensor as_strided(const Tensor& t, std::span<const int64_t> shape, std::span<con
 
 namespace {
 template <class T> Tensor host_scalar(DType dtype, T value) {
+  const RecordingPause at_once;
   Tensor t = empty(dense(dtype, {}, Layout::channels_first, "scalar"), Place{}, nullptr, "scalar", "value");
   *static_cast<T*>(t.data) = value;
   return t;
@@ -133,15 +143,16 @@ template <class T> Tensor host_scalar(DType dtype, T value) {
 Tensor scalar_of(double value) { return host_scalar(DType::float64, value); }
 Tensor scalar_of(int64_t value) { return host_scalar(DType::int64, value); }
 
-Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar) {
-  Handle& h = handle_for(nullptr, place, "full", "the result");
+Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar, const HandlePtr& handle) {
+  Handle& h = handle_for(handle, place, "full", "the result");
   Tensor t = empty(desc, place, h.stream(), "full", "shape");
   if (desc.numel() == 0) return t;
   uint64_t bits;
   std::memcpy(&bits, scalar.data, sizeof bits);
-  // In every dtype, the value 0 has only zero bits. A tensor of zeros is therefore filled with zero bytes.
-  if (bits == 0) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
-  else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, nullptr});
+  // In every dtype, the value 0 has only zero bits. A tensor of zeros is therefore filled with zero bytes. While a graph
+  // is recorded, the fill is a node of the graph, as any other call.
+  if (bits == 0 && !TensorRecorder::current()) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
+  else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, handle});
   return t;
 }
 

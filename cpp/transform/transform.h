@@ -11,7 +11,7 @@ template <> struct Family<TransformProblem> {
   using Args = TransformArgs;
   static constexpr const char* name = "transform";
   static std::string text(const TransformProblem&);
-  static Args scratch(const TransformProblem&, Scratch&);
+  static void ports(const TransformProblem&, Args&, Ports&);
   static const Engines<TransformProblem>& cpu_engines();
   static const Engines<TransformProblem>& cuda_engines();
 };
@@ -44,8 +44,8 @@ Tensor as_strided(const Tensor& x, std::span<const int64_t> shape, std::span<con
 Tensor scalar_of(double);
 Tensor scalar_of(int64_t);
 // Returns a tensor whose elements all have the value of the tensor `scalar`, cast to the dtype of the result. The work
-// is ordered on the stream of the current handle.
-Tensor full(const TensorDesc&, Place, const Tensor& scalar);
+// is ordered on the stream of the handle; if it is null, on the stream of the current handle.
+Tensor full(const TensorDesc&, Place, const Tensor& scalar, const HandlePtr& handle = nullptr);
 
 double transform_bytes(const TransformProblem&);
 

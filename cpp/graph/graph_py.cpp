@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// Python bindings of recordings and graphs. pyminidnn/graph.py has the public classes and functions.
+#include "cpp/bindings/casters.h"
+#include "cpp/graph/recorder.h"
+
+namespace minidnn {
+namespace {
+
+using graph::BoundCall;
+using graph::Graph;
+using graph::Named;
+using graph::Recorder;
+
+// Calls a Python function that returns the line of the user's source. An error in it gives an empty text.
+Recorder::Where where_from(const py::function& find) {
+  return [find]() -> std::string {
+    py::gil_scoped_acquire gil;
+    try {
+      return find().cast<std::string>();
+    } catch (const py::error_already_set&) {
+      return "";
+    }
+  };
+}
+
+py::list described(const std::vector<Named>& all) {
+  py::list list;
+  for (const Named& n : all)
+    list.append(py::make_tuple(n.name, tuple_of(shape_of(n.view.desc)), name(n.view.desc.dtype)));
+  return list;
+}
+
+// Returns the bytes that two calls of a fused function have in common if one recording serves both: descriptions,
+// devices, alignment and overlap of the tensors, and the options of the current handle.
+py::bytes signature(const std::vector<Tensor>& tensors, const std::string& device) {
+  std::vector<int64_t> words;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& t = tensors[i];
+    const auto address = reinterpret_cast<intptr_t>(t.data);
+    words.insert(words.end(), {int64_t(t.desc.dtype), t.desc.rank, t.place().is_cuda, t.place().index,
+                               t.storage->read_only, t.place().is_cuda ? address % 16 : 0});
+    words.insert(words.end(), t.desc.shape, t.desc.shape + t.desc.rank);
+    words.insert(words.end(), t.desc.stride, t.desc.stride + t.desc.rank);
+    for (size_t k = 0; k < i; ++k) {
+      if (!share_memory(t, tensors[k])) continue;
+      words.insert(words.end(), {-1, int64_t(k), address - reinterpret_cast<intptr_t>(tensors[k].data)});
+    }
+  }
+  const HandleOptions o = handle_for(nullptr, place_from_python(device), "fuse", "the arguments").options();
+  words.insert(words.end(), {-2, int64_t(o.max_workspace), o.deterministic, int64_t(o.math), o.threads});
+  return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof words[0]};
+}
+
+}  // namespace
+
+void bind_graph(py::module_& m) {
+  py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")
+      .def(py::init([](const std::string& device, HandlePtr handle, const py::function& where) {
+             return std::make_shared<Recorder>(handle, place_from_python(device), where_from(where));
+           }),
+           py::arg("device"), py::arg("handle"), py::arg("where"))
+      .def("enter", &Recorder::enter)
+      .def("leave", &Recorder::leave)
+      .def(
+          "input",
+          [](Recorder& r, const std::string& name, const Shape& shape, py::handle dtype,
+             std::optional<std::string> layout, const std::optional<Shape>& strides) {
+            const DType t = dtype_from_python(dtype);
+            MINIDNN_CHECK(ShapeError, !layout || !strides,
+                          "input: layout and strides are both given; pass one of them");
+            if (strides) return r.input(name, strided(t, shape, *strides, "input: shape"));
+            auto order = optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first);
+            return r.input(name, dense(t, shape, order, "input: shape"));
+          },
+          py::arg("name"), py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("strides"))
+      .def("inputs_like", &Recorder::inputs_like, py::arg("names"), py::arg("samples"))
+      .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
+      .def("dynamic", &Recorder::dynamic, py::arg("name"))
+      .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
+  m.def("signature", &signature, py::arg("tensors"), py::arg("device"));
+  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
+      .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
+      .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
+      .def_property_readonly("device", [](const Graph& g) { return name(g.place); })
+      .def_property_readonly("nodes", [](const Graph& g) { return g.nodes.size(); })
+      .def_property_readonly("arena_bytes", [](const Graph& g) { return g.arena_bytes(); })
+      .def("text", &Graph::text);
+  py::class_<BoundCall>(m, "BoundCall", "A graph with all its tensors, its workspace and its plans.")
+      .def(py::init([](std::shared_ptr<Graph> g, HandlePtr handle, std::vector<Tensor> inputs,
+                       std::vector<std::optional<Tensor>> outputs, std::vector<int64_t> numbers) {
+             MINIDNN_CHECK(ShapeError,
+                           inputs.size() == g->inputs.size() && outputs.size() == g->outputs.size() &&
+                               numbers.size() == g->dynamic.size(),
+                           "graph: a tensor is needed for each input and output, a number for each dynamic argument");
+             ReleaseGil release;
+             return std::make_unique<BoundCall>(
+                 std::move(g), std::move(handle),
+                 graph::RunArguments{std::move(inputs), std::move(outputs), std::move(numbers)});
+           }),
+           py::arg("graph"), py::arg("handle"), py::arg("inputs"), py::arg("outputs"), py::arg("numbers"))
+      .def("run", &BoundCall::run, py::call_guard<ReleaseGil>())
+      .def_property_readonly("results", &BoundCall::results);
+}
+
+}  // namespace minidnn

@@ -1,0 +1,427 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Graphs: calls that are recorded once and run many times. record() and Graph record by hand, fuse() records a function."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, TypeVar
+
+from . import _C
+from ._C import DeviceError, DeviceTensor, DTypeError, Handle, ShapeError
+from .conversion import ArrayLike, asarray, current_device, output
+from .options import DTypeLike, Layout
+from .refusals import short
+
+_HERE = str(Path(__file__).parent)
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
+# The most signatures that a function of fuse() keeps a graph for.
+_MOST_SIGNATURES = 64
+
+
+def _line_of_user() -> str:
+    """The line of the source outside this package that is running: "line 12 of model.py"."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
+        frame = frame.f_back  # type: ignore[assignment]
+    return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}" if frame else ""
+
+
+class BoundGraph:
+    """A graph with fixed tensors. Calling it runs the graph, and returns `outputs`.
+
+    A call allocates nothing and does not synchronise, so a CUDA graph can capture it: bind with a handle for the
+    stream, call once outside of the capture, so that kernels are loaded, then capture a call. The object owns the
+    memory of the temporaries: keep it as long as the CUDA graph may run. One thread and one stream may use it at a
+    time. Calls read and write the same memory every time: copy new data into the inputs.
+    """
+
+    def __init__(self, call: _C.BoundCall, names: Sequence[str]) -> None:
+        self._call = call
+        self.outputs: dict[str, DeviceTensor] = dict(zip(names, call.results, strict=True))
+
+    def __call__(self) -> dict[str, DeviceTensor]:
+        self._call.run()
+        return self.outputs
+
+
+class Graph:
+    """A graph that record() records. Inside the `with` block, functions of pyminidnn add nodes; nothing is computed.
+
+    input() and output() name its tensors. Afterwards run() and bind() run the graph, and str(graph) shows the nodes.
+    """
+
+    def __init__(self, device: str | None = None, handle: Handle | None = None) -> None:
+        if device is None:
+            device = current_device() if handle is None else handle.device
+        self._handle = handle
+        self._recorder = _C.Recorder(device, handle, _line_of_user)
+        self._graph: _C.Graph | None = None
+        self._numbers: list[str] = []
+
+    def __enter__(self) -> Graph:
+        self._recorder.enter()
+        try:
+            if self._handle is not None:
+                self._handle.__enter__()
+        except BaseException:
+            self._recorder.leave()
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._recorder.leave()
+        if self._handle is not None:
+            self._handle.__exit__(kind, error, trace)
+        if kind is None:
+            self._graph = self._recorder.finish()
+
+    def input(
+        self,
+        name: str,
+        shape: Sequence[int],
+        dtype: DTypeLike = "float32",
+        *,
+        layout: Layout | None = None,
+        strides: Sequence[int] | None = None,
+    ) -> DeviceTensor:
+        """Adds an input, and returns a tensor that stands for it in the recording.
+
+        name            a Python identifier, the keyword of run() and bind()
+        layout, strides as in empty() and as_strided(); None: channels first
+        """
+        if not isinstance(name, str) or not name.isidentifier() or name == "handle":
+            raise ShapeError(f"input: name must be a Python identifier other than 'handle'; got {short(name)}")
+        return self._recorder.input(name, shape, dtype, layout, strides)
+
+    def dynamic(self, name: str) -> Dynamic:
+        """Adds an integer that each run gives anew: a seed or an offset of random numbers. At most 8 are supported."""
+        number = Dynamic(self._recorder.dynamic(name), name)
+        self._numbers.append(name)
+        return number
+
+    def output(self, name: str, tensor: DeviceTensor) -> None:
+        """Names a tensor of the recording that run() returns. Other results exist only while the graph runs."""
+        self._recorder.output(name, tensor)
+
+    def run(self, *, handle: Handle | None = None, **tensors: Any) -> dict[str, DeviceTensor]:
+        """Runs the graph. Returns its outputs by name.
+
+        tensors  an array for each input, with the recorded shape, dtype and strides, on the device of the graph, and an
+                 int for each dynamic number. An array for an output receives that output. Others are allocated
+        handle   None: the current handle of the device
+
+        Raises ShapeError, DeviceError, OutOfMemory, and what the recorded functions raise for values, such as an index
+        out of range.
+        """
+        return self.bind(handle=handle, **tensors)()
+
+    def bind(self, *, handle: Handle | None = None, **tensors: Any) -> BoundGraph:
+        """Fixes the tensors, workspace and engines of a run. Arguments as for run()."""
+        graph = self._ended()
+        names = [name for name, _, _ in graph.inputs]
+        results = [name for name, _, _ in graph.outputs]
+        for name in [*names, *self._numbers]:
+            if name not in tensors:
+                raise ShapeError(f"run: '{name}' is an input of the graph and was not given")
+        for name in tensors:
+            if name not in [*names, *results, *self._numbers]:
+                known = ", ".join([*names, *self._numbers, *results])
+                raise ShapeError(f"run: the graph has no input or output '{name}'; it has {known}")
+        given = [_shared(name, tensors[name], handle) for name in names]
+        outs = [_shared(name, tensors[name], handle) if name in tensors else None for name in results]
+        return BoundGraph(_C.BoundCall(graph, handle, given, outs, [tensors[n] for n in self._numbers]), results)
+
+    def text(self) -> str:
+        """The graph as text: inputs, one line for each node with its problem, outputs."""
+        return self._ended().text()
+
+    def _ended(self) -> _C.Graph:
+        if self._graph is None:
+            raise DeviceError(
+                "graph: it has no nodes yet; the `with` block of record() must end without an error first"
+            )
+        return self._graph
+
+    def __str__(self) -> str:
+        return self.text() if self._graph is not None else "graph, not recorded yet"
+
+    def __repr__(self) -> str:
+        if self._graph is None:
+            return "Graph(not recorded yet)"
+        g = self._graph
+        return f"Graph({len(g.inputs)} inputs, {g.nodes} nodes, {len(g.outputs)} outputs, device='{g.device}')"
+
+
+def record(*, device: str | None = None, handle: Handle | None = None) -> Graph:
+    """Records a graph: `with dnn.record() as g:`.
+
+    device  of all tensors; None: that of `handle`, else of the current handle, else the CPU
+    handle  None: the current handle of the device
+
+    Inside the block, this thread's calls are checked as usual and written down, but not computed. Their results are
+    tensors without memory: reading one (numpy(), float(), print of its values) raises DeviceError. Tensors made before
+    the block are constants: the graph refers to their memory. Recordings do not nest.
+    """
+    return Graph(device, handle)
+
+
+class Dynamic:
+    """An integer that changes from run to run: a seed or an offset. Inside a recording, only n + int and n - int work."""
+
+    def __init__(self, code: int, name: str, plus: int = 0) -> None:
+        self._code, self._name, self._plus = code, name, plus
+
+    def __index__(self) -> int:
+        return self._code + self._plus
+
+    def __add__(self, other: int) -> Dynamic:
+        if type(other) is not int or abs(self._plus + other) >= 2**31:
+            raise DTypeError(f"{self._name}: an int of less than 31 bits may be added to it; got {short(other)}")
+        return Dynamic(self._code, self._name, self._plus + other)
+
+    __radd__ = __add__
+
+    def __sub__(self, other: int) -> Dynamic:
+        if type(other) is not int:
+            raise DTypeError(f"{self._name}: only an int may be subtracted from it; got {short(other)}")
+        return self + -other
+
+    def _refused(self, *_: Any) -> Any:
+        raise DTypeError(f"{self._name} is dynamic: its value is not known in a recording; only + int and - int work")
+
+    __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __mul__ = __rmul__ = _refused
+    __floordiv__ = __mod__ = __truediv__ = __rsub__ = __neg__ = __int__ = __float__ = __hash__ = _refused  # type: ignore[assignment]
+
+    def __repr__(self) -> str:
+        return f"<dynamic {self._name}{f' {self._plus:+}' if self._plus else ''}>"
+
+
+def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = ()) -> Any:
+    """A decorator: the function's calls of pyminidnn are recorded once for each signature, then run as a graph.
+
+        @dnn.fuse
+        def block(x, w, b):
+            return dnn.activation_forward(dnn.matmul(x, w, bias=b), "gelu_tanh")
+
+    dynamic  names of int parameters (seeds and offsets of random numbers) that may change without a new recording
+
+    A signature has the dtype, shape, strides, device and alignment of each array, which arrays share memory, the type
+    and value of every other argument, and the options of the current handle. Lists, tuples and dicts may hold arrays.
+    The function's Python code runs while it is recorded, and not again; a print or a random.random() in it happens
+    once. A tensor that is no argument is a constant: changes of its elements are seen, another tensor under the same
+    name is not (clear() forgets all recordings). Results are new tensors. The function may return tensors, and tuples,
+    lists and dicts of them. The last 64 signatures are kept.
+
+    Raises DTypeError for an argument that is neither an array nor hashable, and what the recorded calls raise.
+    """
+    if function is None:
+        return functools.partial(Fused, dynamic=dynamic)
+    return Fused(function, dynamic=dynamic)
+
+
+class Fused(Generic[_P, _R]):
+    """A function that fuse() decorates."""
+
+    def __init__(self, function: Callable[_P, _R], *, dynamic: Sequence[str] = ()) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._parameters = inspect.signature(function)
+        self._dynamic = tuple(dynamic)
+        for name in self._dynamic:
+            if name not in self._parameters.parameters:
+                raise ShapeError(f"fuse: dynamic names '{name}', which is no parameter of {function.__name__}")
+        self._graphs: OrderedDict[Any, _Recorded] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else functools.partial(self, instance)
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        if _C.recording():  # a fused function that is called in a recording is recorded with it
+            return self._function(*args, **kwargs)
+        call = self._arguments(args, kwargs)
+        return self._recorded(call).run(call)
+
+    def graph(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
+        """The graph of these arguments as text. It is recorded if need be, and does not run."""
+        return self._recorded(self._arguments(args, kwargs)).graph.text()
+
+    def clear(self) -> None:
+        """Forgets all recordings."""
+        with self._lock:
+            self._graphs.clear()
+
+    def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
+        call = _Arguments()
+        if not self._dynamic:
+            call.take((args, kwargs))
+            return call
+        bound = self._parameters.bind(*args, **kwargs)
+        bound.apply_defaults()
+        for name in self._dynamic:
+            value = bound.arguments[name]
+            if isinstance(value, bool) or not hasattr(type(value), "__index__"):
+                raise DTypeError(f"{self._function.__name__}: {name} is dynamic and must be an int; got {short(value)}")
+            call.numbers.append(value.__index__())
+            bound.arguments[name] = _Number(name)
+        call.take((bound.args, bound.kwargs))
+        return call
+
+    def _recorded(self, call: _Arguments) -> _Recorded:
+        key = call.key()
+        with self._lock:
+            found = self._graphs.get(key)
+            if found is not None:
+                self._graphs.move_to_end(key)
+                return found
+        found = self._record(call)
+        with self._lock:
+            found = self._graphs.setdefault(key, found)
+            while len(self._graphs) > _MOST_SIGNATURES:
+                self._graphs.popitem(last=False)
+        return found
+
+    def _record(self, call: _Arguments) -> _Recorded:
+        recorder = _C.Recorder(call.device, None, _line_of_user)
+        recorder.enter()
+        try:
+            names = [f"x{i}" for i in range(len(call.tensors))]
+            stand_ins = recorder.inputs_like(names, call.tensors)
+            numbers = {name: Dynamic(recorder.dynamic(name), name) for name in self._dynamic}
+
+            def recorded(value: Any) -> Any:
+                if type(value) is _Tensor:
+                    return stand_ins[value.index]
+                return numbers[value.name] if type(value) is _Number else value
+
+            args, kwargs = _mapped(call.structure, recorded)
+            results: list[DeviceTensor] = []
+
+            def returned(value: Any) -> Any:
+                if type(value) is not DeviceTensor or not value._recorded:
+                    return value
+                for i, argument in enumerate(stand_ins):
+                    if argument is value:
+                        return _Argument(i)
+                results.append(value)
+                recorder.output(f"y{len(results) - 1}", value)
+                return _Tensor(len(results) - 1)
+
+            structure = _mapped(self._function(*args, **kwargs), returned)
+            return _Recorded(recorder.finish(), structure, len(results))
+        finally:
+            recorder.leave()
+
+
+class _Tensor:
+    """Stands for tensor number `index` in the structure of arguments or results."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class _Argument:
+    """Stands for array number `index` of the arguments in the structure of results."""
+
+    def __init__(self, index: int) -> None:
+        self.index = index
+
+
+class _Number:
+    """Stands for a dynamic number."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class _Arguments:
+    """The arguments of a call: its tensors, and the structure that holds them with all other values."""
+
+    def __init__(self) -> None:
+        self.tensors: list[DeviceTensor] = []
+        self.numbers: list[int] = []
+        self.structure: Any = None
+        self._key: list[Any] = []
+
+    def leaf(self, value: Any) -> Any:
+        """What stands for an argument in the structure: a _Tensor for an array, else the argument itself."""
+        if _is_array(value):
+            self.tensors.append(_shared("an argument", value, None))
+            return _Tensor(len(self.tensors) - 1)
+        kind = type(value)
+        try:
+            # 0.0 equals -0.0, and 1 equals True, so the type and the sign are part of the key.
+            self._key.append(value.name if kind is _Number else (kind, value.hex() if kind is float else value))
+            hash(value)
+        except TypeError:
+            message = f"an argument of a fused function must be an array or hashable; got {short(value)}"
+            raise DTypeError(message) from None
+        return value
+
+    def take(self, value: Any) -> None:
+        """Sets the structure. Its key also has the kinds and lengths of tuples, lists and dicts."""
+        self.structure = _mapped(value, self.leaf, self._key)
+
+    @property
+    def device(self) -> str:
+        return self.tensors[0].device if self.tensors else current_device()
+
+    def key(self) -> Any:
+        return (tuple(self._key), _C.signature(self.tensors, self.device))
+
+
+class _Recorded:
+    """A graph with the structure of the function's result."""
+
+    def __init__(self, graph: _C.Graph, structure: Any, outputs: int) -> None:
+        self.graph, self.structure, self.outputs = graph, structure, outputs
+
+    def run(self, call: _Arguments) -> Any:
+        bound = _C.BoundCall(self.graph, None, call.tensors, [None] * self.outputs, call.numbers)
+        bound.run()
+        results = bound.results
+
+        def result(value: Any) -> Any:
+            if type(value) is _Tensor:
+                return results[value.index]
+            return call.tensors[value.index] if type(value) is _Argument else value
+
+        return _mapped(self.structure, result)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, DeviceTensor) or hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+
+
+def _shared(name: str, value: ArrayLike, handle: Handle | None) -> DeviceTensor:
+    """`value` as a tensor that shares its memory."""
+    if type(value) is DeviceTensor:
+        return value
+    if not _is_array(value):
+        raise DTypeError(f"{name} must be an array; got {short(value)}")
+    tensor = output(value, handle)
+    return asarray(value) if tensor is None else tensor
+
+
+def _mapped(value: Any, leaf: Callable[[Any], Any], key: list[Any] | None = None) -> Any:
+    """The value with leaf(v) in place of each v that is no tuple, list or dict. Appends each of these to `key`."""
+    kind = type(value)
+    if kind in (tuple, list):
+        if key is not None:
+            key.append((kind, len(value)))
+        return kind(_mapped(v, leaf, key) for v in value)
+    if kind is dict:
+        if key is not None:
+            key.append((dict, tuple(value)))
+        return {k: _mapped(v, leaf, key) for k, v in value.items()}
+    return leaf(value)

@@ -1,0 +1,403 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recordings and graphs: what they compute, what they refuse, and what they leave as it was.
+
+test_every_engine.py compares every case line of every family with its recording.
+"""
+
+from __future__ import annotations
+
+import copy
+import pickle
+import re
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+
+def drawn(*shape: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).standard_normal(shape).astype("float32")
+
+
+def on(device: str, *shape: int, seed: int = 0) -> dnn.DeviceTensor:
+    return dnn.asarray(drawn(*shape, seed=seed), device=device)
+
+
+def same(a: dnn.DeviceTensor, b: dnn.DeviceTensor) -> bool:
+    return a.shape == b.shape and bytes(a.contiguous().numpy()) == bytes(b.contiguous().numpy())
+
+
+def mlp(x: Any, w: Any, b: Any, r: Any) -> dnn.DeviceTensor:
+    return dnn.add(dnn.activation_forward(dnn.matmul(x, w, bias=b), "gelu_tanh"), r)
+
+
+def mlp_arguments(device: str, seed: int = 0) -> list[dnn.DeviceTensor]:
+    shapes = ((8, 16), (16, 32), (32,), (8, 32))
+    return [on(device, *s, seed=seed + i) for i, s in enumerate(shapes)]
+
+
+def test_a_graph_by_hand_gives_the_bits_of_the_calls(device: str) -> None:
+    x, w, b, r = mlp_arguments(device)
+    with dnn.record(device=device) as g:
+        y = mlp(g.input("x", (8, 16)), g.input("w", (16, 32)), b, r)
+        g.output("y", y)
+    for seed in (0, 50):
+        x, w, *_ = mlp_arguments(device, seed)
+        assert same(g.run(x=x, w=w)["y"], mlp(x, w, b, r))
+
+
+def test_a_bound_graph_computes_again_in_the_same_memory(device: str) -> None:
+    x, w, b, r = mlp_arguments(device)
+    with dnn.record(device=device) as g:
+        g.output("y", mlp(g.input("x", (8, 16)), w, b, r))
+    out = dnn.empty((8, 32), device=device)
+    call = g.bind(x=x, y=out)
+    assert call()["y"].data_ptr == out.data_ptr and same(out, mlp(x, w, b, r))
+    x[...] = on(device, 8, 16, seed=9)
+    call()
+    assert same(out, mlp(x, w, b, r))
+    before = dnn.memory_stats(device)["allocations"]
+    call()
+    assert dnn.memory_stats(device)["allocations"] == before, "a bound call allocates"
+
+
+def test_fuse_records_once_for_each_signature(device: str) -> None:
+    recorded = []
+
+    @dnn.fuse
+    def f(x: Any, mode: str = "relu", factor: float = 1.0) -> dict[str, Any]:
+        recorded.append((x.shape, mode))
+        return {"y": dnn.activation_forward(x, mode) * factor, "same": x, "word": mode, "pair": (x[0], [x.T])}
+
+    x = on(device, 4, 6)
+    for _ in range(3):
+        r = f(x)
+        assert same(r["y"], dnn.relu(x)) and r["same"] is x and r["word"] == "relu"
+        assert r["pair"][0].data_ptr == x.data_ptr and same(r["pair"][1][0], x.T)
+    f(x, "tanh"), f(x, mode="tanh"), f(on(device, 5, 6)), f(x.T), f(x, factor=0.0), f(x, factor=-0.0)
+    f(x.to(dtype="float16"))
+    assert len(recorded) == 8
+    f.clear()
+    f(x)
+    assert len(recorded) == 9
+
+
+def test_fuse_takes_arrays_of_numpy(device: str) -> None:
+    f = dnn.fuse(mlp)
+    arrays = [t.numpy() for t in mlp_arguments(device)]
+    assert same(f(*arrays), mlp(*arrays))
+
+
+def test_a_fused_method_has_its_object() -> None:
+    class Layer:
+        def __init__(self, w: dnn.DeviceTensor) -> None:
+            self.w = w
+
+        @dnn.fuse
+        def __call__(self, x: dnn.DeviceTensor) -> dnn.DeviceTensor:
+            return dnn.matmul(x, self.w)
+
+    first, second = Layer(on("cpu", 3, 4)), Layer(on("cpu", 3, 4, seed=5))
+    x = on("cpu", 2, 3)
+    assert same(first(x), dnn.matmul(x, first.w)) and same(second(x), dnn.matmul(x, second.w))
+
+
+def test_arguments_that_share_memory_are_another_signature(device: str) -> None:
+    @dnn.fuse
+    def f(a: Any, b: Any) -> Any:
+        dnn.mul(a, a, out=a)
+        return dnn.add(a, b)
+
+    for make in (lambda x: (x, x), lambda x: (x, x + 1), lambda x: (x[:2], x[1:3])):
+        x, y = on(device, 4, 5), on(device, 4, 5)
+        a, b = make(x)
+        c, d = make(y)
+        dnn.mul(c, c, out=c)
+        assert same(f(a, b), dnn.add(c, d)) and same(x, y)
+
+
+def test_constants_are_kept_by_reference(device: str) -> None:
+    w = on(device, 6, 3)
+
+    @dnn.fuse
+    def f(x: Any) -> Any:
+        return dnn.matmul(x, w)
+
+    x = on(device, 2, 6)
+    assert same(f(x), dnn.matmul(x, w))
+    w[...] = on(device, 6, 3, seed=8)
+    assert same(f(x), dnn.matmul(x, w))
+
+
+def test_zeros_are_cleared_in_each_run(device: str) -> None:
+    @dnn.fuse
+    def f(x: Any) -> Any:
+        total = dnn.zeros(x.shape, device=x.device)
+        for _ in range(3):
+            total += x
+        return total
+
+    x = on(device, 3, 3)
+    assert same(f(x), f(x)) and same(f(x), x + x + x)
+
+
+def test_running_statistics_change_once_in_a_run_and_not_in_find(device: str) -> None:
+    mean, var = dnn.zeros((3,), device=device), dnn.ones((3,), device=device)
+    scale, bias = dnn.ones((3,), device=device), dnn.zeros((3,), device=device)
+    f = dnn.fuse(lambda x: dnn.batch_norm_forward_training(x, scale, bias, running_mean=mean, running_var=var)[0])
+    x = on(device, 2, 3, 4, 4)
+    with dnn.Handle(device, max_workspace=2**40):  # other tests have other limits, so they do not use the result
+        reports = dnn.find(f, x)
+        assert same(mean, dnn.zeros((3,), device=device)) and len(reports) == 1
+    y = f(x)
+    once = mean.copy()
+    expected = dnn.zeros((3,), device=device), dnn.ones((3,), device=device)
+    z = dnn.batch_norm_forward_training(x, scale, bias, running_mean=expected[0], running_var=expected[1])[0]
+    assert same(y, z) and same(once, expected[0]) and same(var, expected[1])
+
+
+def test_temporaries_share_memory_without_conflict(device: str) -> None:
+    @dnn.fuse
+    def chain(x: Any) -> Any:
+        parts = [dnn.relu(x + i) for i in range(6)]
+        y = dnn.concat(parts, 1)
+        for _ in range(10):
+            y = dnn.tanh(y)
+        return y.sum(1), y[:, 2:5]
+
+    x = on(device, 64, 100)
+    (total, part), (wanted, wanted_part) = chain(x), chain.__wrapped__(x)
+    assert same(total, wanted) and same(part, wanted_part)
+    most = int(re.findall(r"(\d+) bytes of temporaries", chain.graph(x))[0])
+    assert most < 2 * 64 * 600 * 4 + 2 * 64 * 100 * 4 + 2**14, "temporaries that are not in use keep their memory"
+
+
+def test_dynamic_offsets(device: str) -> None:
+    recorded = []
+
+    @dnn.fuse(dynamic=("offset",))
+    def f(x: Any, offset: int) -> Any:
+        recorded.append(1)
+        return dnn.dropout_forward(dnn.dropout_forward(x, 0.5, seed=1, offset=offset), 0.2, seed=offset + 5, offset=3)
+
+    x = on(device, 50, 50)
+    for offset in (0, 7, 2**40):
+        wanted = dnn.dropout_forward(dnn.dropout_forward(x, 0.5, seed=1, offset=offset), 0.2, seed=offset + 5, offset=3)
+        assert same(f(x, offset=offset), wanted)
+    assert len(recorded) == 1
+    with dnn.record(device=device) as g:
+        n = g.dynamic("n")
+        g.output("y", dnn.random_uniform((5,), seed=n - 1, device=device))
+    assert same(g.run(n=4)["y"], dnn.random_uniform((5,), seed=3, device=device))
+
+
+@pytest.mark.parametrize(
+    "misuse",
+    [
+        lambda n: n * 2,
+        lambda n: n + 1.5,
+        lambda n: bool(n),
+        lambda n: n == 3,
+        lambda n: -n,
+        lambda n: n + n,
+        lambda n: float(n),
+    ],
+)
+def test_a_dynamic_number_has_no_value_in_a_recording(misuse: Callable[[Any], Any]) -> None:
+    with pytest.raises(dnn.DTypeError, match="n"), dnn.record() as g:
+        misuse(g.dynamic("n"))
+    assert not _C.recording()
+
+
+def test_a_dynamic_number_is_no_size() -> None:
+    with pytest.raises(dnn.Error), dnn.record() as g:
+        dnn.softmax_forward(g.input("x", (3, 4)), axis=g.dynamic("n"))
+    assert not _C.recording()
+
+
+def test_gather_checks_indices_in_each_run() -> None:
+    f = dnn.fuse(lambda x, i: dnn.gather(x, i))
+    x, good, bad = on("cpu", 4, 3), np.array([0, 3]), np.array([0, 4])
+    assert same(f(x, good), dnn.gather(x, good))
+    with pytest.raises(dnn.ShapeError, match="index must be from -4 to 3"):
+        f(x, bad)
+
+
+MEMORY: dict[str, Callable[[Any], Any]] = {
+    "numpy": lambda t: t.numpy(),
+    "__array__": np.asarray,
+    "memoryview": memoryview,
+    "__dlpack__": lambda t: t.__dlpack__(),
+    "data_ptr": lambda t: t.data_ptr,
+    "item": lambda t: t.sum().item(),
+    "__float__": lambda t: float(t.sum()),
+    "__bool__": lambda t: bool(t.sum()),
+    "tolist": lambda t: t.tolist(),
+    "pickle": pickle.dumps,
+    "contains": lambda t: 3.0 in t,
+}
+
+
+@pytest.mark.parametrize("name", MEMORY)
+def test_a_stand_in_has_no_memory(name: str, device: str) -> None:
+    if device != "cpu" and name in ("__array__", "memoryview"):
+        pytest.skip("needs host memory")
+    with pytest.raises(
+        (dnn.DeviceError, BufferError, TypeError), match=r"%\d \(\w+ out, line \d+ of test_graph.py\) is recorded"
+    ):
+        with dnn.record(device=device) as g:
+            MEMORY[name](dnn.relu(g.input("x", (3, 3))))
+    assert not _C.recording() and same(dnn.relu(on(device, 2, 2)), dnn.maximum(on(device, 2, 2), 0))
+
+
+def test_a_stand_in_shows_its_description() -> None:
+    with dnn.record() as g:
+        y = dnn.relu(g.input("x", (3, 3)))
+        assert repr(y) == "DeviceTensor(shape=(3, 3), dtype='float32', layout='contiguous', recorded, device='cpu')"
+        assert copy.copy(y).shape == (3, 3)
+
+
+def test_stand_ins_end_with_their_recording() -> None:
+    with dnn.record() as g:
+        y = dnn.relu(g.input("x", (3, 3)))
+    with pytest.raises(dnn.DeviceError, match="belongs to a recording that is not active"):
+        dnn.relu(y)
+    with pytest.raises(dnn.DeviceError, match="belongs to another recording"), dnn.record():
+        dnn.relu(y)
+    with pytest.raises(dnn.DeviceError, match="belongs to a recording that is not active|is recorded, not computed"):
+        g.run(x=y)
+
+
+def test_a_stand_in_of_another_thread_is_refused() -> None:
+    errors: list[Exception] = []
+    with dnn.record() as g:
+        y = dnn.relu(g.input("x", (3, 3)))
+
+        def use() -> None:
+            try:
+                dnn.relu(y)
+            except dnn.DeviceError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=use)
+        thread.start()
+        thread.join()
+    assert len(errors) == 1 and "not active on this thread" in str(errors[0])
+
+
+def test_recordings_do_not_nest_and_end_with_an_exception() -> None:
+    with pytest.raises(ZeroDivisionError), dnn.record() as g:
+        dnn.relu(g.input("x", (3, 3)))
+        raise ZeroDivisionError
+    assert not _C.recording()
+    with pytest.raises(dnn.DeviceError, match="no nodes yet"):
+        g.run(x=drawn(3, 3))
+    with pytest.raises(dnn.DeviceError, match="recordings do not nest"), dnn.record(), dnn.record():
+        pass
+    assert not _C.recording()
+    f = dnn.fuse(lambda x: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        f(drawn(2))
+    assert not _C.recording()
+
+
+def test_a_fused_function_in_a_recording_is_recorded_with_it() -> None:
+    f = dnn.fuse(lambda x: dnn.relu(x))
+    with dnn.record() as g:
+        g.output("y", f(g.input("x", (3, 3))) + 1)
+    assert same(g.run(x=drawn(3, 3))["y"], dnn.relu(drawn(3, 3)) + 1)
+    assert "2 nodes" in str(g) or "3 nodes" in str(g)
+
+
+def test_errors_of_arguments(device: str) -> None:
+    with dnn.record(device=device) as g:
+        g.output("y", dnn.relu(g.input("x", (3, 4))))
+    x = on(device, 3, 4)
+    for arguments, text in (
+        ({}, "'x' is an input of the graph and was not given"),
+        ({"x": x, "z": x}, "no input or output 'z'"),
+        ({"x": on(device, 4, 4)}, r"'x' must be float32 \[3, 4\]"),
+        ({"x": x.to(dtype="float16")}, "'x' must be float32"),
+        ({"x": on(device, 4, 3).T}, "with strides"),
+        ({"x": x, "y": x}, "shares memory with 'x'"),
+        ({"x": x, "y": dnn.empty((4, 3), device=device)}, "'y' must be float32"),
+    ):
+        with pytest.raises(dnn.ShapeError, match=text):
+            g.run(**arguments)
+    with pytest.raises(dnn.DTypeError, match="x must be an array; got 3"):
+        g.run(x=3)
+    with pytest.raises(dnn.ShapeError, match="already"), dnn.record() as g:
+        g.input("x", (3,))
+        g.input("x", (3,))
+    with pytest.raises(dnn.ShapeError, match="must be a Python identifier"), dnn.record() as g:
+        g.input("a b", (3,))
+    with pytest.raises(dnn.ShapeError, match="which no recorded call has written"), dnn.record() as g:
+        dnn.relu(dnn.empty((3,)))
+    with pytest.raises(dnn.DTypeError, match="must be an array or hashable"):
+        dnn.fuse(lambda x, y: x)(x, {1})
+    with pytest.raises(dnn.ShapeError, match="no parameter"):
+        dnn.fuse(lambda x: x, dynamic=("offset",))
+
+
+def test_an_input_that_is_written_must_be_writable(device: str) -> None:
+    with dnn.record() as g:
+        x = g.input("x", (3,))
+        dnn.activation_forward(x, "relu", out=x)
+        g.output("y", x)
+    frozen = drawn(3)
+    frozen.setflags(write=False)
+    with pytest.raises(dnn.ShapeError, match="read-only, and the graph writes it"):
+        g.run(x=frozen)
+    x = on("cpu", 3)
+    assert g.run(x=x)["y"].data_ptr == x.data_ptr
+
+
+def test_explain_and_find_report_each_node(device: str) -> None:
+    f = dnn.fuse(mlp)
+    arguments = mlp_arguments(device)
+    assert [r.family for r in dnn.explain(f, *arguments)] == ["matmul", "activation", "pointwise"]
+
+
+def test_empty_tensors(device: str) -> None:
+    f = dnn.fuse(lambda x: (dnn.relu(x), dnn.matmul(x, x.T)))
+    for got, wanted in zip(f(on(device, 0, 4)), f.__wrapped__(on(device, 0, 4)), strict=True):
+        assert got.shape == wanted.shape
+
+
+def test_threads_share_a_fused_function(device: str) -> None:
+    f = dnn.fuse(mlp)
+    arguments = mlp_arguments(device)
+    wanted = mlp(*arguments)
+    wrong: list[int] = []
+
+    def work() -> None:
+        for _ in range(50):
+            if not same(f(*arguments), wanted):
+                wrong.append(1)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert not wrong
+
+
+def test_the_text_of_a_graph() -> None:
+    with dnn.record() as g:
+        x, w = g.input("x", (8, 16)), g.input("w", (16, 4))
+        g.output("y", dnn.relu(dnn.matmul(x, w)))
+    assert str(g).splitlines() == [
+        "graph cpu: 2 nodes, 128 bytes of temporaries",
+        "  x in f32 8x16",
+        "  w in f32 16x4",
+        "  %0 = matmul(a=x b=w)  # matmul forward f32 a=8x16 b=16x4",
+        "  y = activation(x=%0)  # activation forward f32 relu x=8x4",
+        "  out y f32 8x4",
+    ]
+    assert repr(g) == "Graph(2 inputs, 2 nodes, 1 outputs, device='cpu')"

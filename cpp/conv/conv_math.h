@@ -300,7 +300,7 @@ template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(cons
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // `first` is the index in x, in dimension j, that the weight multiplies for pixel 0 of y. It is negative in the
+    // `first` is the index in x, in dimension j, that the weight multiplies for pixel 0 of y. It may lie in the
     // padding.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);

@@ -162,8 +162,8 @@ template <int D> struct NdIterator {
   }
 };
 
-// In one dimension, the `count` taps (window elements) that fall on data. For i < `count`, window element tap + i *
-// tap_step reads index at + i * at_step.
+// The taps (window elements) that fall on data, in one dimension: for i < count, element tap + i * tap_step reads the
+// data at index at + i * at_step.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };

@@ -7,7 +7,7 @@
 namespace minidnn {
 
 struct ConvColumns {
-  // The geometry of the convolution of one chunk of images. The strides of y and w are not used.
+  // The convolution of one chunk of images. The strides of y and w are not used.
   ConvGeometry g;
   // 1 if each row of the im2col matrix is contiguous, 0 if each column is contiguous
   int64_t channels_last = 0;

@@ -327,7 +327,7 @@ struct PointwiseAccess {
 struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
-  PointwiseAccess a, b, c, out;  // never periodic
+  PointwiseAccess a, b, c, out;
 
   MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
     if (x.kind == Access::dense) return i;

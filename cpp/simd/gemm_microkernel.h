@@ -16,9 +16,8 @@ struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
 
-// A tile of a matrix product. The inner dimension k is divided into segments, which may lie anywhere in memory. In a
-// segment, row i reads a[k * a_step] from its byte offset, and column j reads b[k * b_step + j] from that of the
-// segment.
+// A tile of a matrix product. The inner dimension k is divided into segments with their own byte offsets into a and b.
+// From there, row i reads a[k * a_step], and column j reads b[k * b_step + j].
 template <class T> struct GemmTile {
   const GemmSegment* segments;
   // the number of segments, and the number of steps of k in each

@@ -15,7 +15,7 @@ struct Tiling {
   int64_t channels = 0, members = 0;
   int64_t rows = 0, columns = 0, space = 1;
   int64_t repeat = 1, copies = 1;
-  // The number of rows at the end that are not merged, less than `copies`.
+  // Short rows are merged, `copies` rows into one. This is the number of rows left over.
   int64_t remaining_rows = 0;
   NormBlock::Steps x{}, dy{}, out{};
   // The strides of y and of the gradient of the residual, for the backward function with fused options.

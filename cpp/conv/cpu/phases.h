@@ -26,7 +26,7 @@ struct ConvPhase {
 };
 std::vector<ConvPhase> conv_phases(const ConvGeometry&);
 
-// Computes how many zeros must surround x on each side so that no window element lies outside.
+// Computes how many zeros each side of x needs so that every window element falls on x or on a zero.
 void reach(const ConvGeometry&, int64_t (&border)[kMaxSpatial]);
 
 // Returns true for a forward convolution or backward_filter whose windows have one element, which is never on padding.

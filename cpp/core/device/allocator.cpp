@@ -26,8 +26,8 @@ size_t rounded(size_t bytes) {
 // The free blocks of a device have at most 1/8 of its memory in total. A block that would exceed this limit is returned
 // to the device immediately.
 constexpr int kCachedFraction = 8;
-// Some freed blocks are set aside until the device has been synchronised. Beyond 1/32 of the device's memory, the
-// allocator synchronises it.
+// Some freed blocks are set aside until the device has been synchronised. If they exceed 1/32 of the device's memory,
+// the allocator synchronises the device.
 constexpr int kSetAsideFraction = 32;
 
 }  // namespace

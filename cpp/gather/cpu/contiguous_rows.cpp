@@ -66,7 +66,7 @@ struct ContiguousRows final : Engine<GatherProblem> {
                             const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
                             char* to = static_cast<char*>(a.to) + i * bytes;
                             if (row < 0)
-                              // The index is out of range, which only find() passes: it does not check indices.
+                              // Only find(), which does not check indices, passes an index out of range.
                               std::memset(to, 0, size_t(bytes));
                             else
                               std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes,

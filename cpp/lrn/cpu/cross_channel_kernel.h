@@ -7,7 +7,7 @@
 namespace minidnn {
 
 constexpr int64_t kMaxChannelWindow = 32;  // the largest window size in channels that the engine supports
-// In NCHW, the number of positions per loop. A cache then holds all channels of a window.
+// In NCHW, the number of positions that are processed together. A cache then holds all channels of a window.
 constexpr int64_t kChannelSpan = 128;
 constexpr int64_t kChannelChunk = 512;  // In NHWC, the number of channels of a position that are processed together.
 

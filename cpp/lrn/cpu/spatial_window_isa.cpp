@@ -17,9 +17,9 @@ struct Lanes {
     return v;
   }
 };
-// Calls tap(i, from, lanes) for each position in the window and each vector of elements, from element i of the chunk
-// on. `from` is the offset of the neighbour at this position. The last vector may overlap the one before it, and
-// `lanes` then selects its new elements.
+// Calls tap(i, from, lanes) for each position in the window and each vector of elements, beginning with element i.
+// `from` is the offset of its neighbour at this position. If the last vector overlaps the one before it, `lanes`
+// selects the elements that are new.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {

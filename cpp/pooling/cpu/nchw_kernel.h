@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.pooling.nchw, compiled once per instruction set. A slice is some adjacent rows of one channel, and
-// is computed at a time. Tensors have three spatial dimensions: missing ones are added in front, with size 1.
+// is computed at a time. Tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
@@ -32,9 +32,9 @@ struct SliceLayout {
   int64_t pitch;  // the number of elements from one row to the next, in all arrays
   // The number of rows and columns of zeros before the windows.
   int64_t above, left;
-  // The rows and the elements of each array of x.
+  // The numbers of rows and of elements in each array of x.
   int64_t x_rows, x_plane;
-  // The rows of windows, and the elements of each array with one element per window.
+  // The number of rows of windows, and the size of an array with one element per window.
   int64_t windows, plane;
   MINIDNN_HD SliceLayout(const PoolingProblem& p, int64_t rows) {
     constexpr int64_t kVectors = 32;  // vectors may access this number of elements after the last row

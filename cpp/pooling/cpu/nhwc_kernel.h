@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.pooling.nhwc, compiled once per instruction set, for contiguous channels and for a contiguous last
-// dimension. Tensors have three spatial dimensions: missing ones are added in front, with size 1.
+// dimension. Tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"

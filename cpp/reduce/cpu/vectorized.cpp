@@ -21,7 +21,8 @@ namespace {
 constexpr int64_t kChunk = 65536;  // the least number of elements of x that one thread reads
 // Contiguous elements of the result are processed in multiples of this number, which fills cache lines.
 constexpr int64_t kOutputsMultiple = 32;
-// If threads have fewer blocks of results than this number to share, each reduction is divided into chunks.
+// If there are fewer blocks of results than this number, each reduction is divided into chunks, so that all threads get
+// work.
 constexpr int64_t kEnoughChunks = 256;
 
 struct Tiling {

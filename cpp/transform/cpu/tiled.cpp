@@ -18,7 +18,7 @@ namespace {
 
 // The number of bytes that are transposed at a time, half of a first-level cache.
 constexpr int64_t kTileBytes = 16384;
-// The number of elements of a tile along the dimension in which x is contiguous, or less if this is smaller.
+// The number of elements of a tile along the dimension in which x is contiguous, or less if the dimension is smaller.
 constexpr int64_t kTileSide = 64;
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;

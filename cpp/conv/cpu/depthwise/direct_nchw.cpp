@@ -61,7 +61,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       }
     }
   }
-  // Copies lines (image rows) of `channels` channels to `to`, and writes zeros around them.
+  // Copies image rows of `channels` channels to `to`, with zeros around them.
   template <class T> void copy(const PaddedLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;

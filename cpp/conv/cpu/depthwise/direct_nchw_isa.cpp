@@ -14,8 +14,7 @@ constexpr int kColumnRows = kSums == 16 ? 2 * kDirectNchwRows : kDirectNchwRows;
 // windows, both are slower (measured on Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
-// Computes a block of results: kRows image rows high and one vector wide. Each vector of x is loaded once for all
-// window elements of one window column.
+// Computes kRows image rows of one vector of results. Each vector of x is loaded once for a whole column of the window.
 template <int kFilters, int kHeight, int kRows>
 void block(const DirectNchwSums& o, int64_t row_of_block, int64_t c) {
   const int64_t *at = o.at, taps = o.taps, x_row = o.x_row, first = o.first - row_of_block, end = o.end - row_of_block;

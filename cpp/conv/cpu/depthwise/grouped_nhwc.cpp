@@ -51,7 +51,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     }
   }
   // Prefetches the input row that the next result row reads and the current one does not. The hardware prefetcher
-  // cannot follow that many streams.
+  // cannot follow all streams of reads of a convolution.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -62,7 +62,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     for (int64_t i = 0; i < in.side.size[2] * in.side.space[2]; i += 16) __builtin_prefetch(next + i, 0, 2);
   }
 
-  // Packs the weights of each phase as [tap (window element), input channel of the group, output channel].
+  // Packs the weights as [window element, input channel of the group, output channel].
   template <class T> void pack_weights(const T* w, float* to) const {
     const int64_t w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
     for (const Phase& phase : phases) {
@@ -83,7 +83,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     for (const Phase& phase : phases) {
       const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      // A thread computes neighbouring result lines (image rows), because these read the same lines of x.
+      // A thread computes adjacent result rows, because they read the same rows of x.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
@@ -138,8 +138,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     find_taps(phase, l.image, l.depth, l.row, l.rows > 1, used);
     for (int64_t& t : used.taps) t *= size * channels;
     if (l.rows == 1) prefetch_next(phase, l.image, l.depth, l.row, x);
-    // The outer loop is over chunks of channels. The kernel computes a whole line (image row) for one chunk of
-    // channels. During this time, the weights of the chunk stay in the first-level cache.
+    // A whole image row is computed for one chunk of channels, whose weights stay in the first-level cache.
     constexpr int64_t kWeights = 4096, kFewest = 64;
     const int64_t some =
         std::max<int64_t>(cpu::work_size(kWeights) / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
@@ -168,8 +167,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
       }
   }
 
-  // Applies the epilogue (bias, residual, activation) to the sums of result line (image row) r, and stores the results
-  // in y.
+  // Applies bias, residual and activation to the sums of result row r, and stores the results in y.
   template <class T, class Y> void write_line(const Lines& l, int64_t r, const ConvArgs& args, Epilogue finish,
                                               float* scratch) const {
     const int64_t pixels = l.phase.count[2], y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
@@ -211,7 +209,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     const int64_t lanes = kernels.lanes, vectors = channels / lanes, taps = int64_t(phase.taps.size());
     const int64_t of_vector = taps * size * lanes, blocks = ceil_div(vectors, vectors_of_item);
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]}, all = lines[0] * lines[1] * lines[2];
-    // The sums of dw as [chunk of lines, vector of channels, tap (window element), input channel of the group, lane].
+    // The sums of dw as [chunk of image rows, vector of channels, window element, input channel of the group, lane].
     float* sums = reinterpret_cast<float*>(workspace + weights_at);
     cpu::parallel_items(chunks * blocks, [&](int64_t item, int64_t) {
       const int64_t chunk = item / blocks, first_vector = item % blocks * vectors_of_item;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.conv.grouped_nhwc divides its work: zones of pixels that use the same window elements, chunks of image rows
-// for dw, and the layout of the workspace.
+// How cpu.conv.grouped_nhwc divides its work. A zone is a range of pixels of an image row that use the same window
+// elements: with a 3 x 3 window and padding, the first pixel, the middle, and the last pixel. For dw, image rows are
+// divided into chunks. The file also defines the layout of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/grouped_nhwc_kernel.h"

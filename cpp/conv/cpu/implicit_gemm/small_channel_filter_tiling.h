@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.conv.small_channel_filter divides its work: tiles of weights, panels of filters, slices of pixels, and the
-// layout of the workspace.
+// How cpu.conv.small_channel_filter divides its work. A tile is a group of weights (rows of the micro-kernel), a panel
+// a group of filters (its columns), and a slice some pixels of dy. The file also defines the layout of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/to_nhwc.h"

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.winograd: float32 convolutions with 3 x 3 windows at stride 1, forward and backward_data, by Winograd's
-// method. The method needs a quarter of the products of a direct convolution (winograd_kernel.h). A tile is 4 x 4
-// results. A patch is the 6 x 6 inputs that a tile reads. The data of a block of tiles stays in a second-level cache
-// from input to result:
-//   1. Rows of the input are copied to channels-last, with zeros around them, so patches need no border handling.
+// method (winograd_kernel.h). A tile is 4 x 4 results. A patch is the 6 x 6 inputs that a tile reads. The data of a
+// block of tiles stays in a second-level cache from input to result:
+//   1. Rows of the input are copied to channels-last, with zeros around them.
 //   2. The patches are transformed to 36 matrices [tile, channel].
-//   3. The 36 matrices are multiplied by each panel of filters. While the products are in the cache, they are
-//      transformed to pixels of the result.
+//   3. The matrices are multiplied by those of some filters, and the products are transformed to results.
 // backward_data is computed as a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees. Sums are
 // float32. A rounding error, a NaN or an infinity in one element of a patch affects all 16 results of the tile.
 #include <algorithm>

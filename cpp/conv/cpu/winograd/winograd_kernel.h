@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The inner loops of cpu.conv.winograd, compiled once per instruction set. A SIMD vector holds neighbouring channels or
-// neighbouring filters. The method is F(4 x 4, 3 x 3). It computes a tile of 4 x 4 results with 36 products instead of
-// 144, by the formula
+// The inner loops of cpu.conv.winograd, compiled once per instruction set. A SIMD vector holds adjacent channels or
+// filters. The method is F(4 x 4, 3 x 3). It computes a tile of 4 x 4 results with 36 products instead of 144:
 //   y = A^T ((G w G^T) * (B^T x B)) A
 // in which * is the elementwise product. The interpolation points are 0, 1, -1, 1/2, -2 and infinity.
-// cuda/conv/winograd/winograd_math.h has the matrices and the reasons for these points. Transformed data has 36 points,
-// and each point has its own matrix, which is called a plane. Strides and sizes of planes are in elements.
+// cuda/conv/winograd/winograd_math.h has the matrices and the reasons for these points. Transformed data has 36 planes,
+// one per element of a transformed patch. Strides and sizes of planes are in elements.
 #pragma once
 #include <cstdint>
 

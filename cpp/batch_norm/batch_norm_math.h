@@ -91,13 +91,13 @@ struct NormSpace {
   }
 };
 
-// The loops of a call. A group is the elements of one statistic. `groups` visits the first element of each group, and
-// `members` visits all elements of one group, with offsets from its first element.
+// The loops of a call. `groups` visits the first element of each group, the elements that share one mean. `members`
+// visits all elements of one group, with offsets from its first element.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// A single thread, if all elements of a sum are contiguous in every tensor. Compilers vectorise the constant strides.
+// A single thread that sums elements that are contiguous in every tensor, so that compilers vectorise the loop.
 struct PackedSingleThread : SingleThread {};
 
 namespace norm {
@@ -127,8 +127,8 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Computes several sums over the same elements in one thread. The functions alternate after kChunk elements, so that
-// all but the first read from the cache.
+// Computes several sums over the same elements in one thread. All functions process kChunk elements before the next
+// kChunk elements, so that all but the first function read from the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -239,7 +239,7 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const BatchNormArgs& a, Team team
   else norm_training_sums<T>(s, a, team, group);
 }
 
-// The coefficients of norm_element() for one channel. In training and in backward, norm_sums() must be called first.
+// What norm_element() needs of one channel. Except in inference, norm_sums() must be called first.
 template <class Acc>
 struct NormCoefficients {
   Acc mean, factor, offset, slope;

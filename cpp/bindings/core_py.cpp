@@ -206,7 +206,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
       .def_property_readonly(
           "max_plans", [](const Handle& h) { return h.options().max_plans; },
           "The most plans that are kept for each kind of problem.")
-      // Lambdas that take a reference, because pybind11 refuses None for a reference, but not for a pointer.
+      // With a reference, pybind11 refuses None. A pointer to a member function would accept it.
       .def_property_readonly(
           "closed", [](const Handle& h) { return h.closed(); }, "Whether close() was called.")
       .def(

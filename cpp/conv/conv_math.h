@@ -73,8 +73,8 @@ struct ConvGeometry {
   // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. From one pair of a tap r (window element) and an output index p that share an element of x to
-  // the next, r grows by tap_period and p decreases by y_period.
+  // For backward_data. The pairs of a window element r and an output index p that use one element of x form a sequence.
+  // From pair to pair, r grows by tap_period, and p decreases by y_period.
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};

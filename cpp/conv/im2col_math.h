@@ -27,7 +27,7 @@ MINIDNN_HD ConvPoint columns_point(const ConvColumns& m, int64_t index) {
   return ConvPoint(m.g.images, m.g.groups * m.g.x.channels, m.g.y.size, m.channels_last, index);
 }
 
-// Returns the offset in the im2col matrix of the image and the channel of `point`.
+// Returns the offset of the image and the channel of `point` in the im2col matrix.
 MINIDNN_HD int64_t columns_start(const ConvColumns& m, const ConvPoint& point) {
   int64_t channel = point.channel(), group = m.g.groups == 1 ? 0 : channel / m.g.x.channels;
   return m.origin + point.image() * m.image + group * m.group + (channel - group * m.g.x.channels) * m.channel;

@@ -4,7 +4,7 @@
 namespace minidnn {
 namespace {
 
-// Returns the stride of the one dimension to which the given dimensions can be joined, or nullopt.
+// Joins dimensions to one. Returns its stride, or nullopt if they cannot be joined.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -51,8 +51,8 @@ std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
   return pixels(g, g.x, g.stride);
 }
 
-// The strides of w or dw as a matrix [filters, channels x window elements] per group. `taps_last` tells which of the
-// two inner dimensions is the fastest.
+// The strides of w or dw as a matrix [filters, channels x window elements] per group. `taps_last` is true if window
+// elements are faster than channels.
 struct Filters {
   Matrix4 matrix;
   bool taps_last;
@@ -72,8 +72,7 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
-// The im2col matrix of x. Its contiguous rows (or columns) begin at multiples of 8 elements, as wide loads of 16-bit
-// elements require.
+// The im2col matrix of x. Rows (or columns) begin at multiples of 8 elements, as wide loads of 16-bit elements require.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;

@@ -31,7 +31,8 @@ struct AllHandles {
         if (cache) cache->mutex.lock();
     }
   }
-  // The child process replaces shared mutexes. Unlocking one would pass it to a waiting thread, which the child lacks.
+  // The child process replaces shared mutexes by new ones. Unlocking a mutex would pass it to a waiting thread, which
+  // the child lacks.
   void unlock(bool in_child) {
     for (Handle* h : handles) {
       for (auto& cache : h->caches_) {

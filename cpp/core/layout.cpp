@@ -62,9 +62,9 @@ Dims by_stride(const TensorDesc& d) {
   return dims;
 }
 
-// Whether two tensors with equal strides share an element, if `b` begins `rest` elements after `a` and only the
-// dimensions dims[from], dims[from + 1], ... vary. They are sorted from the largest stride to the smallest. Each stride
-// exceeds the reach of all smaller ones together, so few index differences need to be tried.
+// Whether tensors with equal strides share an element, if `b` begins `rest` elements after `a`. Only the dimensions
+// dims[from], dims[from + 1], ... are searched, from the largest stride to the smallest. Each stride exceeds the reach
+// of all smaller strides together, so few index differences need to be tried.
 bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
                 int from) {
   if (from == dims.count) return rest == 0;
@@ -189,7 +189,7 @@ bool is_dense(const TensorDesc& d) {
 }
 
 // Returns whether two elements of a tensor may share memory. The result is exact for views of dense arrays. It is false
-// if each stride exceeds the reach of all smaller ones together, which the loop checks from the smallest stride on.
+// if each stride exceeds the largest offset that all smaller strides can reach together.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
   // The largest offset that the dimensions checked so far can reach together.

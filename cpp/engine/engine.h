@@ -273,7 +273,7 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;  // value of insertions_ when the entry was last used
+    std::atomic<uint64_t> used;  // the value of insertions_ when the entry was last used
     // The number of measurements by find() when the plan was last checked against them.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)

@@ -16,13 +16,13 @@ namespace {
 
 using Function = void (*)();
 
-// The modules of NVTX, with the numbers of their functions. Only push and pop of the module "core" are called here.
+// The modules of NVTX. Only push and pop of the module "core" are called.
 struct Module {
   unsigned size;
   Function functions[16]{};
-  Function* addresses[17]{};  // a null-terminated list
+  Function* addresses[17]{};  // ends with a null pointer
 };
-Module modules[] = {{0}, {16}, {9}, {15}, {7}, {16}, {7}};  // none, core, CUDA, OpenCL, CUDART, core2, sync
+Module modules[] = {{0}, {16}, {9}, {15}, {7}, {16}, {7}};  // modules none, core, CUDA, OpenCL, CUDART, core2, sync
 Module& core = modules[1];
 constexpr unsigned kRangePush = 9, kRangePop = 11;
 

@@ -44,8 +44,8 @@ MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// Computes one element of y, numbered in row-major order. It is 0 if its index is out of range: to report an error, the
-// CPU would have to wait for the GPU.
+// Computes element `linear` of y, counted in row-major order. It is 0 if the index is out of range. To report an error,
+// the CPU would have to wait for the GPU.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {
@@ -67,7 +67,7 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
 // The positions of all indices, sorted by the row of x that they select. Row r has the positions order[starts[r]] to
 // order[starts[r + 1] - 1]. Gradients are summed in this order, so they do not depend on the number of threads.
 struct GatherOrder {
-  // rows() + 1 elements: where each row begins in `order`
+  // where the positions for each row begin in `order`; rows() + 1 elements
   int32_t* starts;
   // positions in the tensor of indices, counted in row-major order
   int32_t* order;

@@ -17,8 +17,8 @@ template <> struct Family<LayerNormProblem> {
   static const Engines<LayerNormProblem>& cuda_engines();
 };
 
-// The kind of norm, with the index of the first dimension of a row (layer, RMS), the number of groups (group norm), or
-// 0 (instance norm).
+// The kind of norm, and a number: the first dimension of a row for layer and RMS norm, the number of groups for group
+// norm, 0 for instance norm.
 struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;

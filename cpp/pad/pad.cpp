@@ -107,7 +107,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   line.before /= items;
   line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
-  // Lines of y extend along its innermost dimension, or the next outer one if the innermost has a single word.
+  // Lines extend along the innermost dimension of y, or along the next outer dimension if the innermost has a single
+  // word.
   if (line.size == 1 && dims.size() > 1) dims.pop_back();
 
   l = {};

@@ -64,15 +64,15 @@ struct PadLines {
   // The number of words in a line.
   LongDivisor width;
   PadDimension line;
-  // All dimensions of y but the innermost are outer. `outer` and `along` list them, the innermost first. `row` is the
-  // index in the first of them, and `plane` the linear index in all others.
+  // `outer` and `along` list all dimensions of y but the innermost, from the inside out. `row` is the index in the
+  // first of them, and `plane` the linear index in all others.
   int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // Add the offset in x of a line of y to `at`. They return false if the whole line has the constant value. `how` must
-  // equal `mode`. As a compile-time constant, it makes the code faster.
+  // Compute the offset in x of a line of y. They return false if the whole line has the constant value. `how` must
+  // equal `mode`, and makes the code faster if it is a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

@@ -226,8 +226,7 @@ template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
-// Shift a by b bits. If b is negative or at least the number of bits of A, the left shift gives 0, and the right shift
-// 0 or -1, the sign of a.
+// Shift a by b bits. If b is negative or not less than the number of bits of A, all bits of a are shifted out.
 template <class A> MINIDNN_HD A shifted_left(A a, A b) {
   return b < A(0) || b >= A(8 * sizeof(A)) ? A(0) : A(Unsigned<A>(a) << b);
 }
@@ -281,7 +280,7 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// Calls f(PointwiseName<op>{}) if `op` belongs to the template's group and accepts operands of type T.
+// Calls f(PointwiseName<op>{}) if `op` belongs to the group of the template and accepts operands of type T.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -308,7 +307,7 @@ struct PointwiseArgs {
   void* out = nullptr;
 };
 
-// How the offset of an operand's element follows from i, the index of the result's element in memory order.
+// How to compute the offset of an operand's element from i, the index of the result's element in memory order.
 enum class Access : int64_t {
   // The operand has the order of the result: the offset is i.
   dense,

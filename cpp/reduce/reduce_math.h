@@ -66,7 +66,7 @@ template <class Acc> MINIDNN_HD Acc negated(Acc v) {
   else return -v;
 }
 
-// The largest integer of a dtype. amax() returns it for the least one, whose magnitude the dtype cannot hold.
+// The largest integer of a dtype. amax() returns it for the least integer, whose magnitude the dtype cannot hold.
 MINIDNN_HD int64_t largest_of(DType t) {
   switch (t) {
     case DType::int8:
@@ -198,7 +198,7 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
       if (mode == ReduceMode::norm2) v = root(v);
     }
     if constexpr (kind == ReduceKind::max) {
-      // Mapping an element for `min` twice returns the element.
+      // For `min`, mapping a value again restores it.
       if (mode == ReduceMode::min) v = mapped(mode, v);
       // For `any` and `all`, v is a maximum of zeros and ones. If no elements are reduced, v is the least value of its
       // type, which is negative. Then `any` is false and `all` is true.

@@ -42,11 +42,12 @@ struct ChannelNormKernels {
     void (*backward)(const NormBlock&, const NormLines&, bool non_temporal);
     // computes out = dy slope[c] + (x - mean[c]) factor[c] + offset[c], where c is the column
     void (*blend)(const NormBlock&, const NormLines&, bool non_temporal);
-    // gate[0] copies dy to out. gate[1] writes 0 where y <= 0 (the gradient of relu), with y passed as NormBlock::x.
+    // gate[0] copies dy to out. gate[1] computes the gradient of relu: dy, or 0 where y <= 0. y is passed as
+    // NormBlock::x.
     void (*gate[2])(const NormBlock&, const NormLines&, bool non_temporal);
   } f32, bf16, f16;
-  // Merges the moments of one column of n elements into those of each channel, which has `joined` elements so far.
-  // `results` points to the first channel's column. Consecutive channels are `step` columns apart.
+  // Merges the moments of one column into those of each channel. A column has n elements, and a channel `joined` so
+  // far. `results` points to the first channel's column. Columns of consecutive channels are `step` columns apart.
   void (*join_moments)(int64_t channels, const float* results, int64_t columns, int64_t step, double n, double joined,
                        double* mean, double* squares);
   void (*join_gradients)(int64_t channels, const float* results, int64_t columns, int64_t step, double* dy,

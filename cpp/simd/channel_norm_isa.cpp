@@ -11,7 +11,7 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Both keep two sums. Moments adds up x - center and (x - center)^2, and Gradients dy and dy (x - mean).
+// Moments adds up x - center and (x - center)^2. Gradients adds up dy and dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -117,8 +117,8 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
   }
 }
 
-// load_pair() may reorder elements within two vectors. to_lanes() brings an array into the same order, and from_lanes()
-// restores its order. Columns after the last pair of vectors keep theirs.
+// to_lanes() puts an array in the order in which load_pair() loads elements, and from_lanes() restores its order.
+// Columns after the last pair of vectors keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {

@@ -16,8 +16,8 @@ constexpr int64_t kSpan = 256;
 // A loop pads a span to whole iterations. The padded span must fit a buffer of kSpan elements.
 static_assert(kSpan % kStep == 0);
 
-// The order of floats in a buffer. `memory` is the usual order. `lanes` is the cheapest to compute: for bfloat16, each
-// kStep elements have the even elements first, then the odd ones. It suits code that treats all elements equally.
+// The order of floats in a buffer. `memory` is the usual order. `lanes` is the order that is cheapest to compute: for
+// bfloat16, even elements before odd elements in each kStep. It suits code that treats all elements equally.
 enum class Order { memory, lanes };
 
 // All functions are in an unnamed namespace, as in every file that is compiled once per instruction set
@@ -175,8 +175,7 @@ template <Order order, class T> void write_span(const float* from, T* to, int64_
 // write up to a multiple of kStep.
 template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
-  // Several spans are copied at once, because a copy by non-temporal stores writes the cache lines at its ends only
-  // partly.
+  // Several spans are copied at once, because a non-temporal copy writes the cache lines at its two ends only partly.
   constexpr int64_t kStage = 4 * kSpan;
   alignas(64) float results[kSpan];
   alignas(64) T stage[kStage];

@@ -10,8 +10,8 @@ namespace minidnn {
 
 constexpr int kGemmRows = 12;  // the largest number of rows in a tile of any micro-kernel
 
-// Byte offsets in operand a, one per row of a tile, and in operand b, for some steps of the inner dimension k. Several
-// rows may have the same offset, for example that of a buffer of zeros.
+// Byte offsets in a, one per row of a tile, and in b, for some steps of the inner dimension k. Several rows may have
+// the same offset, for example that of a buffer of zeros.
 struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
@@ -74,7 +74,7 @@ struct EpilogueBlock {
   const void* bias;
 };
 
-// Kernels for a product with a single row. Its time is that of reading b.
+// Kernels for a product with a single row, whose time is that of reading b.
 template <class T> struct GemmRow {
   // The micro-kernel for a matrix b with contiguous rows. Its tile has one row, whose sums take 3/4 of the vector
   // registers.

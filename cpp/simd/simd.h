@@ -219,8 +219,8 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// load_as_pair() loads floats into two vectors in the lane order of load_pair() for type T. store_from_pair() stores
-// them in memory order.
+// load_as_pair() and store_from_pair() load and store floats in memory order, with lanes in the order of load_pair()
+// for type T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -287,7 +287,7 @@ template <class T> class Streamer {
     drain();
     begin(to);
   }
-  // Returns where the caller must write the next elements, at most kCapacity. After that, it calls advance().
+  // Returns the address to which the caller must write the next elements, at most kCapacity, before it calls advance().
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;

@@ -17,8 +17,8 @@ constexpr int64_t kGrain = 16384;  // the least number of elements that one thre
 // Larger results of inference are written with non-temporal stores. Calls that compute sums use kNormSummedBytes.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
-// The workspace of some adjacent channels. first, second, var and inv_std have one element per channel. mean, factor,
-// offset and slope have one per column: a channel may have several columns.
+// The workspace of some adjacent channels. mean, factor, offset and slope have one element per column, and a channel
+// may have several columns. The other arrays have one element per channel.
 struct Tile {
   int64_t channel, count;  // the index of the first channel, and the number of channels
   // In training, the mean and sum((x - mean)^2) of each channel. In the backward pass, sum(dy) and sum(dy (x - mean)).
@@ -162,8 +162,8 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(i, block, results) for each section i (some elements of each channel), on several threads, and
-  // join(block, results) in the order of the sections. `results` is an array [kinds][columns].
+  // Calls work(i, block, results) for each section i (some elements of each channel) on several threads, and
+  // join(block, results) in the order of the sections. work() writes results[kinds][columns], and join() reads it.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -175,7 +175,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // Calls f(from, step) for each column of a channel, where from[i * step] is the value of channel i in `results`.
+  // A channel may have several columns. Each call f(from, step) gets one column of every channel: from[i * step] for
+  // channel i.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -257,8 +258,8 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // True if an extra loop first applies the gradient of the fused relu to dy. The result is the gradient of the
-  // residual, or is stored in dx for the moment.
+  // True if an extra loop first applies the gradient of the fused relu to dy. It writes the gradient of the residual
+  // or, if that is not wanted, uses dx as scratch memory.
   bool gates = false;
   bool non_temporal = false;
 };

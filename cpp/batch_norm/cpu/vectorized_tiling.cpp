@@ -62,8 +62,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // Merges short rows to rows of at least 256 elements (a multiple of 16), but at most kNormColumns, so that their
-    // sums fit a first-level cache.
+    // Short rows are merged to at least 256 elements, a multiple of 16, and at most kNormColumns, whose sums fit a
+    // first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
@@ -95,8 +95,8 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.chunks > 1 ? c.rows * c.chunks : ceil_div(c.rows, c.section);
   } else {
-    // If columns are short, groups of columns are narrow, so that one thread computes each from its cache. Otherwise
-    // threads share the rows of wide groups. Sums are the same bit for bit, because rows are divided in the same way.
+    // If columns are short, one thread computes a narrow group of columns from its cache. Otherwise threads share the
+    // rows of a wide group. Sums are the same bit for bit, because rows are divided in the same way.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
     if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)

@@ -23,8 +23,7 @@ struct Tiling {
   bool ordered = false;  // true if parameters have the same order in memory as the channels
   // The number of channels per tile, and the number of tiles.
   int64_t tile = 0, tiles = 0;
-  // A tile has `sections` sections of `section` rows. If `chunks` > 1, a section is `section` elements of one row
-  // instead.
+  // A tile is summed in `sections` parts of `section` rows. If `chunks` > 1, a part is `section` elements of one row.
   int64_t section = 0, sections = 0;
   int64_t chunks = 1;
   bool tile_by_thread = false;

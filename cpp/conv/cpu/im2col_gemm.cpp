@@ -49,8 +49,8 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
   });
 }
 
-// Copies the channels of a group from x to the im2col matrix. A work item is one image and one index of the first two
-// spatial dimensions.
+// Copies spans of elements along the channels from x to the im2col matrix. A work item is one image and one index of
+// the first two spatial dimensions.
 template <class T> void copy_channels(const ConvColumns& m, const T* x, T* columns) {
   const ConvGeometry& g = m.g;
   int64_t work = g.y.size[2] * g.groups * g.x.channels * g.window[0] * g.window[1] * g.window[2];

@@ -15,10 +15,11 @@ inline int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * siz
 struct ConvTap {
   // The offset in w.
   int64_t w;
-  // Pixel t of the phase reads input pixel t * in_step + shift. `in_step` is 1 in backward_data, else the stride.
+  // Result pixel number t of a phase reads input pixel t * in_step + shift. `in_step` is 1 in backward_data, else the
+  // stride.
   int64_t shift[kMaxSpatial];
 };
-// The result pixels first + t * step for t < count, which use the same taps (window elements). `step` is the stride in
+// The result pixels first + t * step for t < count, all of which use the same taps. `step` is the stride in
 // backward_data, else 1.
 struct ConvPhase {
   int64_t first[kMaxSpatial], count[kMaxSpatial];
@@ -35,7 +36,7 @@ inline bool is_pointwise(const ConvGeometry& g) {
     if (g.window[j] != 1 || g.pad[j] != 0 || (g.y.size[j] - 1) * g.stride[j] >= g.x.size[j]) return false;
   return !g.backward_data;
 }
-// Converts a pointwise convolution with a stride to one with stride 1 on every stride-th pixel of x. Returns all other
+// Removes the stride of a pointwise convolution, by keeping only the pixels of x that it reads. Returns all other
 // convolutions unchanged.
 inline ConvGeometry without_gaps(ConvGeometry g) {
   for (int j = 0; is_pointwise(g) && j < kMaxSpatial; ++j) {

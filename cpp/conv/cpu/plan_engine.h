@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Base classes of CPU engines and plans that use a Tiling: a struct that says how an engine divides its work. Its
-// constructor only computes numbers. `Tiling::bytes` is the size of the workspace.
+// Base classes of CPU engines and plans that use a Tiling: a struct that says how an engine divides its work.
+// `Tiling::bytes` is the size of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 

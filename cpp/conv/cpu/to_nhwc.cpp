@@ -14,8 +14,7 @@ namespace {
 // The smallest number of elements for which it is worth waking another thread.
 constexpr int64_t kGrain = 16384;
 
-// Copies images to channels-last. All pixels of an image form one line, because the pixels of each channel are
-// contiguous and the copy has no border.
+// Copies dense images to channels-last. All pixels of an image form one line, because the copy has no border of zeros.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];

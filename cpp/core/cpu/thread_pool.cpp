@@ -75,7 +75,7 @@ class Pool {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        // A guess at the worker's core: that of the thread that creates it.
+        // A guess at the worker's core: the core of the thread that creates it.
         w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
@@ -98,8 +98,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // All chunks are taken, but workers may still compute some. inside_ counts these workers. A worker that comes later
-    // sees that open_ is false.
+    // All chunks are taken, but some workers may still compute. inside_ counts them. A worker that comes later sees
+    // that open_ is false.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));

@@ -13,8 +13,8 @@ namespace {
 
 AllocatorChecks checks;
 
-// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size, and to at
-// least 512 bytes. A freed block then fits more of the later requests, and at most 12.5 % of a larger block is wasted.
+// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below it. Freed blocks then
+// fit more of the later requests. At most 12.5 % of a block above 512 bytes is wasted.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;
@@ -39,8 +39,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // CUDA's per-thread default stream has the same handle on every thread. This is the number of its thread (see
-  // thread_of()), or 0 for any other stream.
+  // CUDA's per-thread default stream has the same handle on every thread. This number tells the threads apart (see
+  // thread_of()). It is 0 for any other stream.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;

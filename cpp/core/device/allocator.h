@@ -83,8 +83,8 @@ class Allocator {
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    // CUDA's per-thread default stream has the same handle on every thread. This is the number of its thread (see
-    // thread_of()), or 0 for any other stream.
+    // CUDA's per-thread default stream has the same handle on every thread. This number tells the threads apart (see
+    // thread_of()). It is 0 for any other stream.
     uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;

@@ -117,7 +117,7 @@ template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
 // The bits of 0.75f, and the mask of the sign and the exponent. They are unsigned, because the subtraction overflows
-// for some x, whose logarithm is replaced afterwards.
+// for some x.
 constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
 template <class V> MINIDNN_HD V log(V x) {
@@ -193,7 +193,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // (1 + t) is a factor of exp(-a^2).
+  w = high + ((t * w + w) + tail);  // 1 + t is the factor of exp(-a^2) that is not a power of two.
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;

@@ -15,9 +15,10 @@ namespace cpu::layer_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// The least number of elements per section of rows, so that adding up the sums of all sections takes little time.
+// The least number of elements of a section (rows with their own sums), so that adding up all sections takes little
+// time.
 constexpr int64_t kSection = 65536;
-// The largest number of sections times the length of a row. All sums for dscale and dbias then take at most 32 MB.
+// The largest number of pairs of float32 sums, for dscale and dbias. They take 32 MB.
 constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;
 
 int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
@@ -29,8 +30,8 @@ int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
 // The least number of elements of a plane (H x W of one channel) that this engine supports. With smaller planes, most
 // lanes of vectors would be unused.
 constexpr int64_t kLeastPlane = 16;
-// The shortest row, in bytes, that is written with non-temporal stores. They are slow for cache lines that two rows
-// share, which short rows have more of.
+// The shortest row, in bytes, that is written with non-temporal stores. Such stores are slow for a cache line that two
+// rows share, which is frequent if rows are short.
 constexpr int64_t kLongRow = 4096;
 
 std::string why_no_groups(const LayerNormProblem& p) {

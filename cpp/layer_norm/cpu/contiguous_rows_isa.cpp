@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizes one row at a time. One loop sums the row, in float32 for kChunk elements and then in float64. A second
-// loop writes the result. A row of usual length stays in a first-level cache between the two.
+// Normalizes one row at a time: one loop sums the row, and a second loop writes the result. A row of usual length stays
+// in a first-level cache between the two. Sums of kChunk elements are float32, and are added in float64.
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 
 #include "cpp/simd/simd.h"
@@ -32,7 +32,7 @@ MINIDNN_HD Floats first_lanes(Floats v, int64_t lanes) {
   return v;
 }
 
-// The sums of d and of d^2, where d = x - about.
+// The sums of d and of d^2, where d = x - about for a given number `about`.
 struct Sums {
   double first = 0, squares = 0;
 };

@@ -14,7 +14,7 @@ struct NormPlanes {
 };
 
 struct LayerNormKernels {
-  // May be null. They have one number per element of the row; in group norm, one per channel.
+  // May be null. Layer and RMS norm have one number per element of the row, group norm one per channel.
   struct Forward {
     const void* x;
     const float *scale, *bias;

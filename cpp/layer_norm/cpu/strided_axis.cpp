@@ -37,7 +37,7 @@ struct Tiling {
   // The scratch memory of one sample, in floats: per channel two float64 sums, four coefficients, and three sums per
   // section.
   int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
-  // The number of floats of the sums of dy and of dy * x_hat, per channel of each sample.
+  // The number of floats that the sums of dy and of dy * x_hat take for all samples and channels.
   int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
 };
 
@@ -79,7 +79,7 @@ struct Sample {
     });
     for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(block(i).rows));
     lines();
-    // In reverse order, because the cache still holds the pixels that were summed last.
+    // The result is written in reverse order, because the cache still holds the pixels that were summed last.
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) map(block(c.sections - 1 - i));
     });

@@ -9,8 +9,8 @@ namespace {
 
 static_assert(kChannelSpan % kFloats == 0 && kChannelChunk <= kLineChunk && kMaxChannelWindow <= kMargin);
 
-// The terms of an element in gradients: `own` is dy s^-beta, for its own dx, and `g` is dy x s^(-beta - 1), for the dx
-// of its neighbours. s is defined in lrn_math.h.
+// Two terms of an element: dy s^-beta, for its own dx, and g = dy x s^(-beta - 1), for the dx of its neighbours (see
+// lrn_math.h).
 struct Terms {
   Floats own, g;
 };

@@ -17,9 +17,8 @@ struct Lanes {
     return v;
   }
 };
-// Calls tap(i, from, lanes) for each position in the window and each vector of elements, beginning with element i.
-// `from` is the offset of its neighbour at this position. If the last vector overlaps the one before it, `lanes`
-// selects the elements that are new.
+// Calls tap(i, from, lanes) for each position in the window and each vector of elements. i is the first element of the
+// vector, and `from` the offset of its neighbour at this position. `lanes` selects the elements that are new.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -47,9 +46,8 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Returns true if the rows under windows are copied to a buffer with zeros around them. Sums then stay in registers.
-// Otherwise each_tap() loads and stores the sums for each position in the window, and each load waits for earlier
-// stores.
+// Returns true if windows are read from a copy of each row with zeros around it. Sums then stay in registers.
+// Otherwise, sums are loaded and stored for each position in the window.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }

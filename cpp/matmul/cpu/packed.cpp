@@ -85,7 +85,7 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // If a is read in place, rows after its last row read the tile's first row again.
+          // If a is read in place and does not fill a tile, the remaining rows of the tile read its first row again.
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
@@ -154,7 +154,7 @@ template <class T, class Y> struct Product {
       f.beta = float(args.beta);
       f.y_column = y.column;
       f.c_column = c.column;
-      // y^T has one bias element per row.
+      // The transposed product has one bias element per row.
       (tiling.transposed ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[PackedTiling::kBlockTiles * kGemmRows], c_rows[PackedTiling::kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) {

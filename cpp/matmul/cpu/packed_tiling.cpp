@@ -10,8 +10,8 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-// kSlice steps of k are packed at a time, for kBlockPanels groups of columns of b. With vectors of 32 bytes, they take
-// 200 KB. If a is packed, too, blocks are wider, so that each packed row of a is used for more columns.
+// kSlice steps of k are packed at a time, for kBlockPanels groups of columns of b (200 KB with vectors of 32 bytes). If
+// a is packed, too, blocks are wider, so that each packed row of a is used for more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
 // b is not packed if a block of y has at most this number of tiles of rows.
 constexpr int64_t kFewTiles = 2;

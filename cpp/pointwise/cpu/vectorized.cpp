@@ -14,8 +14,8 @@ namespace {
 
 constexpr int64_t kBufferBytes = kPointwiseSpan * 8;
 
-// Divides the elements [i, i + n) of the result into spans with a constant stride in x. Calls f(start, offset, count,
-// stride) for each, where `start` counts from i, and `offset` is in x.
+// Divides the elements [i, i + n) of the result into spans along which x has a constant stride. Calls f(start, offset,
+// count, stride) for each span: its start relative to i, and its offset in x.
 template <class F> void for_each_strided_span(const PointwiseIndexing& w, const PointwiseAccess& x, int64_t i,
                                               int64_t n, F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));

@@ -29,8 +29,8 @@ struct Tiling {
   MaxWithIndicesKernels::UpdateMaxima update_maxima;
   int64_t plane = 1;         // the number of elements of a plane of x (H x W of one channel)
   FastDivmod rows, columns;  // division by the height and by the width of x
-  // For windows inside x: is_tap[d] is 1 if a window has an element at distance d from its first element. Empty if
-  // unused.
+  // is_tap[d] is 1 if a window inside x has an element at distance d from its first element. The table is empty if it
+  // is not used.
   std::vector<uint8_t> is_tap;
   // For the gradient: the number of channels per task, and of tasks per image.
   int64_t channels = 1, blocks = 1;
@@ -153,12 +153,13 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
     for (int64_t v = r1.begin; v < r1.end; ++v) {
       const int64_t i = p.spatial.input_index(0, y.at[0], u), j = p.spatial.input_index(1, y.at[1], v);
       const T* line = channel + i * p.x.stride[2] + j * p.x.stride[3];
-      // The columns w of the window that are inside x for at least one position of the line.
+      // Columns w of the window that are inside x at some position of the line.
       const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
       const int64_t all_before = max_of<int64_t>(before - (columns - 1) * stride, 0);
       const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
       for (int64_t w = ceil_div(all_before, dilation); w < end; ++w) {
-        // `at` is the column of x that column w reads in the first window. It is inside x in the windows [first, last).
+        // `at` is the column of x that column w reads in the first window. Column w is inside x in the windows [first,
+        // last).
         const int64_t at = p.spatial.input_index(2, 0, w);
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
@@ -179,8 +180,8 @@ class WindowIndices {
     first[2] = s.input_index(2, 0, 0);
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
-  // Calls f(q, test) for each window q of a line. test(index) reads a table if the window lies inside x. Otherwise it
-  // checks each dimension: an element in the padding may have the same index as an element of another row.
+  // Calls f(q, test) for each window q of a line. test(index) tells whether the element of x with this index is in the
+  // window. Windows inside x use a table.
   template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
     const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];
     int64_t begin = windows, end = windows;  // The windows [begin, end) lie inside x.

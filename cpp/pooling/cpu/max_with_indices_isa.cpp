@@ -14,7 +14,7 @@ void update_maxima(float* largest, int32_t* indices, int64_t n, const void* from
   const T* x = static_cast<const T*>(from);
   Ints lane{};
   for (int e = 0; e < kFloats; ++e) lane[e] = e;
-  // Unsigned, because the indices of lanes after the n-th element may overflow. They are not stored.
+  // Lanes after the n-th element may overflow, so the computation is unsigned.
   using Unsigned = Vector<uint32_t>;
   for (int64_t i = 0; i < n; i += kFloats) {
     const int32_t left = int32_t(min_of<int64_t>(n - i, kFloats));

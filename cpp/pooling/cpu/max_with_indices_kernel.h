@@ -7,9 +7,9 @@
 namespace minidnn {
 
 struct MaxWithIndicesKernels {
-  // Updates n running maxima by elements of x, `step` apart, and stores the index of each new maximum: `index`, then
-  // `index_step` more per element. A NaN is larger than every number. Of equal elements, the first is kept. `largest`
-  // and `indices` are accessed in whole vectors, also after the n-th element.
+  // Updates n running maxima and their indices by elements of x, `step` apart. The elements have the indices `index`,
+  // index + index_step, ... A NaN is larger than every number. Of equal elements, the first is kept. `largest` and
+  // `indices` are accessed in whole vectors.
   using UpdateMaxima = void (*)(float* largest, int32_t* indices, int64_t n, const void* x, int64_t step, int32_t index,
                                 int32_t index_step);
   UpdateMaxima f32, bf16, f16;

@@ -45,8 +45,8 @@ template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) 
   store_floats(to + kFloats, __builtin_shuffle(even, odd, low + kFloats / 2));
 }
 
-// Computes slices of rows of dx. If `window` is not 0, windows have `window` x `window` elements, stride `step` and no
-// dilation, all known to the compiler.
+// Computes slices of rows of dx. If `window` is not 0, windows have `window` x `window` elements, stride `step`, and no
+// dilation.
 template <class T, int window, int step> class Slice {
  public:
   Slice(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), layout(problem, most_rows) {
@@ -63,8 +63,8 @@ template <class T, int window, int step> class Slice {
       for (int64_t c = 0; c < p.window[2]; ++c)
         tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * layout.x_plane +
                                       r * s.dilation[1] / down * layout.pitch + c * s.dilation[2] / right;
-    // Lists the windows over an element in ascending order, so that dy is always summed in this order. A later window
-    // has the element at an earlier position.
+    // In ascending order of the windows over an element, so that dy is always summed in this order. A later window has
+    // the element at an earlier position.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
       for (int64_t r = p.window[1]; r-- > 0;)
@@ -82,14 +82,14 @@ template <class T, int window, int step> class Slice {
 
   // Computes the rows `rows` of dx. Any memory of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
-    // The rows of windows over these rows of dx. If the stride exceeds the window, a row of dx may lie between two rows
-    // of windows. The upper one is then included, so that `first` is never after the first row of dx.
+    // The rows of windows over these rows of dx. If there are gaps between windows, the windows above are included, so
+    // that `first` is never after the first row of dx.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    // NaN in a lane that has loaded a NaN or an infinite element
+    // A lane becomes NaN if it loads a NaN or an infinite element.
     Floats special{};
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * layout.x_plane + (h - first) / down * layout.pitch;
@@ -99,7 +99,7 @@ template <class T, int window, int step> class Slice {
           for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last rows of dx may lie below all windows. There, dy is set to zero.
+    // dy is set to zero for rows of dx below all windows.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -227,12 +227,11 @@ template <class T, int window, int step> class Slice {
   }
 
   // Writes n elements of a row of dx, from column w on. `at` is the offset of the row's first window in `argmax` and
-  // `dys`. Memory before `end` may be overwritten.
+  // `dys`. Memory up to `end` may be overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;
-    // Returns the gradients of the columns w + (i + j) * right + k, for all lanes j. `right` is the horizontal stride,
-    // and k < right.
+    // Returns the gradients of columns w + (i + lane) * right + k, one per lane. `right` is the horizontal stride.
     auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
       const Over *t = over + over_begin[remainders + remainder[k]], *const last =
                                                                         over +
@@ -259,7 +258,7 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes a row of dx as long as whole vectors fit. Returns the number of written elements, divided by the stride.
+  // Writes a row of dx as long as whole vectors fit. Returns the number of written elements divided by the stride.
   template <int r0> MINIDNN_HD int64_t write_rows(T* to, const T* end, int64_t n, int64_t at) {
     auto of = [&](auto first, int64_t from) __attribute__((always_inline)) {
       constexpr int c0 = first.value;
@@ -300,8 +299,8 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // The windows over an element, in one list per pair of remainders: of its row modulo the vertical stride, and of its
-  // column modulo the horizontal stride.
+  // One list of the windows over an element for each pair of remainders: row modulo vertical stride, and column modulo
+  // horizontal stride.
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

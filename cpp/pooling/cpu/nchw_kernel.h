@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nchw, compiled once per instruction set. A slice is some adjacent rows of one channel, and
-// is computed at a time. Tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
+// The loops of cpu.pooling.nchw, compiled once per instruction set. A slice is some adjacent rows of one channel, which
+// are computed together. Tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"

@@ -32,8 +32,7 @@ bool is_contiguous(const PoolingProblem& p, int dim) {
 struct Tiling {
   PoolingProblem p;
   bool in_place;  // true if channels are contiguous, so that nothing is transposed
-  // The number of tasks that threads share. If `chunks` is more than 1, each line or slice is divided by channels into
-  // `chunks` tasks.
+  // Threads share tasks. A task is a line of y or a slice of dx, or one of `chunks` ranges of its channels.
   int64_t tasks, chunks = 1;
   PoolingChunk chunk{};
   int64_t batch, threads;

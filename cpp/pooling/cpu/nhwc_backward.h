@@ -49,7 +49,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     // A NaN counts as a maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // With many elements, most are the maximum of no lane. So dy is added only at the maximum of each lane, one by one.
+    // Most elements of a large window are the maximum of no lane. So dy is added only at the maximum of each lane.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
@@ -90,14 +90,14 @@ struct Sums {
   int64_t strides[kMaxSpatial];
 };
 
-// Computes the sums of dx for the indices `slice` along `axis`.
+// Computes the sums of dx for all positions whose index along `axis` is in `slice`.
 template <bool is_max, bool disjoint, class T>
 void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slice, int64_t channels,
                const Sums& sums, float* scratch) {
   const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // The windows over the indices `slice`.
+  // The windows that extend over the indices `slice`.
   windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
   auto taps_in_slice = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);

@@ -54,7 +54,7 @@ constexpr int kFewTaps = 64;
 constexpr int kGroup = 8;  // the number of window elements in a group
 
 // Writes the results of all channels to `out`. make(c, load) computes two vectors of channels from channel c on, and
-// reads by load(address). The last vector may have fewer channels than lanes.
+// reads elements of x by load(address).
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));

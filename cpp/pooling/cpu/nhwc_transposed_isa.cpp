@@ -113,7 +113,7 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
 
 // Some positions of kPlanes channels: a range along one axis, and all indices along the others.
 struct PlaneSlice {
-  TensorDesc desc;  // the shape of whole channels, and the strides of their copy
+  TensorDesc desc;  // the shape of whole channels, with the strides of their copy in scratch memory
   Range range[kMaxSpatial];
   int64_t positions = 1;
   bool is_contiguous = true;  // true if the positions are contiguous in a channel

@@ -26,15 +26,16 @@ constexpr int64_t kOutputsMultiple = 32;
 constexpr int64_t kEnoughChunks = 256;
 
 struct Tiling {
-  // The outputs as nested loops. The innermost has `outputs` outputs, with a stride in x and in y. `kept` has the
-  // strides of the outer loops in x, and `outs` those in y.
+  // The outputs (elements of the result) as nested loops. The innermost loop has `outputs` outputs. `kept` has the
+  // strides of the outer loops in x, and `outs` their strides in y.
   TensorDesc kept, outs;
   int64_t outputs = 1, output_stride = 0, y_stride = 0;
   TensorDesc spans;          // the dimensions that are reduced, except the innermost of them
   int64_t n = 1, pitch = 1;  // length and stride of the innermost dimension that is reduced
   // True if each lane of a vector has its own output, false if all lanes reduce to one output.
   bool across_outputs = false;
-  // `block` outputs are processed at a time. Their n elements are divided into `chunks` chunks of `chunk` elements.
+  // `block` outputs are processed at a time. The n elements of each are divided into `chunks` chunks of `chunk`
+  // elements.
   int64_t block = 0, chunks = 1, chunk = 0;
   int64_t blocks() const { return ceil_div(outputs, block); }
 };

@@ -69,7 +69,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // Ignores a NaN. `sizes` shows after the loop whether there was one.
+      } else {  // The maximum ignores a NaN. `sizes` shows after the loop whether there was one.
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;

@@ -6,8 +6,8 @@
 
 namespace minidnn {
 
-// Reduces n elements for each of `outputs` elements of the result. along_output is for contiguous elements of x per
-// output, `step` between outputs. across_outputs is for contiguous outputs, `step` between the elements of one output.
+// Reduces n elements for each of `outputs` elements of the result. `step` is the stride between outputs in along_output
+// (reduced elements contiguous), and between reduced elements in across_outputs (outputs contiguous).
 struct ReduceChunk {
   const void* x;
   int64_t step, outputs, n;

@@ -153,8 +153,8 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
-// Calls f(index in the block, index in its transposed copy) for all elements. Only inner loops of at least kLongSpan
-// are vectorised, which is slower for shorter loops.
+// Calls f(index in the block, index in its transposed copy) for all elements. Inner loops shorter than kLongSpan are
+// not vectorised, which is faster.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   constexpr int64_t kLongSpan = 8;
   int64_t i = 0;

@@ -69,7 +69,8 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
 template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
-  // `kept`: `scratch` can hold the row as floats. `copied`: it holds the row when the exponentials are computed.
+  // `kept`: whether `scratch` can hold the row as floats. `copied`: whether it holds the row when exponentials are
+  // computed.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
   // The row is padded with `fill`, which usually gives the exponential 0. But if scale is 0, each padding element adds

@@ -5,7 +5,7 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// The offset of the first element, and the number of columns.
+// The offset of a strip's first element, and the number of its columns.
 struct StripItem {
   int64_t at, width;
 };

@@ -7,7 +7,7 @@
 
 namespace minidnn {
 
-// Buffers have a multiple of this number of columns, which all loops divide evenly.
+// Buffers have a multiple of this number of columns, so that no loop needs a remainder.
 constexpr int64_t kWholeColumns = 32;
 
 // How a call of softmax is divided into items that threads share.

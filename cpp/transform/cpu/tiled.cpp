@@ -38,7 +38,7 @@ struct Loops {
   int64_t tile_across = 1, tile_along = 1;
 };
 
-// Stores a copy as loops over two-dimensional tiles in `l` and returns "". Otherwise returns the reason.
+// Describes a copy as loops over two-dimensional tiles in `l` and returns "". Otherwise returns the reason.
 std::string parse(const TransformProblem& p, Loops& l) {
   Dim dims[kMaxRank];
   int n = 0;

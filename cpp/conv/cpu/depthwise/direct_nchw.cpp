@@ -26,8 +26,7 @@ template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, f
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // Returns which input rows of a band lie inside the image, as a range of row numbers that count from the band's
-  // topmost input row.
+  // Returns the range of a band's input rows that lie inside the image, counted from the band's topmost input row.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
@@ -266,7 +265,7 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
-    // Elements of tensors whose rows are not contiguous. They are copied one at a time.
+    // Elements of rows that are not contiguous are copied one at a time.
     double moved = 0;
     for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));

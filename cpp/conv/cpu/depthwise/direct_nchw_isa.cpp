@@ -10,8 +10,8 @@ constexpr int kSums = kVectorRegisters / 2;
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kDirectNchwRows ? kSums / kFilters : kDirectNchwRows;
 // The number of result rows that are computed together if the window height is 3, 5 or 7.
 constexpr int kColumnRows = kSums == 16 ? 2 * kDirectNchwRows : kDirectNchwRows;
-// From this window height on, the kernel keeps the weights in registers and skips rows outside the image. For lower
-// windows, both are slower (measured on Zen 5).
+// From this window height on, the kernel keeps the weights in registers, and skips rows outside the image. For smaller
+// windows, that is slower (measured on Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
 // Computes kRows image rows of one vector of results. Each vector of x is loaded once for a whole column of the window.

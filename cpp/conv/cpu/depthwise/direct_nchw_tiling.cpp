@@ -93,8 +93,7 @@ DirectNchwTiling::Band DirectNchwTiling::band(ConvPhase&& phase) const {
   for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
   b.top = heights.empty() ? 0 : heights.front();
   const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
-  // The window is processed column by column only if the elements of each column read adjacent input rows, and all
-  // columns read the same rows.
+  // The window is processed column by column only if it has no gaps between rows and the same rows in all columns.
   const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
   const bool together =
       in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&

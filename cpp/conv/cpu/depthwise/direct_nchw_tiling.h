@@ -18,8 +18,8 @@ struct DirectNchwTiling {
   struct Band : ConvPhase {
     // The different offsets of window elements in the first spatial dimension.
     std::vector<int64_t> depths;
-    // With a stride, an input row is split into copies that hold every stride-th pixel. Each entry is the first pixel
-    // of one copy.
+    // With stride 2, for example, an input row may be copied as two rows: its even and its odd pixels. Each entry is
+    // the first pixel of one copy.
     std::vector<int64_t> columns;
     int64_t weights_at = 0;
     // The number of taps (window elements) per window column. `taps` is sorted by column.
@@ -28,7 +28,7 @@ struct DirectNchwTiling {
     std::vector<int64_t> at;
     // For each input channel, the offset in w of each tap (window element).
     std::vector<int64_t> w;
-    // The smallest row offset of a window element, and the number of input rows of a band.
+    // The offset of the topmost window row, and the number of input rows of a band.
     int64_t top = 0, lines = 0;
     // The number of image rows per band, and the number of bands.
     int64_t rows = 0, bands = 0;
@@ -49,7 +49,7 @@ struct DirectNchwTiling {
   int64_t threads, w_in, w_out;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Band> phases;
-  // For dw: the number of units (bands, or parts of bands with long rows), units per chunk, and chunks. Each chunk has
+  // For dw: the number of bands (or parts of bands with long rows), of bands per chunk, and of chunks. Each chunk has
   // its own partial sums.
   int64_t units = 0, bands_of_chunk = 0, chunks = 1;
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;

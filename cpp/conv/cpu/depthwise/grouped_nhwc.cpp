@@ -30,8 +30,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     };
     std::vector<Span> spans;
   };
-  // Finds the taps (window elements) of one result row. If `tops` is true, several rows are computed together, and only
-  // the topmost tap of each window column is stored.
+  // Finds the taps (window elements) of one result row, or only the topmost tap of each window column if `tops`.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();

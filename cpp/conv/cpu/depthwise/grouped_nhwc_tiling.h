@@ -12,7 +12,7 @@ namespace minidnn {
 namespace cpu::conv {
 
 struct GroupedNhwcTiling {
-  // The pixels [begin, end) of an image row, which use the same taps (window elements).
+  // The pixels [begin, end) of an image row use the window elements `taps`.
   struct Zone {
     int64_t begin, end;
     std::vector<int64_t> taps;
@@ -22,8 +22,8 @@ struct GroupedNhwcTiling {
     // The image rows at which the set of taps (window elements) that fall on data changes.
     std::vector<int64_t> row_boundaries;
     int64_t weights_at = 0;
-    // For windows computed column by column: taps per column (else 0), offset of the first row that a column reads, and
-    // distance in `taps` between taps of a column.
+    // For windows that are computed column by column: the height of a column (else 0), the offset of its first row, and
+    // the distance of its elements in `taps`.
     int64_t height = 0, top = 0, next = 0;
     int64_t rows() const { return height ? kGroupedNhwcRows : 1; }
   };

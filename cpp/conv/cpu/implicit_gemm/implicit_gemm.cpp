@@ -34,9 +34,8 @@ struct Rows {
 struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> {
   using TypedPlan::TypedPlan;
 
-  // Packs the weights as [panel, tap, input channel, output channel]. A panel is as many output channels as a tile has
-  // columns. The layout of w decides how the work is divided, so that each work item reads weights that are close in
-  // memory.
+  // Packs the weights as [panel, window element, input channel, output channel]. A panel is a group of output channels.
+  // The layout of w decides whether work items are panels or groups of input channels.
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;

@@ -49,7 +49,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
                       segments,
                       segments + kSlicePixels};
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
-      // Whether the sums of each tap (window element) have a value yet.
+      // For each window element, whether its sums have a value yet.
       std::vector<bool> begun(size_t(taps), false);
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!unit_stride_pixels) pack_filters(dy, work, s);
@@ -99,7 +99,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     // The range [low, high) of pixels of an image row of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    // The part of each image row that falls on data is one segment. Consecutive segments of equal length (`steps`) are
+    // The pixels of an image row whose window element falls on data are one segment. Segments of equal length are
     // multiplied together.
     int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {

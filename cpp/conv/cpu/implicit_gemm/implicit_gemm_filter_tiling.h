@@ -40,7 +40,7 @@ struct ImplicitGemmFilterTiling {
   // copied panel by panel.
   bool cache_set_conflict;
   std::vector<Span> spans;
-  // The index in `spans` at which each slice of pixels begins, and at the end the number of spans.
+  // For each slice of pixels, the index of its first element in `spans`.
   std::vector<size_t> slices;
   size_t x_at = 0, sums_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
 

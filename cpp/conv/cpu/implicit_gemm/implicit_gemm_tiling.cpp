@@ -9,8 +9,8 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// If all packed weights exceed kManyWeights bytes, work items may pack the weights that they need, at most kPanelBytes
-// at a time. Packed weights are then not written to memory and read again.
+// If all weights exceed kManyWeights bytes, work items may pack the weights that they need, at most kPanelBytes, so
+// that packed weights stay in the cache.
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 }  // namespace
@@ -132,7 +132,7 @@ void ImplicitGemmTiling::make_blocks() {
   // Transposed input pixels take at most half of a second-level cache.
   const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
   block_rows = kernel.rows * (transposes_pixels ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
-  // If one work item computes all pixels, no other work item reads its weights. So the work item may pack them itself.
+  // A work item that computes all pixels may pack its own weights, because no other work item reads them.
   packs_panels =
       std::ranges::all_of(phases, [&](const Phase& phase) { return g.images * volume(phase.count) <= block_rows; });
   const int64_t panel_bytes = floats_of_panel() * int64_t(sizeof(float));

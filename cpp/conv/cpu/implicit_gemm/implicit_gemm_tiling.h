@@ -19,7 +19,7 @@ constexpr int64_t kBlockTiles = 16;
 struct ImplicitGemmTiling {
   struct Phase : ConvPhase {
     int64_t weights_at = 0;
-    // The byte offset of the input at each window element (or row of window elements), relative to pixel t * in_step.
+    // For each window element (or row of window elements), the byte offset of its input from pixel t * in_step.
     std::vector<int64_t> segments;
     // In each dimension, the smallest and the largest offset of a window element, in input pixels.
     int64_t low[kMaxSpatial]{}, high[kMaxSpatial]{};

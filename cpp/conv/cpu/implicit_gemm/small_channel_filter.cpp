@@ -17,7 +17,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// One weight of a filter: its offset in dw, and the offset in x of its factor at the first pixel.
+// One weight of a filter: its offset in dw, and the offset of its first element of x.
 struct Weight {
   int64_t w, x;
 };
@@ -73,8 +73,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Writes the operand offsets of one image row of dy, from pixel `pixel` on, for all tiles of the work item. In dy,
-  // the row has the index [image, depth, row] = `at`.
+  // Writes the operand offsets of one image row of dy, whose index is [image, depth, row] = `at`, from pixel `pixel`
+  // on.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};

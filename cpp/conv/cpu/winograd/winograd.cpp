@@ -20,16 +20,16 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// Limits on the channels, and on the products in the sum of a result, which ensure the accuracy of float32. The
-// accepted error grows with the number of products of a result, but its actual error depends on all inputs of the tile.
+// The least number of channels, and of products in the sum of a result. With fewer products, the rounding error, which
+// depends on all inputs of the tile, could exceed the accepted error.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
 // The largest number of filters that are multiplied together: two AVX-512 vectors.
 constexpr int64_t kMostColumns = 32;
 // The number of channels whose weights are transformed together.
 constexpr int64_t kChunk = 32;
 
-// Costs for the time estimate, in multiply-adds per transformed element: of a window, and of a patch or a tile.
-// Measured on Zen 5, 2026-11-22.
+// Costs of the transforms for the time estimate, in multiply-adds per transformed element. Measured on Zen 5,
+// 2026-11-22.
 constexpr double kWindowProducts = 4, kTileProducts = 10;
 
 // The strides of w along input and output channels, and the offsets of the nine window elements.
@@ -74,8 +74,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Whole vectors are transposed, so the nine window elements of a filter are followed by some of the next
-          // filter, which are overwritten later. The last filter is copied element by element.
+          // A vector may be longer than the nine window elements. The excess elements belong to the next filter, and
+          // are overwritten later. The last filter is copied element by element.
           const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -120,7 +120,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     // `row`, `column`, `height` and `width` are in pixels of the result.
     int64_t image, row, column, height, width;
   };
-  // Returns the pixels of one chunk of a row of tiles. `index` counts the rows of tiles of all images.
+  // Returns the pixels of one part of a row of tiles. `index` counts the rows of tiles of all images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
@@ -129,7 +129,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   int64_t tiles_of_line(int64_t chunk) const { return ceil_div<int64_t>(line(0, chunk).width, kWinogradTile); }
 
-  // Transforms the input patches of tile rows [first, end), in one chunk of each row.
+  // Transforms the input patches of tile rows [first, end), in part number `chunk` of each row.
   void transform_patches(int64_t first, int64_t end, int64_t chunk, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
@@ -164,7 +164,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
   static int64_t offset_of(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
-  // Returns true if all pixels of a row of tiles, across its image rows, have a constant distance in memory.
+  // Returns true if the pixels of all image rows of a row of tiles have one constant distance in memory.
   static bool evenly_spaced(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }

@@ -12,8 +12,8 @@
 
 namespace minidnn {
 
-// kWinogradTile is the width of a tile of results, kWinogradPatch that of the patch of inputs it reads, and
-// kWinogradPlanes the number of elements of a transformed patch.
+// The width of a tile of results, the width of the patch of inputs that a tile reads, and the number of elements of a
+// transformed patch.
 constexpr int kWinogradTile = 4, kWinogradPatch = 6, kWinogradPlanes = 36;
 
 // The number of channels in a partial sum. A sum of partial sums has a smaller rounding error than one long sum.

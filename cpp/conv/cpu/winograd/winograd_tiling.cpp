@@ -42,7 +42,7 @@ WinogradTiling::WinogradTiling(const ConvProblem& problem, const Device& d)
 int64_t WinogradTiling::least_products() const {
   int64_t products = channels;
   for (int j = 0; j < 2; ++j) {
-    // The smallest number of window elements that fall on data in this dimension. The first or the last window has it.
+    // The first or the last window has the fewest elements on data in this dimension.
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
     for (int64_t at : {int64_t(0), out.size[1 + j] - 1})
@@ -67,8 +67,8 @@ void WinogradTiling::divide_tiles() {
 void WinogradTiling::lay_out_workspace() {
   const int64_t tiles = ceil_div(tile_lines, blocks) * chunk_tiles;
   const int64_t pixels = kWinogradTile * kWinogradTile * chunk_tiles;
-  // One extra vector keeps the distance between the 36 planes from being a multiple of the page size, for which planes
-  // would share few cache sets.
+  // With one extra vector, the distance between planes is not a multiple of the page size, for which they would share
+  // few cache sets.
   window_plane = (shares_patches ? std::min(channels, kWinogradChannels) : channels) * kernels.columns + 16;
   patch_plane = tiles * pitch + 16;
   product_plane = tiles * kernels.columns + 16;

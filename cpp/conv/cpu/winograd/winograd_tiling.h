@@ -22,15 +22,14 @@ struct WinogradTiling {
 
   // The rows and columns of tiles in an image, and the rows of tiles in all images.
   int64_t tile_rows, tile_columns, tile_lines;
-  // True if there are few tiles and enough panels of filters for all threads. All patches are then transformed once and
-  // shared, and each thread transforms weights just before it uses them.
+  // True if there are few tiles, and enough filters for all threads. All patches are then transformed once and shared,
+  // and each thread transforms weights just before it uses them.
   bool shares_patches;
-  // A work item is one of `blocks` groups of tile rows, one of `line_chunks` parts of each of its rows (of at most
-  // `chunk_tiles` tiles), and one of `panel_chunks` groups of panels.
+  // How tiles and filters are divided into work items: parts of a row of tiles, tiles per part, groups of rows of
+  // tiles, and groups of panels of filters.
   int64_t line_chunks, chunk_tiles, blocks, panel_chunks;
 
-  // Transformed data consists of 36 planes. These are the distances in floats between planes of weights, patches and
-  // products.
+  // Distances in floats between the 36 planes of transformed weights, of transformed patches, and of products.
   int64_t window_plane, patch_plane, product_plane;
   // Offsets in the scratch memory of a thread, in floats.
   int64_t products_at = 0, ring_at = 0, pixels_at = 0, transposed_at = 0, rows_at = 0;
@@ -38,7 +37,7 @@ struct WinogradTiling {
   size_t scratch_at = 0, scratch_bytes = 0, bytes = 0;
 
   WinogradTiling(const ConvProblem&, const Device&);
-  // Returns the number of floats of the input row that one chunk of a row of tiles reads.
+  // Returns the number of floats of the input row that one part of a row of tiles reads.
   int64_t ring_line() const { return (kWinogradTile * chunk_tiles + 2) * pitch; }
   // Returns the smallest number of products in the sum of a result. Results at the border have fewer, because of
   // padding.

@@ -47,7 +47,7 @@ std::shared_ptr<const Log> log_of(const std::string& name, const std::string& wo
     size_t end = std::min(words.find(',', begin), words.size());
     const std::string word = words.substr(begin, end - begin);
     if (word.empty()) {
-      // A comma at the begin or at the end is no error.
+      // A comma at the beginning or at the end is allowed.
     } else if (word == "off") set_level(Level::off);
     else if (word == "info") set_level(Level::info);
     else if (word == "debug") set_level(Level::debug);

@@ -81,8 +81,8 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // The rest is shorter than a vector. The last vector of the span is loaded, and its first lanes, which were already
-    // added, are skipped. A span shorter than a vector is first copied.
+    // The remaining elements do not fill a vector. So the last vector of the span is loaded, without the lanes that
+    // were already added. A span shorter than a vector is first copied.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);

@@ -58,7 +58,8 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
         add(k + 1, p.second - center);
       }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
-    // The rest is shorter than a vector. It is loaded as the last lanes of a vector that begins before it.
+    // The remaining elements do not fill a vector. They are loaded as the last lanes of a vector that begins before
+    // them.
     if (i < count && count >= kFloats)
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
     else if (i < count) add(1, first_lanes(load_first(from, count) - center, count));

@@ -159,7 +159,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
         }
       }
     }
-    // Rows of the last tile without a pixel read zeros. Their results are not used.
+    // If pixels do not fill the last tile, its remaining rows read zeros.
     for (; lane > 0; next())
       for (int64_t s = 0; s < segments; ++s) tile[s].a[lane] = nowhere;
   }

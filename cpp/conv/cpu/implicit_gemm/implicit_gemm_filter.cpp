@@ -144,7 +144,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     }
     const int64_t rest = g.y.channels % kernel.rows;
     for (int64_t s = 0; unit_stride_pixels && rest && s < count;
-         // Rows of the last tile without a filter read the tile's first filter.
+         // If filters do not fill the last tile, its remaining rows read the tile's first filter.
          ++s) {
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];

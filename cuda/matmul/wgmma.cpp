@@ -39,7 +39,7 @@ OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
     r.copy(tensor, data, tma_layout(d, order));
   };
   copy_if_needed(&MatmulProblem::a, &MatmulArgs::a, last, last - 1);
-  // In TF32, the main loop transposes b if it is not contiguous along k. For many rows of y, a copy of b takes less
+  // In TF32, the main loop transposes b if b is not contiguous along k. If y has many rows, a copy of b takes less
   // time.
   copy_if_needed(&MatmulProblem::b, &MatmulArgs::b, last - 1, last,
                  p.b.dtype == DType::float32 && p.y.shape[last - 1] >= 2048 && !fits_tma(matrix_of(r.problem.a), last));

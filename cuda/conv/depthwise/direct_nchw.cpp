@@ -16,8 +16,8 @@ namespace {
 int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
-  // The kernel with kFilters = 3 keeps all nine weights in registers. It requires stride 1, which holds for dx: its
-  // windows move over the upsampled dy.
+  // The kernel with kFilters = 3 keeps all nine weights in registers. It supports stride 1 only, so it is for dx, which
+  // has stride 1 over the upsampled dy.
   const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
   if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;

@@ -26,7 +26,7 @@ template <class T> __device__ __forceinline__ void write_quad(T* to, const float
   Vec<T, 4>::pack(v).store(to);
 }
 
-// The data that one buffer in shared memory contains. The main loop processes one step per iteration.
+// A step of the main loop: which data one buffer in shared memory contains.
 struct GroupConvStep {
   uint32_t tile;    // the index of the tile of outputs
   int32_t z;        // the index along the depth of the window
@@ -87,8 +87,8 @@ struct ActivateFour {
 
 // Adds the residual to the n sums of a thread, and applies the activation. add_residual(i, four) adds the residual to
 // the sums 4 i to 4 i + 3. Only relu without a residual is unrolled: the unrolled code for all thirteen activations
-// would be most of the kernel. The other cases rotate v by four elements per iteration. Indices then are compile-time
-// constants, and v stays in registers.
+// would be most of the kernel. All other cases loop over four sums at a time and rotate v, so that register indices are
+// constants.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

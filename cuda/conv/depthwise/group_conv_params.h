@@ -12,8 +12,8 @@
 
 namespace minidnn {
 
-// Maps the i-th of equally spaced positions to an element of a dimension of `size` elements. The elements are `up`
-// positions apart. index() is -1 outside of the dimension and between two elements.
+// The positions first, first + step, first + 2 step ... in a dimension of `size` elements that are `up` positions
+// apart. index(i) is the element at the i-th of these positions, or -1 if there is none.
 struct StridedIndex {
   int32_t first, step, up, size;
 

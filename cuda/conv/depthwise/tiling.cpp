@@ -70,8 +70,8 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
 }
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
-  // kEfficiency: the measured fraction of the peak issue rate is 0.45 to 0.75. kEnoughThreads: the number of threads
-  // per SM that reaches it, a guess.
+  // kEfficiency: the measured fraction of the peak issue rate is 0.45 to 0.75. kEnoughThreads: the threads per SM that
+  // this rate needs, a guess.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.channel_tiles);
@@ -89,7 +89,7 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 GroupConvLaunch load(const KernelSpec& spec, const ConvProblem& problem, GroupConvTiling& l, const Device& d) {
   GroupConvLaunch launch;
   launch.kernel = load_kernel(spec, d.place.index, int(l.smem_bytes));
-  // The workspace has room for this number of partial sums.
+  // The workspace has room for tiles.splits partial sums.
   if (is_dw(problem)) l.most_splits = l.tiles.splits;
   distribute_tiles(l, d, launch.kernel->registers);
   launch.config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};

@@ -42,7 +42,7 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // A row of the copy of x has zeros after its end, because each window is rounded up to an even number of chunks.
+    // Rows of the copy of x end with zeros, because windows are rounded up to an even number of chunks (16 bytes).
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x;
@@ -80,7 +80,7 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  // The bytes after the last stage that the windows of the last positions of y reach.
+  // Extra bytes after the last buffer, because the windows of the last positions of y reach past it.
   int64_t beyond = 0;
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +

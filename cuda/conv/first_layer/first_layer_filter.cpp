@@ -40,7 +40,7 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // reach: the elements of a row of x that a tile needs, plus those before them in the first 16-byte copy
+  // reach: the elements of a row of x that a tile needs, including those that the alignment of 16-byte copies adds
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,

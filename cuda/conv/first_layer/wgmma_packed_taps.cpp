@@ -24,7 +24,7 @@ struct Taps {
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
-    // The channels of the padded copies. All windows start at multiples of 16 bytes.
+    // The number of channels of the padded copies. With it, all windows start at multiples of 16 bytes.
     int64_t channels = 4;
     while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
     auto columns_of = [&](int64_t least) {

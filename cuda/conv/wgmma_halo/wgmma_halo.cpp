@@ -76,7 +76,7 @@ OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
 // The launch parameters of conv_wgmma_halo (y or dx).
 struct ProductLaunch {
   WgmmaHaloParams p;
-  // the outputs in a line, and the inputs in a row of their windows
+  // the outputs in a line, and the pixels of a row of x that these outputs read
   int64_t positions = 0, box = 0;
   // wgmma instructions per tap: 2 or 4, with 16 channels each
   int64_t steps = 4;
@@ -164,7 +164,7 @@ KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const Epilog
 struct FilterLaunch {
   WgmmaHaloFilterParams p;
   int64_t columns = 1;  // columns of the window per wgmma
-  int64_t box = 0;      // pixels of x in a row of the windows of 64 positions
+  int64_t box = 0;      // pixels of a row of x that 64 adjacent positions read
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
   int64_t cluster = 1;  // blocks of a cluster, which add their sums before they store them
   int64_t partial_sums() const { return blocks / cluster; }

@@ -56,8 +56,8 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     }
   } else {
     constexpr bool kTransposed = kStore == GemmStore::transposed;
-    // Two lanes exchange results, so that each stores a vector of four. The lane's results are sums i, i + 1, next and
-    // next + 1. They belong to the same filter or, if kTransposed, to two filters.
+    // Stores four contiguous results, after an exchange with another lane. The lane itself has sums i, i + 1, next and
+    // next + 1, of one filter or, if kTransposed, of two filters.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {

@@ -66,7 +66,7 @@ struct Sides {
   }
 };
 
-// The smallest number of products that a result sums along dimension j, which is at the border.
+// The smallest number of products per result along dimension j. Results at the border have fewer products.
 int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
   // how many of `count` positions from at - before on are inside of `patches`

@@ -32,7 +32,7 @@ __device__ __forceinline__ OutRow out_row(const GemmOutput& o, uint32_t row) {
   return {row < o.m.size ? offset_of(o.y_m, at) : kNoRow, offset_of(o.c_m, at)};
 }
 
-// The kRows x kColumns sums of a warp, in the layout of mma.sync: of[i][4 j + e] is the sum in row 16 i + lane / 4 + 8
+// The kRows x kColumns sums of a warp in registers. In each lane, of[i][4 j + e] is the sum in row 16 i + lane / 4 + 8
 // (e / 2) and column 8 j + 2 (lane % 4) + e % 2.
 template <int kRows, int kColumns> struct WarpSums {
   static constexpr int kBlocks = kRows / 16, kCount = kColumns / 2;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmStore::columns, phases and transposed: three ways to store sums if the columns of y are contiguous in memory.
+// GemmStore::columns, phases and transposed: three ways to store sums if adjacent rows of y are adjacent in memory.
 #pragma once
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/gemm/epilogue/context.cuh"
@@ -16,7 +16,7 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   const typename Context::Row side = e.row(m);
   const uint32_t column = n + threadIdx.x % 4 * 2;
   const int left = side.exists ? int(e.output.n_limit) - int(column) : 0;
-  // A lane has columns 0, 1, 8, 9, 16 ... of its tile, so the steps between columns alternate between 1 and 7.
+  // Relative to its first column, a lane has columns 0, 1, 8, 9, 16 ..., so the steps alternate between 1 and 7.
   const int64_t step[2] = {e.output.y_n.of[3], 7 * e.output.y_n.of[3]},
                 c_step[2] = {e.output.c_n.of[3], 7 * e.output.c_n.of[3]};
   Y* y = e.y + (side.y + column * step[0]);

@@ -231,7 +231,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (slice >= 0) {
       multiply_slice<Traits>(from, lane_a, lane_b, fragments, sums);
       next_stage(from);
-    } else if (slice == -1) {  // overlaps with the first fetches
+    } else if (slice == -1) {  // computes the offsets of y during the first fetches
       for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads)
         smem.out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }

@@ -109,7 +109,7 @@ struct MmaParams {
   Activation activation{};
   // divide by the number of tiles in a matrix, and of matrices in the batch
   FastDivmod tiles, batches;
-  // Tiles are in groups that share operands in the L2. A group has kTilesOfGroup tiles along m and all tiles along n.
+  // For divisions by the number of tiles in a group. A group has kTilesOfGroup tiles along m and all tiles along n.
   FastDivmod per_group;
   FastDivmod last_rows;  // divides by the number of tiles along m in the last group
   uint32_t groups = 0;   // the number of groups before the last group
@@ -118,8 +118,8 @@ struct MmaParams {
   uint32_t slices_per_split = 0;
   // The number of slices between carries into dimension 2 of k, or kNoCarry.
   uint32_t inner_slices = 0;
-  // Tables of k are computed for group_slices slices at a time, a power of two. Each thread computes one entry: threads
-  // from 0 on for operand a, threads from first_b on for operand b.
+  // The tables of offsets and masks of k are computed for group_slices slices at a time, a power of two. Each thread
+  // computes one entry: threads from 0 on for operand a, threads from first_b on for operand b.
   uint32_t group_slices = 0, first_b = 0;
 };
 constexpr uint32_t kNoCarry = 1u << 31;

@@ -25,7 +25,7 @@ struct MmaLaunches {
   KernelSpec kernel;
   bool exchanged = false;  // whether operands a and b are exchanged
   GemmView view;           // the GemmView of the first launch, after the exchange
-  // The number of splits of k. A second kernel adds up their sums.
+  // The number of splits of k. If there are several, a second kernel adds up their sums.
   int64_t splits = 1;
   std::vector<MmaLaunch> all;
 };

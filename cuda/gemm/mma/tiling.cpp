@@ -9,8 +9,8 @@ namespace minidnn {
 namespace {
 
 // The tiles, as {m, n, warps along m, warps along n, slices in shared memory, blocks per SM}. A warp with 64 x 64 sums
-// reads least from shared memory. Narrow vectors (less than 16 bytes) are limited by copies, so more threads help.
-// Three TF32 products take two registers per sum.
+// reads least from shared memory. With narrow vectors (less than 16 bytes), copies limit the speed, so more threads
+// help. Three TF32 products take two registers per sum.
 constexpr MmaTileShape kWideTiles[] = {
     {256, 128, 4, 2, 3, 1}, {128, 128, 2, 2, 3, 2}, {128, 64, 2, 1, 3, 4}, {64, 64, 2, 2, 4, 4}, {128, 32, 4, 1, 4, 4}};
 constexpr MmaTileShape kWideTilesOfThree[] = {{128, 64, 2, 2, 3, 2}, {64, 64, 2, 2, 4, 3}};
@@ -60,7 +60,7 @@ double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProd
       kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
   double us = std::ceil(per_sm / max_of(at_once, 1.0)) * round / kClocksPerUs;
   us = max_of(us, task.bytes / (0.65 * d.copy_gb_s * 1e3));
-  // The splits' sums are written and read at about twice the bandwidth of memory, because they mostly stay in the L2.
+  // The sums of the splits of k are written and read, mostly in the L2, at about twice the bandwidth of memory.
   if (splits > 1) {
     const GemmView& view = v.views.front();
     us += 7 + double(splits) * double(view.m.size) * double(view.n.size) * double(view.batch.size) * 8 /

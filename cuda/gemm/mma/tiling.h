@@ -35,7 +35,7 @@ int64_t blocks_of(const MmaTileShape&, const GemmView&);
 struct MmaTiling {
   MmaTileShape tile;
   int64_t splits = 0;
-  double us = 0;  // the estimated time in microseconds, or 0 for a config
+  double us = 0;  // the estimated time in microseconds, or 0 if unknown
 
   std::string config() const;  // returns the tiling as text
 };

@@ -15,7 +15,7 @@ constexpr int64_t kItem = sizeof(float);
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
 // A dimension of an index, with its stride (in elements) in each tensor; the enums below number the tensors. One step
-// along it moves the window by `position`, or selects another tap by `tap`.
+// along the dimension moves the window by `position`, and changes the tap by `tap`.
 constexpr int kTensors = 5;
 struct Digit {
   int64_t size = 1;

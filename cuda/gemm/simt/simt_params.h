@@ -86,8 +86,8 @@ constexpr int kSimtSharedBytes = int(sizeof(SimtShared<kTileM, kTileN>) > sizeof
                                          : sizeof(SimtSharedOut<kTileM, kTileN>));
 
 // The window of operand a. taps_in_k: k counts taps and rows count positions, else the reverse. taps[j] = 0: no tap is
-// outside of the tensor in dimension j. The tap and the position in dimension j are dot products of tap_of[j] and
-// position_of[j] with the coordinates of their index; `start` is added to the position.
+// outside of the tensor in dimension j. tap_of[j] and position_of[j] are weights: the tap (or position) in dimension j
+// is the weighted sum of its index's coordinates.
 struct SimtWindow {
   uint32_t taps_in_k = 0;
   uint32_t taps[3]{}, first_bit[3]{}, size[3]{};

@@ -60,7 +60,7 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kBlocksM = Traits::kBlocksM;
   static constexpr bool kTransposeA = Traits::kTransposeA;
   static constexpr bool kAAlongRows = LoaderA::kAlongRows, kBAlongRows = LoaderB::kAlongRows && !Traits::kTransposeB;
-  // The distances of successive wgmma operands (32 bytes along k), in units of 16 bytes.
+  // The distances in shared memory of successive wgmma operands (32 bytes along k), in units of 16 bytes.
   static constexpr int kStepA = kAAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 

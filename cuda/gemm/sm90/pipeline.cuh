@@ -61,7 +61,7 @@ template <class Traits> struct Sm90Pipeline {
     first_empty = first_full + 8 * Traits::kStages;
     first_transposed = first_empty + 8 * Traits::kStages;
   }
-  // for one thread of the block
+  // Only one thread of a block calls this function.
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Traits::kStages; ++i) {
       mbarrier_init(full(i), 1);

@@ -105,7 +105,7 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // run() adds the tensor maps
+  std::vector<Sm90Problem> problems;  // kernel parameters; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
   // The second launch, which adds up splits of k in the workspace; empty if it is not needed.
   std::optional<SplitKReduce> split_k_reduce;

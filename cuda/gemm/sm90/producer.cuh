@@ -8,7 +8,7 @@
 
 namespace minidnn {
 
-// Loads the operands of all tiles of the block into the ring. For one thread of the block.
+// Loads the operands of all tiles of the block into the ring. Only one thread of a block calls this function.
 template <class Traits>
 __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                 Sm90TileScheduler scheduler) {
@@ -42,8 +42,8 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
   }
 }
 
-// Transposes b in the stages of the ring. For warps 1, 2 and 3 of the block, each of which transposes every third chunk
-// (32 lines of 128 bytes) of the ring, the same ones in each round.
+// Transposes b in the stages (buffers) of the ring. Three warps call this function. Each transposes every third chunk
+// (32 lines of 128 bytes) of the ring, and the same chunks in each round.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                      Sm90TileScheduler scheduler) {

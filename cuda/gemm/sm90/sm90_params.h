@@ -7,8 +7,10 @@
 //   tile    a tiled map with dimensions (contiguous, tap, tap, other, batch). Either k is "contiguous" and rows are
 //           "other", or rows are "contiguous" and k is "other".
 //   pixels  an im2col map of the windows of a convolution
-// A tap is an element of the window. Index k is (tap, channel). The channels of each tap are divided into blocks of k of
-// 128 bytes: 64 channels in 16 bits, or 32 in TF32. For example, k of a 3x3 window with 128 channels in bfloat16 has 18.
+//
+// A tap is an element of the window. Index k is (tap, channel). The channels of each tap are divided into blocks of k
+// of 128 bytes: 64 channels in 16 bits, or 32 in TF32. A 3x3 window of 128 channels in bfloat16, for example, has 18
+// blocks of k.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/tensor_map.cuh"
@@ -59,9 +61,9 @@ struct Sm90Problem {
   GemmOutput y;
   int64_t split_stride = 0;  // the stride of splits in the workspace, in elements
   Sm90Phase phases[kSm90Phases];
-  // The order of tiles: phases of backward_data (slowest), matrices of the batch, splits of k, tiles of a matrix
-  // (fastest), in groups of group_m tiles along m and all tiles along n, which share operands in the L2. If clusters
-  // share operand b, the tiles of a cluster count as one.
+  // The order of tiles: phases of backward_data (slowest), matrices of the batch, splits of k, tiles of a matrix. The
+  // tiles of a matrix are in groups of group_m tiles along m and all tiles along n, which share operands in the L2. If
+  // clusters share operand b, the tiles of a cluster count as one.
   int32_t tiles = 0, m_tiles = 0;
   FastDivmod per_matrix, splits, batches;
   FastDivmod per_group, group_m, last_group_m;

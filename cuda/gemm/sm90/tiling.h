@@ -32,7 +32,7 @@ struct Sm90Split {
 struct Sm90Tiling {
   Sm90TileShape tile;
   Sm90Split split;
-  double us = 0;  // the estimated time in microseconds, or 0 for a config
+  double us = 0;  // the estimated time in microseconds, or 0 if unknown
 
   std::string config() const;  // returns the tiling as text
 };
@@ -45,7 +45,8 @@ struct Sm90TileUse {
 // Whether a GemmTask can use a tile.
 // - Each block of a cluster loads a share of b, which must be a multiple of 64 rows if b is contiguous along rows.
 // - TF32 operands that pass through registers, column sums and `promote` leave fewer registers for sums.
-// - Of the two tiles of 128 x 192, the ping-pong one is for `promote` and for TF32 operands contiguous along rows.
+// - Of the two tiles of 128 x 192, the one without ping-pong is for `promote` and for TF32 operands contiguous along
+//   rows.
 bool fits(const Sm90TileShape&, const Sm90TileUse&);
 
 // All tilings, the fastest (estimated) first.

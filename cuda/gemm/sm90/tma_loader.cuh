@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sm90Loader: loads one operand by TMA into a stage (buffer) of the ring. For one thread of a block.
+// Sm90Loader: loads one operand by TMA into a stage (buffer) of the ring. Only one thread of a block uses it.
 #pragma once
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/tma.cuh"

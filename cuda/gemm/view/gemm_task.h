@@ -10,12 +10,12 @@
 namespace minidnn {
 
 struct GemmTask {
-  std::vector<GemmView> views;  // one or, for strided backward_data, one for each phase
+  std::vector<GemmView> views;  // one view or, for strided backward_data, one for each phase
   DType type{}, y{};            // the dtypes of the operands and of the result
   Activation activation{};
   bool has_bias = false, has_c = false;
-  int64_t alignment = 16;  // of all pointers, in bytes
-  double bytes = 0;        // memory traffic, for time estimates
+  int64_t alignment = 16;  // the alignment of all pointers, in bytes
+  double bytes = 0;        // the memory traffic of the product, for time estimates
   // Whether tensor cores' sums are added to float32 sums every few steps of k (kPromote in sm90/kernel.cu).
   bool promote = false;
   // Whether to compute GemmArgs::sums, too.

@@ -40,8 +40,8 @@ struct NchwTiler {
         weight_pitch(round_up((l.window.columns ? l.window.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // Returns the largest valid number of units per block, at most `most`. All units of a block must belong to one group,
-  // unless each group is one unit.
+  // Returns the largest valid number of units (sets of filters of one group) per block, at most `most`. All units of a
+  // block must belong to one group, unless each group is one unit.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_chunk(all_units, std::min(most, all_units));
     int64_t units = std::min(std::max(most, lanes), per_group) / lanes * lanes;
@@ -49,8 +49,8 @@ struct NchwTiler {
     return units;
   }
 
-  // Tries tiles of at most most_rows rows and 4 * most_quads columns. Reduces the number of units per block until the
-  // block fits in `budget` bytes of shared memory. Returns false if no number of units fits.
+  // Tries tiles of at most most_rows rows and 4 * most_quads columns. Reduces the number of filters per block until the
+  // block fits in `budget` bytes of shared memory. Returns false if it never fits.
   bool fits(int64_t most_quads, int64_t most_rows, int64_t budget) {
     GroupConv& p = l.p;
     NchwBlock& b = l.block;
@@ -58,7 +58,7 @@ struct NchwTiler {
     const int64_t quads = equal_chunk(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
     b.quads = FastDivmod(quads);
-    int64_t threads;  // the number of threads per unit
+    int64_t threads;  // the number of threads per unit (of_unit filters)
     if (dw) {
       p.height.tile = int32_t(equal_chunk(rows, most_rows));
       const int64_t positions = quads * p.height.tile;
@@ -79,7 +79,7 @@ struct NchwTiler {
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const int64_t units_of_warp =
-          // Threads with 8 filters get smaller tiles, so that a block computes several units.
+          // Threads with 8 filters get smaller tiles, so that a block computes several sets of 8 filters.
           filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
       const int64_t most_strips =
           std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / units_of_warp / quads), 1);
@@ -100,7 +100,8 @@ struct NchwTiler {
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
-    // Eight threads then read 32 consecutive floats of one row, without bank conflicts at any pitch.
+    // In tiles whose width is a multiple of 32, eight threads read 32 consecutive floats of one row, without bank
+    // conflicts.
     if (l.p.width.tile % 32 == 0) return least;
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
@@ -223,8 +224,8 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
                 : filters == 4 ? 88
                                : 120;
 
-  // Selects the tile with the least estimated time. The second budget, the maximum of the device, is for problems
-  // without a tile that fits in the first.
+  // Selects the tile with the least estimated time. If no tile fits in the preferred limit on shared memory, the
+  // maximum of the device is allowed.
   const auto count = [&] {
     int64_t channel_tiles = ceil_div<int64_t>(tiler.all_units, b.units);
     if (dw) {

@@ -48,8 +48,8 @@ template <int kFilters> struct NchwThread {
   }
 };
 
-// The pitch of the rows of a window in shared memory, in floats. The layout is
-// [unit][channel][depth][row][column][filter], with rows padded to a multiple of four floats.
+// The pitch of the rows of a window in shared memory, in floats. The layout is [unit of kFilters
+// filters][channel][depth][row][column][filter], with rows padded to a multiple of four floats.
 template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const GroupConv& p) {
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }

@@ -111,7 +111,7 @@ struct NchwFilterThread {
 };
 
 // Adds the sums of all threads that have the same elements of dw, and stores the result as a partial sum. These threads
-// are kLanes apart. Shuffles add within a warp; shared memory adds the warps.
+// are kLanes apart. Shuffles add up a warp; then the sums of warps are added through shared memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -158,7 +158,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
-  // The coordinates of the channel tile, fastest first: filters, channels, depth of the window, jobs.
+  // The coordinates of the channel tile, fastest first: filters, channels, depth of the window, jobs (NchwBlock).
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;

@@ -41,7 +41,7 @@ struct NchwBlock {
   int32_t out_pitch = 0, out_plane = 0;
   // the sizes of the block's weights and of one of its two buffers, in floats
   int32_t weights = 0, buffer = 0;
-  FastDivmod window[3], in_channels;  // for divisions of an index of w
+  FastDivmod window[3], in_channels;  // split an index of w into coordinates
   int32_t channel_blocks = 1, job_groups = 1;
 };
 

@@ -53,8 +53,8 @@ template <class T, bool kHalves> struct PlaneLoader {
   int32_t pitch, plane;
   // If kHalves, the tile's rows have their even columns first. The odd columns begin at float `half`.
   int32_t half;
-  // In each of kPasses iterations, a thread copies one element of a row: kLanes columns further in `in`, kStep floats
-  // further in shared memory.
+  // A thread copies kPasses elements of a row, at distances of kLanes columns in `in` and kStep floats in shared
+  // memory.
   static constexpr int kLanes = 16, kStep = kHalves ? kLanes / 2 : kLanes;
   // kPasses * kLanes is 80 columns, enough for 64 outputs and windows up to 17 columns wide.
   static constexpr int kPasses = 5;

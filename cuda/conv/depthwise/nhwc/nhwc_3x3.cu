@@ -40,7 +40,7 @@ __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows +
   constexpr int kIn = kGrouped ? 4 : 1;
 #pragma unroll
   for (int s = 0; s < 3; ++s) {
-    // This barrier for the compiler makes it read the weights again. Otherwise, it would keep them in 144 registers.
+    // Makes the compiler read the weights again for each row. Otherwise, the compiler would keep them in 144 registers.
     if constexpr (kGrouped) asm volatile("" ::: "memory");
 #pragma unroll
     for (int c = 0; c < kIn; ++c) {

@@ -24,7 +24,7 @@ struct NhwcBlock {
   int32_t in_rows = 0, pitch = 0, out_pitch = 0;
   // the sizes of the block's weights and of one of its two buffers, in bytes
   int32_t weights = 0, buffer = 0;
-  FastDivmod window[3], in_channels;  // for divisions of an index of w
+  FastDivmod window[3], in_channels;  // split an index of w into coordinates
   int32_t slices = 1, job_groups = 1;
 };
 

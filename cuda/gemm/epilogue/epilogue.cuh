@@ -19,8 +19,8 @@ struct GemmEpilogue : GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore> 
   using Context::Context;
 
   // Stores the sums of two rows in 2 * kCount columns from column n on; n is a multiple of 8. All lanes of a warp call
-  // it together; lanes 4 i to 4 i + 3 pass the same rows. For GemmStore::transposed, a whole warpgroup calls it, for 64
-  // consecutive rows, of which the first `rows` exist. `acc` is overwritten.
+  // this function together; lanes 4 i to 4 i + 3 pass the same rows. For GemmStore::transposed, a whole warpgroup calls
+  // it for 64 consecutive rows; only the first `rows` exist. `acc` is overwritten.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {

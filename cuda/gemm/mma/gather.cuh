@@ -57,7 +57,7 @@ struct SliceIterator {
   int64_t a, b;
   // The masks of k in both operands (see mma_params.h). All k of a slice have the same mask.
   uint32_t mask_a, mask_b;
-  uint32_t left;  // values of k from here to the end
+  uint32_t left;  // the number of values of k from here to the end
   GemmCoordinates32 at;
   // The number of slices until the next carry into dimension 2 of k.
   uint32_t inner_left;

@@ -59,7 +59,7 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// A warp's fragments of a slice: two sets (32 bytes along k each), of which one is loaded while the other is
+// A warp's fragments of a slice. There are two sets (32 bytes along k each): one is loaded while the other is
 // multiplied.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;

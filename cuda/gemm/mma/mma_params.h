@@ -52,8 +52,8 @@ struct GatherOperand {
 };
 
 constexpr uint32_t kMaxTapBits = 30;
-// Set in the masks of all rows and of all k that exist. kNothing, for rows and k that do not exist, has bits in common
-// with every mask.
+// The masks of all rows that exist have kRowExists, and those of all k that exist have kKExists. kNothing is the mask
+// of a row or a k that does not exist; it has bits in common with every mask.
 constexpr uint32_t kRowExists = 1u << 30, kKExists = 1u << 31, kNothing = ~0u;
 
 // The functions below have no branches: all other warps wait while a few warps call them.

@@ -3,13 +3,12 @@
 // float32 and add in the order of k:
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // Block: one tile of y; each thread has 8 x 8 or 8 x 16 sums. Shared memory: five slices of 8 k of both operands, as
-// [k][row], filled by cp.async. It copies 16 bytes along rows, or single elements from any address, which transposes an
-// operand at no cost. Elements that do not exist become zeros. The address of an element is the sum of an offset of its
-// row and an offset of its k, both from tables in shared memory. The main loop therefore has no divisions. Speed: every
-// instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions per slice, of which 1024 are
-// multiply-adds (1188 if one operand is copied by single elements). Copies are between multiply-adds: with only two
-// warps per scheduler, separate copies would leave it idle. The code must be short: with slices of 16 k, it missed the
-// instruction cache.
+// [k][row]. cp.async copies 16 bytes along rows, or single elements from any address, which transposes an operand at no
+// cost. Elements that do not exist become zeros. The address of an element is the sum of an offset of its row and an
+// offset of its k, both from tables in shared memory. The main loop therefore has no divisions. Speed: every
+// instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions per slice (1188 if one operand
+// is copied by single elements); 1024 are multiply-adds. Copies are between multiply-adds: a scheduler has only two
+// warps, and would idle while both copy. The code must be short: with slices of 16 k, it missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
 

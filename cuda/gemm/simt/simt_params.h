@@ -36,8 +36,8 @@ template <int kTileM, int kTileN> struct SimtTile {
 };
 
 constexpr int kSimtTapBits = 30;
-// Set in the masks of all rows and of all k that exist. kSimtNothing, for rows and k that do not exist, has bits in
-// common with every mask.
+// The masks of all rows that exist have kSimtRow, and those of all k that exist have kSimtK. kSimtNothing is the mask
+// of a row or a k that does not exist; it has bits in common with every mask.
 constexpr uint32_t kSimtRow = 1u << 30, kSimtK = 1u << 31, kSimtNothing = ~0u;
 
 // The offset and the mask of a row or of a k. The address of an element is the sum of both offsets. The element exists

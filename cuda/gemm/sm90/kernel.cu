@@ -43,7 +43,7 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   const uint32_t lines =
       ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
   const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
-  // kSums: sums that this thread stores per 64 rows
+  // kSums: the sums that this thread stores for each block of 64 rows
   constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;
   const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
   uint32_t n = uint32_t(t.n * Traits::kTileN);

@@ -8,8 +8,8 @@ namespace minidnn {
 
 constexpr int kDigits = 4;
 
-// An index of up to four dimensions, called digits, of which the last changes fastest. In a convolution, for example, m
-// is (image, depth, row, column). `digit` are their sizes; unused leading dimensions have size 1.
+// An index of up to four dimensions, called digits; the last one changes fastest. In a convolution, for example, m is
+// (image, depth, row, column). `digit` are the sizes of the dimensions; unused leading dimensions have size 1.
 struct GemmIndex {
   int64_t size = 1;
   int64_t digit[kDigits]{1, 1, 1, 1};

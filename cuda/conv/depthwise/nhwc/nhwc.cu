@@ -98,7 +98,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    // in_channels is also the number of output channels of a group
+    // p.in_channels is also the number of output channels of a group
     const int32_t o = b.in_channels.divmod(group);
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =

@@ -25,10 +25,8 @@ cuda::LaunchConfig block_launch(const NormSpaces& s) {
   return config;
 }
 
-// Whether a batch norm reads memory faster with one thread per group than with one block per group. A group is the set
-// of elements that share a mean and a variance. The estimated rate is the number of running threads. This number is
-// divided by eight if neighbouring threads do not read neighbouring elements, because each thread then fetches a
-// 32-byte sector of its own.
+// Whether one thread per group is faster than one block per group. A group is the set of elements that share a mean and
+// a variance. Uncoalesced reads count as eight times slower: each fetches a 32-byte sector.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));

@@ -22,8 +22,7 @@ namespace minidnn {
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool is_single_block(const ChannelTiling& s) { return s.chunks == 1; }
 __device__ __forceinline__ void wait_cluster_start() { cluster_sync_relaxed(); }
-// Stores v in the shared memory of another block of the cluster. The offset in that block's shared memory is the offset
-// that `to` has in the shared memory of the calling block.
+// Stores v in the shared memory of another block of the cluster, at the offset of `to` in this block's shared memory.
 __device__ __forceinline__ void store_in_cluster(float4* to, uint32_t block, const float4& v) {
   st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
 }
@@ -35,9 +34,9 @@ __device__ __forceinline__ void store_in_cluster(float4*, uint32_t, const float4
 __device__ __forceinline__ void sync_cluster() {}
 #endif
 
-// The vectors that one thread processes. The index of a vector is its position in the channel (NCHW) or its row (NHWC).
-// The indices of this thread's vectors are from, from + by, from + 2 * by and so on, below `end`. In shared memory,
-// consecutive vectors of the thread are `stride` vectors apart.
+// The vectors that one thread processes: from, from + by, from + 2 * by and so on, below `end`. The numbers count the
+// vectors of a channel (NCHW) or the rows (NHWC). In shared memory, consecutive vectors of the thread are `stride`
+// vectors apart.
 struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
@@ -57,16 +56,15 @@ struct ThreadSlice {
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
 
-// A thread copies its vectors in kStages stages. Waits until its copies of the stages 0 to `stage` are complete.
+// Waits until this thread's copies of the stages 0 to `stage` are complete.
 template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
   if constexpr (kLast > 0)
     if (stage < kLast) return wait_stage<kLast - 1>(stage);
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// At most kVectorsAtOnce vectors of x and as many of dy, which a thread reads from shared memory. `have` is the number
-// of vectors of each tensor. If a third tensor `others` in global memory is given, `other` receives its vectors at the
-// same offsets.
+// Up to kVectorsAtOnce vectors of x and of dy, read from shared memory. `have` is the number of vectors of each.
+// `others` receives the vectors of a third tensor in global memory, if there is one.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -92,8 +90,7 @@ template <class T, int kVec> struct Batch {
   }
 };
 
-// Joins the sums of a block's threads, and sends the result to all blocks of the cluster as one float4 per channel.
-// This overload is for NCHW tensors, where all elements of a cluster belong to one channel.
+// For NCHW: adds up the sums of a block, and sends the result to all blocks of the cluster as one float4.
 template <bool kBackward>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,
                                                 typename SumsOf<kBackward>::type total, float about) {

@@ -12,8 +12,7 @@ KernelSpec spec(DType t, int pass) {
   return {"cuda/layer_norm/generic.cu", cat("minidnn::layer_norm_generic<", cuda_name(t), ", ", pass, ">")};
 }
 cuda::LaunchConfig blocks_for(int64_t items) {
-  // The largest number of blocks in a grid. If there are more rows (elements that share a mean) or parameters than
-  // blocks, each block loops over several of them.
+  // The largest number of blocks in a grid. Blocks loop over the remaining rows or parameters.
   constexpr int64_t kMostBlocks = 1 << 20;
   cuda::LaunchConfig config;
   config.block = {256};

@@ -15,8 +15,8 @@
 
 namespace minidnn {
 
-// The forward norm of short rows, which are in registers. If a row has one block, the grid has one block per
-// r.rows_at_once rows. If a row has r.blocks blocks, the grid has one cluster per row.
+// The forward norm of short rows, which are in registers. The grid has one block per r.rows_at_once rows, or one
+// cluster of r.blocks blocks per row.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_constant__ RowTiling r, LayerNormArgs a) {
   __shared__ RowSums<1> shared;
@@ -33,8 +33,8 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
   }
   if (several_blocks(r)) init_cluster(shared);
   const float n = float(r.columns);
-  // The moments of a warp's values, or of a row's values if several rows share a warp. The mean of the values is mean +
-  // rest. `count` is the number of values, and `per_element` is 1 / count.
+  // The moments of the values of a warp or, if rows share a warp, of a row. The mean is mean + rest, and `per_element`
+  // is 1 / count.
   float mean = 0, rest = 0, count = 0, per_element = 0;
   if (r.centered) {
     float sum = 0, firsts = 0;
@@ -95,11 +95,10 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
     }
 }
 
-// The forward norm of long rows, which are in shared memory. Clusters of r.blocks blocks are persistent. In each
-// iteration, a cluster normalises kRows rows while it copies the rows of the next iterations. A thread keeps scale and
-// bias of its columns in registers. A thread reads only elements that it has copied itself, so the copies need no
-// barrier. The layout of shared memory is [r.stages][kRows][kVectors][threads], in vectors. A stage is the buffer for
-// the rows of one iteration.
+// The forward norm of long rows, which are in shared memory. A persistent cluster of r.blocks blocks normalises kRows
+// rows per iteration, while the rows of the next iterations are copied. A thread reads only elements that it has copied
+// itself, so the copies need no barrier. Shared memory is [r.stages][kRows][kVectors][threads] vectors, where a stage
+// is the buffer of one iteration.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_rows_forward_smem(const __grid_constant__ RowTiling r, LayerNormArgs a) {

@@ -127,7 +127,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         taps.to(o);
 #pragma unroll
         for (int e = 0; e < kVec; ++e) {
-          // A difference always has the same sign, so the compiler computes it once for the windows of both elements.
+          // A later element minus an earlier one, so that the compiler computes each difference once for the windows of
+          // both elements.
           const float difference = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
           once[e] = o == -kSide ? -difference : o < 0 ? once[e] - difference : once[e] + difference;
           twice[e] += difference * difference;

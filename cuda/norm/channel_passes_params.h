@@ -32,7 +32,7 @@ struct ChannelTiling {
   // `chunk` is the number of vectors (NCHW) or rows (NHWC) that a block processes. `chunks` is the number of blocks
   // that share a channel (NCHW) or a tile of channels (NHWC).
   uint32_t chunk = 0, chunks = 0;
-  FastDivmod by_chunks, by_plane;  // by_plane: the number of vectors in a plane
+  FastDivmod by_chunks, by_plane;  // by_plane divides by the number of vectors in a plane
   // For columns (NHWC): the threads of a block form `rows` rows of `width` threads, and each thread has one vector of
   // channels. `vectors` is the number of vectors in a row of the tensor.
   FastDivmod by_width;

@@ -31,7 +31,7 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   return w;
 }
 
-// Returns 1 / divisor if all windows have the same divisor. Returns 0 if some windows have fewer elements than others.
+// Returns 1 / divisor if all windows have the same divisor, else 0.
 inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude_padding) {
   for (const Windows& axis : {h, w})
     for (int at : {0, axis.count - 1})
@@ -39,8 +39,8 @@ inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude
   return 1.f / (float(h.window) * float(w.window));
 }
 
-// Returns the window size and stride if there are kernels with this compile-time size. Returns {} if there are none, if
-// the problem does not have two spatial dimensions, or if some window contains no element of x.
+// Returns the window size and stride if kernels with this compile-time size support the problem, else {}. The problem
+// must have two spatial dimensions, and each window must contain an element of x.
 inline StaticStep static_step(const PoolingProblem& p) {
   for (StaticStep s : kStaticSteps) {
     bool same = s.window > 0;
@@ -70,9 +70,8 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
-// Returns the factor by which cuda.pooling.nhwc does less work than a kernel that computes each result by itself. If
-// several windows contain an element, the engine joins the element only once for all of them. In backward, a window
-// finds its maximum only once.
+// Returns the factor by which cuda.pooling.nhwc saves work, because threads share the elements that several windows
+// contain.
 inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }

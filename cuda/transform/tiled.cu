@@ -96,9 +96,8 @@ template <class T> __device__ __forceinline__ void store_first(T* to, const Vect
     }
 }
 
-// Transposes one vector of each of kJoined neighbouring lines into shared memory; a vector is along the columns.
-// Element i of each vector goes to the i-th column from `to` on. Elements shorter than 4 bytes are packed: a 4-byte
-// word has the elements of kJoined neighbouring lines.
+// Transposes one vector of each of kJoined adjacent lines into shared memory. Element i of each vector goes to the i-th
+// column from `to` on. Elements shorter than 4 bytes are packed: a 4-byte word has an element of each of these lines.
 template <int kItem, int kJoined>
 __device__ __forceinline__ void scatter_to_columns(char* to, const Vector (&in)[kJoined]) {
   // the distance of neighbouring columns in shared memory, in bytes

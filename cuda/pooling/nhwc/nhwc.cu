@@ -86,7 +86,7 @@ template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  // the index of the strip (some rows and columns of dx) that this warp computes
+  // the index of the strip that this warp computes
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;

@@ -338,7 +338,7 @@ def _tools(x: Array, device: str) -> Iterator[Check]:
 
     def found(on: Make) -> bool:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # the result need not be kept
+            warnings.simplefilter("ignore", RuntimeWarning)
             return bool(dnn.find(dnn.exp, on(x))[0].chosen)
 
     def waited(_: Make) -> bool:
@@ -347,7 +347,7 @@ def _tools(x: Array, device: str) -> Iterator[Check]:
 
     def level(_: Make) -> bool:
         try:
-            dnn.set_log_level("loud")  # a valid word would replace what PYMINIDNN_LOG says
+            dnn.set_log_level("loud")  # a valid level would replace the level of PYMINIDNN_LOG
         except dnn.ShapeError:
             return True
         return False

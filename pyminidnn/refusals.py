@@ -272,8 +272,8 @@ def _read_tensors(value: Any) -> None:
         _of(DeviceTensor)(v)
 
 
-# For each type of a signature: what the error text asks for; the limits of the values, which the text names only if a
-# value exceeds them; and the function that reads an argument.
+# For each type of a parameter: the words for it in error texts, the limits of its values, and the function that reads
+# an argument. The text names the limits only if a value exceeds them.
 _INT64 = " from -2^63 to 2^63 - 1"
 _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "int": ("an int", _INT64, _read_int),

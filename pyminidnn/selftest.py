@@ -20,8 +20,7 @@ import pyminidnn as dnn
 
 Array = np.ndarray[Any, Any]
 Make = Callable[[Array], dnn.DeviceTensor]
-# The name of a function, and perhaps more words; a call, which receives a function that makes tensors on the device;
-# and the expected result.
+# The name of a check, a call, and the expected result. The call receives a function that makes tensors on the device.
 Check = tuple[str, Callable[[Make], Any], Any]
 
 

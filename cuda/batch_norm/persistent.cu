@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm in one launch. The blocks of a cluster load all elements of a channel (or of a tile of neighbouring
-// channels) to shared memory, exchange their sums, and compute the result from shared memory.
+// Batch norm in one launch. The blocks of a cluster load all elements of a channel (or of a tile of adjacent channels)
+// to shared memory, exchange their sums, and compute the result from shared memory.
 // - Grid: one cluster per channel or tile. Before sm_90, a cluster is one block.
 // - Shared memory, in this order: a table with the sums of all blocks, the coefficients of each channel, scratch for
 //   adding up the sums of the block's threads, x, dy.
 // - Bytes: x (in backward, x and dy) is read once.
-// - Copies: a thread first starts all of its copies, in four stages. Then it waits for one stage at a time. A thread
-//   reads only vectors that it has copied itself, so the copies need no barrier.
-// - Sums: the formulas of channel_sums.cuh, which cuda.batch_norm.two_pass uses, too. Sums are joined first in each
-//   warp, then in the block. Each block sends its sums to all blocks of the cluster. Therefore, all blocks compute the
+// - Copies: a thread starts all of its copies, in four stages, and then waits for one stage at a time. A thread reads
+//   only vectors that it has copied itself, so the copies need no barrier.
+// - Sums: the formulas of channel_sums.cuh. All blocks of a cluster receive the sums of all blocks, and compute the
 //   same coefficients.
 #include "cuda/batch_norm/persistent_params.h"
 #include "cuda/device/ptx/cluster.cuh"

@@ -62,9 +62,9 @@ __device__ __forceinline__ T warp_reduce_down(T v, int lanes, Combine combine, S
   return v;
 }
 
-// The threads of a block as a team (cpp/core/host_device/team.h), which computes sums and maxima over all its threads.
-// All threads receive the same bits as the result. The block is one-dimensional and has whole warps, at most 1024
-// threads. The class uses 33 doubles of static shared memory.
+// The threads of a block as a team (cpp/core/host_device/team.h), which computes sums and maxima. All threads receive
+// the same bits as the result. The block is one-dimensional and has whole warps. The class uses 33 doubles of static
+// shared memory.
 class BlockReduce {
  public:
   __device__ int64_t rank() const { return threadIdx.x; }

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stable counting sort of the indices by row.
-// Method: each block sorts the indices of `rows` neighbouring rows. It loops over all indices twice, one tile
-// (kSortTile indices) at a time. The first loop counts the indices of each of the block's rows. It also counts the
-// indices of all earlier rows, because the output of the block begins after the indices of these rows. In the second
-// loop, the block collects its indices of a tile in shared memory, in order. One warp then appends them to the outputs
-// of their rows. Block: 1024 threads. Shared memory (static): 20 KB.
+// Method: each block sorts the indices of `rows` adjacent rows. It first counts the indices of its rows and of all
+// earlier rows, which give the offset of its output. Then it collects its indices in shared memory, one tile (kSortTile
+// indices) at a time, and one warp appends them to the outputs of their rows.
+// Block: 1024 threads. Shared memory (static): 20 KB.
 #include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 

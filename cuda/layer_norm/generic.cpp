@@ -27,8 +27,7 @@ struct Generic final : Engine<LayerNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LayerNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
-    // The kernels of layer norm reach about 0.05 of the device's peak rates, because their index arithmetic has 64-bit
-    // divisions, and the sums for the parameters load elements one by one.
+    // The kernels reach about 0.05 of the device's peak rates, because their index arithmetic has 64-bit divisions.
     return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.05);
   }
   std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,

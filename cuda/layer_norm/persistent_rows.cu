@@ -4,13 +4,12 @@
 // - Work division: a thread has kVectors vectors of a row. The threads of a row are 8 or 16 lanes of a warp, one or
 //   more warps, a block, or a cluster of blocks (sm_90).
 // - Short rows are in registers.
-// - Long rows are in shared memory, and blocks are persistent: the grid has as many blocks as run at the same time.
-//   Each block copies its next rows while it processes the current ones.
+// - Long rows are in shared memory, and blocks are persistent. Each block copies its next rows while it processes the
+//   current ones.
 // - Bytes: x is read once, and the result is written once.
-// - Numerics: each warp first computes a provisional mean of an eighth of its values or more: one vector of each
-//   thread. Then it computes the deviations of all its values from the provisional mean. The mean of the deviations
-//   corrects the provisional mean and the sum of squares. The provisional mean is at most 2.7 standard deviations off,
-//   so |mean| >> std costs no precision. At the end, the moments of all warps of a row are joined.
+// - Numerics: each warp first computes a provisional mean of at least an eighth of its values, and then the moments of
+//   all deviations from it. The provisional mean is at most 2.7 standard deviations off, so |mean| >> std costs no
+//   precision.
 #include "cuda/layer_norm/row_sums.cuh"
 
 namespace minidnn {

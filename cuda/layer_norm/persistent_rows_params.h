@@ -6,8 +6,8 @@
 namespace minidnn {
 
 constexpr int kMaxRowThreads = 512;  // the maximum number of threads in a persistent block
-// Limits of the backward kernel, in elements per thread: scale and the sums of dscale and dbias fit the thread's
-// registers, and two blocks fit the registers of an SM.
+// The maximum number of elements per thread in the backward kernel with which scale and the sums of dscale and dbias
+// fit in registers, and with which two blocks fit on an SM.
 constexpr int kScaleInRegisters = 16, kTwoBlocksPerSm = 8;
 constexpr int kFewSumsThreads = 256;  // the number of threads in a block of layer_norm_few_parameter_sums
 // The maximum number of elements of a row per thread in the persistent forward kernel, which keeps scale and bias of

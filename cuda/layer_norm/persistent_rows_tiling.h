@@ -10,7 +10,7 @@ struct PersistentRowsTiling {
   RowTiling rows;
   int64_t vector = 1, thread_vectors = 1;
   bool persistent = false;  // Blocks are persistent in backward, and in forward if rows are in shared memory.
-  // For persistent blocks. `smem_bytes` is per block.
+  // These members are for persistent blocks. smem_bytes is per block.
   int64_t rows_per_iteration = 1, smem_bytes = 0, blocks_per_sm = 1;
 };
 

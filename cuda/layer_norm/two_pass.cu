@@ -5,7 +5,7 @@
 //   adjacent rows (a section). It reads scale only once.
 // - Third launch (parameter_sums.cu): joins the partial sums of all sections.
 // - Bytes: x and dy are read twice, and dx is written once, at the bandwidth of a copy. The second launch processes
-//   rows in reverse order, because the last rows are still in the L2 cache.
+//   tiles and sections in reverse order, because the last ones are still in the L2 cache.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/two_pass_params.h"

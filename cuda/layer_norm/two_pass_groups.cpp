@@ -59,7 +59,7 @@ struct TwoPassGroups final : Engine<LayerNormProblem> {
     ChannelTiling c;
     dense_channels(like, c);
     const double again = row_norm_bytes(p) * (p.backward ? 2.0 / 3 : 0.5);
-    // Some threads of a block are idle.
+    // Small planes (NCHW) leave some threads of a block idle.
     const double busy = c.plane > 1 ? std::min(1.0, double(c.plane) / (4 * kChannelThreads)) : 1;
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) + again, d,
                        (vector_of(like, c) > 1 ? 0.8 : 0.4) * std::max(busy, 0.1)) +

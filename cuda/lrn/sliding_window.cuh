@@ -42,9 +42,9 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     // where the current iteration stores dy s^-beta: a byte offset in the array `own` of shared memory
     uint32_t own_offset;
   };
-  // The results of the row whose windows iteration t completes. `total` is the sum of squares, and later the sum of
-  // gradients. `total_away` is 2 sum (x_j - m), where m is the mean at the window's centre. `mine` is x. `of_g` is the
-  // factor g (lrn_math.h), times LrnFactors::slope if means are subtracted. `result` is y in forward, and dy s^-beta in
+  // The results of the row whose windows are complete after iteration t. `total` is the sum of squares, and later of
+  // gradients. `total_away` is 2 sum (x_j - m), where m is the mean at the window's centre. `of_g` is the factor g
+  // (lrn_math.h), times LrnFactors::slope if means are subtracted. `result` is y in forward, and dy s^-beta in
   // backward.
   struct Results {
     float total[kVec], total_away[kVec];
@@ -248,8 +248,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // Base addresses, to which own.at is added. When the results of row t are stored, own.at is the offset in row t +
-  // kRowsAhead + 1, so that number of rows is subtracted here.
+  // Base addresses of the tensors. own.at is the offset in row t + kRowsAhead + 1, the next row to load, so the
+  // addresses for results are that many rows lower.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),

@@ -147,9 +147,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset at which the i-th of n vectors is staged, for the iteration `later` iterations after this
-  // one. If rows are unaligned, it is that of the lower of two aligned vectors, and the upper one is n vectors after
-  // it.
+  // Returns the byte offset of staging slot i of n, where a slot is the memory of one vector, for the iteration `later`
+  // iterations after this one. If rows are unaligned, each vector takes two slots, n slots apart.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of dense tensors in three launches.
+// Batch norm and group norm of dense tensors in three launches.
 // - First launch: computes sums over chunks. A chunk is the elements of a channel that one block adds up.
-// - Second launch: joins the sums of all chunks of a channel.
-// - Third launch (the map): computes y or dx.
-// - Group norm uses the same first and third launch for the channels of each sample. Its second launch joins the
-//   channels of a group.
+// - Second launch: joins the sums of all chunks of a channel (batch norm) or group (group norm).
+// - Third launch (the map): computes y or dx. It processes elements in reverse order, because the last ones are still
+//   in the L2 cache.
 // - Grid: one block per chunk. A channel has several chunks, so even a few channels fill the GPU. Sums are bitwise
 //   reproducible. From sm_90 on, a launch may start before the preceding launch ends.
-// - Bytes: x is read twice. In backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
-//   time. The map processes all elements in reverse order, so it begins with data that is still in the L2 cache.
+// - Bytes: x (in backward, x and dy) is read twice.
 // - Numerics: see channel_sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/channel_sums.cuh"
@@ -273,8 +271,8 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Computes y or dx for the vectors or rows of a thread in reverse order, kUnroll at a time. `first` is the lowest
-// index. The remainder comes first.
+// Computes y or dx for the vectors or rows of a thread in reverse order, kUnroll at a time, beginning with the
+// remainder. `first` is the lowest index.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {

@@ -193,8 +193,8 @@ template <int kVec> struct ColumnAdds {
     }
     n += float(have);
   }
-  // Returns the moments of this thread's elements. Their means are relative to `of_block`, the shift of the first
-  // thread of the same channels, which `shifts` in shared memory passes to all threads.
+  // Returns the moments of this thread's elements. The means are relative to `of_block`, the shift of the block's first
+  // thread for the same channels.
   __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>& tile, float* shifts,
                                                       float (&of_block)[kVec]) const {
     const uint32_t at = (threadIdx.x - tile.row * tile.s.width) * kVec;
@@ -281,9 +281,9 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
   }
 }
 
-// Add up the partial results of a channel or group, in float64. All means are taken relative to `about`, the mean of
-// one partial result, so that no divisions are needed. Few digits are lost: if this partial result has m of n elements,
-// (about - mean)^2 <= n / m times the variance.
+// These functions add up the partial results of a channel or group, in float64. All means are taken relative to
+// `about`, the mean of one partial result, so that no divisions are needed. Few digits are lost: if this partial result
+// has m of n elements, (about - mean)^2 <= n / m times the variance.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;

@@ -94,7 +94,7 @@ inline KernelSpec spec(const char* layout, const char* kind, DType dtype, bool i
               cat(cuda_name(dtype), ", ", is_max ? "true" : "false", ", ", step.window, ", ", step.stride));
 }
 // Returns the specification of the kernel for gradients of maxima. `index_bytes` is the number of bytes of a given
-// index. If it is 0, the kernel finds the maxima itself.
+// index, or 0 if the kernel finds the maxima.
 inline KernelSpec max_backward_spec(const char* layout, DType dtype, StaticStep step, int index_bytes) {
   return spec(layout, "max_backward", cat(cuda_name(dtype), ", ", step.window, ", ", step.stride, ", ", index_bytes));
 }

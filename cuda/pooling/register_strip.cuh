@@ -71,7 +71,7 @@ template <class T, class S, int kWindows> struct Strip {
   using Item = typename R::Item;
   // the rows (or columns) of x that adjacent windows have in common
   static constexpr int kKept = S::window - S::stride;
-  static constexpr int kOver = (S::window - 1) / S::stride;  // how many windows before a window overlap it
+  static constexpr int kOver = (S::window - 1) / S::stride;  // the number of windows before a window that overlap it
   // the number of rows of windows that one iteration processes
   static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;
   // the number of columns of x that the windows of a row contain

@@ -16,8 +16,8 @@ constexpr int kReduceAhead = 4;  // the number of 16-byte vectors whose loads a 
 struct ReduceRows {
   ReduceMode mode;
   CachePolicy policy;
-  // `y` gives the offset of each output in y. `kept` gives the offset in x of its first element. `spans` gives the
-  // offsets of its spans from there.
+  // `y` gives the offset of each output in y, `kept` the offset in x of the output's first element, and `spans` the
+  // offset of each of the output's spans, relative to that element.
   TensorDesc y, kept, spans;
   // `items` is the number of chunks of all outputs. `slice`, `span` and `count` are the numbers of elements in a slice,
   // in a span and in an output.

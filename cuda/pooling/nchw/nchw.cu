@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
 }
 
 // The backward kernel for maxima with windows of compile-time size. kIndexBytes is the number of bytes of a given
-// index. If it is 0, the kernel finds the maxima itself.
+// index, or 0 if the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
     nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {

@@ -147,11 +147,10 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Adds the dy of each window to the dx of its maximum, for windows of compile-time size. A strip is kStripWindows
-  // adjacent columns of windows, and each lane of a warp has a strip of its own. No two lanes may add to the same dx at
-  // the same time. Therefore, all lanes of a warp advance from window to window together, and warps synchronise before
-  // rows that overlap the strips below. Rows of more than 32 strips take two rounds: even groups of 32 strips, then odd
-  // groups.
+  // Adds the dy of each window to the dx of its maximum, for windows of compile-time size. Each lane processes a strip
+  // (adjacent columns of windows), row by row. Two threads must not add to the same dx at once. Therefore, the lanes of
+  // a warp advance from window to window together, warps synchronise before rows that overlap the strips below, and
+  // even groups of 32 strips are processed before odd groups.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;

@@ -19,7 +19,7 @@ struct Grid {
 struct NchwParams {
   Windows h, w;
   int64_t planes;
-  int32_t block_planes;  // the planes of a block, or 1 if several blocks share a plane
+  int32_t block_planes;  // the number of planes in a block, or 1 if several blocks share a plane
   // The number of blocks that share a plane, and the rows of y (forward) or dx (backward) of a block.
   int32_t chunks, lines;
   // log2 of the number of threads that share a window, if the window size is not a template argument

@@ -70,7 +70,7 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = lines;
 }
 
-// Upper limits for the windows, the rows of x, and the 16-bit element numbers of any block.
+// Upper limits for any block: the windows, the rows of x, and the elements, which have 16-bit indices.
 void limit_block(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   NchwTiling::Block& b = t.block;

@@ -16,15 +16,15 @@ struct NchwTiling {
     average_backward,  // windows of compile-time size: dx of averages
     max_backward,      // windows of compile-time size: dx of maxima, by strips
   } method;
-  StaticStep step;  // of a kernel for windows of compile-time size, else {}
+  StaticStep step;  // the window size and stride if they are known at compile time, else {}
   int64_t threads;
   struct Block {
-    int64_t planes;  // whole planes of a block, or 1 if several blocks share a plane
+    int64_t planes;  // the number of planes in a block, or 1 if several blocks share a plane
     // The number of blocks that share a plane, and the rows of y (forward) or dx (backward) of a block.
     int64_t chunks, lines;
-    int64_t windows;   // the maximum rows of windows of a block, per plane
-    int64_t x_lines;   // the maximum rows of x of a block, per plane
-    int64_t numbered;  // the elements of a block that have 16-bit numbers
+    int64_t windows;   // the maximum number of rows of windows in a block, per plane
+    int64_t x_lines;   // the maximum number of rows of x in a block, per plane
+    int64_t numbered;  // the number of elements of a block, which have 16-bit indices
   } block;
   struct Smem {
     // Byte offsets of arrays in shared memory, and their total size, which may exceed the device's limit.
@@ -37,8 +37,8 @@ struct NchwTiling {
     // A strip has `lines` rows of windows. A lane processes `rounds` strips, or twice as many if a row has more than
     // 32.
     int64_t lines, rounds;
-    // The strips of `lanes` lanes of a warp are side by side and form a group. Even groups of a row are processed
-    // before odd groups, and column_pairs is the number of pairs of an even and an odd group.
+    // A group is the `lanes` strips that a warp has side by side. All even groups are processed before all odd groups,
+    // and column_pairs is the number of pairs of such groups in a row.
     int64_t lanes, column_pairs;
   } strips;
 };

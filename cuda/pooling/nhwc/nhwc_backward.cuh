@@ -11,7 +11,8 @@
 namespace minidnn::cuda::pooling {
 
 #ifdef __CUDACC__
-// Adds the dy of all windows of a block to dx. Windows that overlap are in different phases.
+// Adds the dy of all windows of a block to dx, in several phases, because overlapping windows must not add at the same
+// time.
 template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {

@@ -31,7 +31,7 @@ struct NhwcParams {
   int32_t scatter;
   // the smallest distances, in windows, at which two windows do not overlap
   int32_t phases_down, phases_across;
-  int32_t dy_at, keys_at;  // byte offsets in shared memory
+  int32_t dy_at, keys_at;  // byte offsets of dy and of the keys in shared memory
   // These divisors split the index of a block into the coordinates of its tile of dx.
   FastDivmod by_vector_groups, by_tiles_across;
   FastDivmod by_tile_vectors, by_tile_channels, by_window_columns, by_phase_columns, by_result_columns;

@@ -63,7 +63,7 @@ void tile_words(const Facts& f, NhwcTiling& t) {
 }
 
 void tile_strips(const Facts& f, int64_t sms, NhwcTiling& t) {
-  constexpr int64_t kLanes = 32;  // one channel per lane of a warp
+  constexpr int64_t kLanes = 32;  // a strip has one channel per lane of a warp
   const Windows &h = f.h, &w = f.w;
   const int64_t groups = ceil_div(f.channels, kLanes), all = h.size + h.before % h.stride;
   t.items_across = ceil_div<int64_t>(w.size + w.before % w.stride, strip_steps(t.step.stride) * w.stride);
@@ -219,7 +219,7 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // A tile overlaps up to tile.columns / stride + 1 groups of `stride` columns, because it may begin inside a group.
+  // A tile may begin inside a group of `stride` columns, so it overlaps one group more.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

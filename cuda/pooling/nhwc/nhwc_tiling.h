@@ -17,22 +17,22 @@ struct NhwcTiling {
     strips,       // windows of compile-time size: a warp computes a strip of dx of maxima
     block_tiles,  // backward for all other problems: a block computes a tile of dx in shared memory
   } method;
-  StaticStep step;  // of a kernel for windows of compile-time size, else {}
+  StaticStep step;  // the window size and stride if they are known at compile time, else {}
   // Whether a thread computes several windows (or elements of dx), one below the other. False for windows of
   // compile-time size.
   bool several_windows;
   int64_t threads;
-  int64_t blocks;      // the number of blocks for an image
-  int64_t smem_bytes;  // per block; may exceed the device's limit
-  // What threads compute in an image: groups of windows, tiles or (by warps) strips.
+  int64_t blocks;      // the number of blocks per image
+  int64_t smem_bytes;  // the shared memory of a block, which may exceed the device's limit
+  // The number of work items of an image. A work item is a group of windows, a tile or a strip.
   int64_t items;
-  int64_t items_across;  // along a row of an image
-  int64_t teams;         // the number of teams of a block, which share each window
+  int64_t items_across;
+  int64_t teams;  // the number of teams of threads in a block; the teams share each window
   int64_t lines_of_strip;
   struct BlockTile {
     bool scatter;                     // whether each window adds its dy to sums of dx
     int64_t vectors, lines, columns;  // the size of the tile of dx, with 16-byte vectors of channels
-    // the maximum rows and columns of windows that overlap the tile
+    // the maximum number of rows and columns of windows that overlap the tile
     int64_t window_lines, window_columns;
     // For `scatter`: the byte offsets in shared memory of dy and of the index of each window's maximum in the tile.
     int64_t dy_at, keys_at;

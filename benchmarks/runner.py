@@ -72,7 +72,7 @@ ARITHMETIC = {
 class Row:
     name: str  # the case line, or a similar text if the call has no case line
     ours: Run  # our call; operands that are made in its first run cost nothing if the row is not selected
-    # The call of torch to compare with, or a dict of variants of this call, of which the fastest counts.
+    # The call of torch to compare with, or a dict of variants of this call. The fastest variant counts.
     peer: Run | dict[str, Run]
     bytes: float = 0  # bytes of all inputs (each read once) and of all outputs (each written once)
     flop: float = 0

@@ -179,7 +179,7 @@ class Case:
         """The name of the problem, as the library prints it."""
 
         def operand(name: str, shape: tuple[int, ...]) -> str:
-            # The name has the suffix "nhwc" only if the order of the tensor in memory differs from row-major order.
+            # The suffix is "nhwc" only if the order of the elements in memory differs from NCHW.
             last = self.nhwc and shape[1] > 1 and math.prod(shape[2:]) > 1
             return plain(name, shape) + (":nhwc" if last else "")
 
@@ -204,9 +204,8 @@ class Case:
         item = getattr(torch, self.arithmetic.dtype).itemsize
         if direction == "backward_bias":
             return math.prod(a.y) * item
-        # Counts the bytes of x that some window reads. In NCHW, it counts whole rows of pixels, because memory traffic
-        # is no smaller if pixels within a row are skipped. All bytes of dx are counted, because all of them are
-        # written.
+        # Counts the bytes of x that windows read, as whole rows of pixels in NCHW, because skipped pixels of a row do
+        # not reduce the memory traffic. All bytes of dx are written.
         height, width = (min(n, p * a.window) for n, p in zip(a.x[2:], a.y[2:], strict=True))
         met = a.x[0] * a.x[1] * height * (width if self.nhwc else a.x[3])
         x = math.prod(a.x) if direction == "backward_data" else met

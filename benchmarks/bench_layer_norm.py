@@ -23,7 +23,6 @@ TARGETS = {
 aten, EPS = torch.ops.aten, 1e-5
 
 
-# Torch's autograd also makes dy and x contiguous before it calls native_group_norm_backward.
 def torch_group_backward(dy: torch.Tensor, x: torch.Tensor, *rest: object) -> object:
     return torch.ops.aten.native_group_norm_backward(dy.contiguous(), x.contiguous(), *rest)
 
@@ -81,8 +80,7 @@ def group_norms(device: str) -> Iterator[Row]:
                 _, *saved = dnn.group_norm_forward(t, groups, *p)
                 mean, inv_std = (torch.from_dlpack(v).to(x.dtype) for v in saved)
                 line = f"{dtype} x={'x'.join(map(str, shape))}{layout} groups={groups}"
-                # In NCHW, rows fit in the registers of a thread block cluster, so the forward call reads x once. In
-                # NHWC, the forward call reads x twice.
+                # The forward call reads x once in NCHW, where rows fit in registers, and twice in NHWC.
                 forward_bytes = 2 if not layout else 3
                 yield Row(f"layer_norm group_forward {line}", partial(dnn.group_norm_forward, t, groups, *p),
                           partial(functional.group_norm, x, groups, s, b), bytes=forward_bytes * x.nbytes,

@@ -52,7 +52,7 @@ def inside(results: list[torch.Tensor]) -> list[torch.Tensor]:
 def torch_lcn(x: torch.Tensor, means: torch.Tensor | None = None) -> torch.Tensor:
     s = functional.avg_pool2d(x * x, 5, 1, 2)
     if means is not None:
-        # At the edges of x, this value of s differs from the library's, which leaves the padding out of the sum.
+        # At the edges of x, the library leaves the padding out of this sum.
         s = s - 2 * means * functional.avg_pool2d(x, 5, 1, 2) + means * means
     return x * s.mul(1e-4).add(1).pow(-0.75)
 

@@ -26,8 +26,8 @@ def rows(device: str) -> Iterator[Row]:
     for name in ("float32", "bfloat16"):
         x = torch.randn(shape, device=device).to(getattr(torch, name))
         t = dnn.from_dlpack(x)
-        # The tolerance is 6 standard deviations of the mean of x^2, plus a rounding error. moments() also returns the
-        # mean of x and the fraction of zeros. Their standard deviations are smaller than that of the mean of x^2.
+        # The tolerance is 6 standard deviations of the mean of x^2, plus a rounding error. The other results of
+        # moments() have smaller deviations.
         tolerance = 6 * (2 * 2 / x.numel()) ** 0.5 + torch.finfo(x.dtype).eps
         same = {"seen": (moments, moments), "tolerance": tolerance}
         yield Row(f"random dropout {name} x={size}", lambda t=t: dnn.dropout_forward(t, 0.3, seed=1),

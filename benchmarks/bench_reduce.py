@@ -12,8 +12,7 @@ from runner import Row, main
 
 import pyminidnn as dnn
 
-# For each mode of our reduce(), the function of torch. Our mode "max" is torch.amax. Our mode "amax", the largest |x|,
-# is not measured.
+# The function of torch for each mode of our reduce(). The mode "amax", the largest |x|, is not measured.
 PEERS: dict[str, Callable[..., torch.Tensor]] = {
     "sum": torch.sum,
     "mean": torch.mean,

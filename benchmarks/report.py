@@ -218,7 +218,7 @@ def draw(path: Path, title: str, machine: Machine, lists: list[tuple[str, list[R
                 parts.append(([name], list(some)))
         groups += [(", ".join([list_name, *names] if len(parts) > 1 else [list_name]), some) for names, some in parts]
     multiplied = [r for _, records in lists for r in records if r.flop]
-    # The labels of the bars are slanted. They need a height of 0.04 inches per letter.
+    # The slanted labels of the bars need a height of 0.04 inches per letter.
     heights = [1.7 + 0.04 * max(len(r.label) for r in records) for _, records in groups] + [5.0] * bool(multiplied)
     figure, axes = pyplot.subplots(
         len(heights), 1, figsize=(13, sum(heights) + 1), height_ratios=heights, layout="constrained", squeeze=False

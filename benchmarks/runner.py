@@ -37,11 +37,10 @@ Run = Callable[[], Any]
 Seen = Callable[[list[Any]], Iterable[Any]]
 
 TURNS = 4  # number of turns; each turn times our call several times, and the peer's call as often
-# Our call and torch's call are measured in several turns. If the times of the slowest and the fastest turn differ by
-# more than this fraction, all turns are measured again.
+# If the slowest and the fastest turn of a measurement differ by more than this fraction, all turns are measured again.
 DISAGREEMENT = 0.1
 ATTEMPTS = 3
-# The number of times that cuDNN searches for its fastest algorithm. One search times each algorithm only once.
+# The number of times that cuDNN searches for its fastest algorithm, because a search times each algorithm only once.
 SEARCHES = 2
 
 
@@ -73,19 +72,17 @@ ARITHMETIC = {
 class Row:
     name: str  # the case line, or a similar text if the call has no case line
     ours: Run  # our call; operands that are made in its first run cost nothing if the row is not selected
-    # The call of the peer, which is the library that we compare with (torch), or a dict of several variants of this
-    # call. Of several variants, the fastest counts.
+    # The call of torch to compare with, or a dict of variants of this call. The fastest variant counts.
     peer: Run | dict[str, Run]
     bytes: float = 0  # bytes of all inputs (each read once) and of all outputs (each written once)
     flop: float = 0
     dtype: str = "float32"  # with "tf32", the peer may round float32 products to TF32
     host: bool = False  # if set, the time that the host spends on the call is measured, not the time on the device
     terms: float = 1  # terms of the longest sum in a result; 0 if elements are only copied
-    # The largest allowed |ours - peer| / |peer|, where |x| is the Euclidean norm. If it is None, it is computed from
-    # `dtype` and `terms`, the number of terms of the longest sum.
+    # The largest allowed |ours - peer| / |peer| in Euclidean norms. The default, None, is computed from `dtype` and
+    # `terms`, the number of terms of the longest sum.
     tolerance: float | None = None
-    # Two functions that select the results to compare. The first gets the results of our call, the second gets those of
-    # torch's call (`peer`).
+    # Two functions that select the results to compare: of our call, and of torch's call.
     seen: tuple[Seen, Seen] = (list, list)
     searched: bool = False  # whether cuDNN searches for the algorithm of the peer's call
     list: str = ""
@@ -143,10 +140,9 @@ class Clock:
         if self.cuda:
             torch.backends.cudnn.benchmark = True
             torch.backends.cudnn.benchmark_limit = 0  # 0: cuDNN tries all algorithms
-            # Reading this buffer before a timed call empties the L2 cache. The buffer is only read: after writes, the
-            # L2 cache would write lines back during the timed call. Reading 256 MB takes about 0.1 ms on an H100. In
-            # this time the host enqueues all launches of the timed call, so the measured time contains no gaps between
-            # launches.
+            # Reading this buffer before a timed call empties the L2 cache. Writing it would leave lines to write back
+            # during the timed call. Reading 256 MB also takes about 0.1 ms on an H100, in which the host enqueues the
+            # timed call, so the measured time contains no gaps between launches.
             self.flush = torch.zeros(64 << 20, device=device)
             self.begin, self.end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
 
@@ -166,7 +162,7 @@ class Clock:
         for _ in range(2):
             ours(), peer()
         self.synchronize()
-        # On an H100, CUDA events measure a launch of 7 us too long in every second sample, by up to 0.9 us.
+        # On an H100, CUDA events measure up to 0.9 us too much for every second sample of a 7 us launch.
         slack_us = 1 if self.cuda and not host else 0
         return settled(lambda: [self.turn(ours, peer, host) for _ in range(TURNS)], slack_us)
 
@@ -257,8 +253,7 @@ class Clock:
         """ArithmeticError if a result of both sides differs."""
         norm = self.torch.linalg.vector_norm
         ours = row.seen[0]([self.torch.from_dlpack(r) for r in as_list(row.ours())])
-        # Keeps the GPU busy for some ms before the first call of the peer (torch). In that call, cuDNN times its
-        # algorithms.
+        # The GPU is busy for some ms before torch's first call, in which cuDNN times its algorithms.
         if self.cuda:
             for _ in range(50):
                 self.flush.sum()

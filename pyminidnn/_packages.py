@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 
-# The packages that packages/cubins builds. A driver of CUDA 12 loads no kernels of CUDA 13, so the later release is
-# first and the other one is what remains.
+# The packages that packages/cubins builds. A driver of CUDA 12 loads no kernels of CUDA 13, so CUDA 13 is tried first
+# and CUDA 12 next.
 CUBIN_PACKAGES = ("pyminidnn_cubins_cu13", "pyminidnn_cubins_cu12")
 
 
@@ -22,6 +22,6 @@ def find_nvrtc() -> str:
         from cuda.pathfinder import load_nvidia_dynamic_lib
 
         return load_nvidia_dynamic_lib("nvrtc").abs_path or ""
-    # Without the package, or if it fails in any way, the library searches by itself, and reports what it tried.
+    # If the package is missing or fails, the library searches by itself, and reports what it tried.
     except Exception:
         return ""

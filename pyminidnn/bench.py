@@ -24,7 +24,7 @@ from .progress import Progress
 
 Array = np.ndarray[Any, Any]
 Call = Callable[[], Any]
-SIZES = {"small": 1, "medium": 8, "large": 32}  # images of a batch, and in proportion the length of other tensors
+SIZES = {"small": 1, "medium": 8, "large": 32}  # the images of a batch; other sizes are in proportion
 TURNS = 3  # ours and each peer are timed in alternating turns; the median turn counts
 
 

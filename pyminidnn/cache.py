@@ -14,7 +14,7 @@ import pyminidnn as dnn
 
 from . import _C
 
-# The first line of a file of exported records. The number is that of the format.
+# The first line of a file of exported records, with the number of the format.
 HEAD = "pyminidnn tuning records 1\n"
 
 

@@ -24,8 +24,7 @@ Size: TypeAlias = "int | Sequence[int]"
 # NumPy's type codes of the dtypes that tensors support, without the character for the byte order.
 _PLAIN = {"f4", "f8", "f2", "i1", "u1", "i4", "i8", "b1"}
 
-# For each dtype that NumPy does not have: a dtype of NumPy whose elements have the same number of bytes. An array of
-# NumPy holds the bits of such a tensor under that dtype.
+# For each dtype that NumPy does not have: NumPy's dtype of the same size, under which an array holds the bits.
 STAND_INS: dict[str, DTypeName] = {"bfloat16": "float16"}
 
 
@@ -106,7 +105,8 @@ def asarray(
 
 def joined(shape: Size, sizes: tuple[int, ...]) -> Size:
     """The shape that zeros(*sizes) and zeros(shape) name."""
-    return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]  # the extension refuses ((2, 3), 4)
+    # if the shape is ((2, 3), 4), the extension raises an error
+    return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]
 
 
 def operand(x: ArrayLike, name: str, device: str | None = None) -> DeviceTensor:

@@ -99,7 +99,7 @@ class _Selection:
         parts = _expanded(t, key)
         basic: list[Any] = []
         indices: list[Any] = []
-        # The dimensions of the view that index arrays select from.
+        # The dimensions of the view to which index arrays apply.
         positions: list[int] = []
         together, last = True, -1
         dimension = 0  # the current dimension of the view

@@ -21,8 +21,8 @@ from typing import Any
 from . import _C
 from ._C import DeviceTensor, DTypeError, Error, Handle, NotSupported, ShapeError
 
-# The length of the longest sequence that is accepted as an argument. With this limit, an endless sequence is refused
-# before memory is full.
+# The length of the longest sequence that is accepted as an argument, so that an endless sequence does not fill the
+# memory.
 MOST_ELEMENTS = 2**20
 
 
@@ -65,13 +65,13 @@ def explained(
     wanted = parameters(signature.replace("(arg0: ", "(self: ", 1))
     try:
         bound = inspect.Signature(wanted).bind(*positional, **keywords).arguments
-    # bind() raises TypeError if the number or the names of the arguments are wrong. In practice, only calls of methods
-    # get here: for functions, Python itself has refused such arguments before.
+    # bind() raises TypeError if the number or the names of the arguments are wrong. Only calls of methods get here; for
+    # functions, Python itself has refused such arguments.
     except TypeError as mismatch:
         names = [p.name for p in wanted if p.name != "self"]
         return DTypeError(f"{function}: {mismatch}; the arguments are {', '.join(names) or 'none'}")
-    # The names of the called function and of its class. If an error text already begins with one of these names and a
-    # colon, this name is kept. If not, the name of the called function is put before the text.
+    # An error text that already begins with the name of the function or of its class keeps this name. All other texts
+    # get the name of the function.
     heads = {call}
     if not call:
         call, arguments = function, {n: v for n, v in bound.items() if n != "self"}
@@ -145,7 +145,7 @@ def reporting(function: Callable[..., Any], names: Mapping[str, str]) -> Callabl
     names  the name of an argument of `function`, for each name that inner functions give it
     """
     call, own = function.__name__, list(inspect.signature(function).parameters)
-    # A single letter may be a word of the text. These words follow it only where it is a name.
+    # A single letter counts as the name of an argument only if one of these words follows it.
     follows = {inner: r"(?=:|=| is| must| has| have| and| \[)" * (len(inner) == 1) for inner in names}
 
     @functools.wraps(function)
@@ -272,8 +272,8 @@ def _read_tensors(value: Any) -> None:
         _of(DeviceTensor)(v)
 
 
-# For each type of a signature: what the error text asks for; the limits of the values, which the text names only if a
-# value exceeds them; and the function that reads an argument.
+# For each type of a parameter: the words for it in error texts, the limits of its values, and the function that reads
+# an argument. The text names the limits only if a value exceeds them.
 _INT64 = " from -2^63 to 2^63 - 1"
 _TYPES: dict[str, tuple[str, str, Callable[[Any], None]]] = {
     "int": ("an int", _INT64, _read_int),

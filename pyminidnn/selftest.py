@@ -20,8 +20,7 @@ import pyminidnn as dnn
 
 Array = np.ndarray[Any, Any]
 Make = Callable[[Array], dnn.DeviceTensor]
-# The name of a function, and perhaps more words; a call, which receives a function that makes tensors on the device;
-# and the expected result.
+# The name of a check, a call, and the expected result. The call receives a function that makes tensors on the device.
 Check = tuple[str, Callable[[Make], Any], Any]
 
 
@@ -338,7 +337,7 @@ def _tools(x: Array, device: str) -> Iterator[Check]:
 
     def found(on: Make) -> bool:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", RuntimeWarning)  # the result need not be kept
+            warnings.simplefilter("ignore", RuntimeWarning)
             return bool(dnn.find(dnn.exp, on(x))[0].chosen)
 
     def waited(_: Make) -> bool:
@@ -347,7 +346,7 @@ def _tools(x: Array, device: str) -> Iterator[Check]:
 
     def level(_: Make) -> bool:
         try:
-            dnn.set_log_level("loud")  # a valid word would replace what PYMINIDNN_LOG says
+            dnn.set_log_level("loud")  # a valid level would replace the level of PYMINIDNN_LOG
         except dnn.ShapeError:
             return True
         return False

@@ -21,8 +21,8 @@ import lizard
 
 ROOT = Path(__file__).resolve().parent.parent
 MOST_LINES, MOST_PARAMETERS = 100, 8
-# Functions that may exceed the limits on lines and parameters. If the kernel simt_gemm were divided further, its use of
-# registers would change. Then its speed would have to be measured on a GPU.
+# Functions that may exceed the limits on lines and parameters. Dividing simt_gemm further would change its use of
+# registers.
 LARGER = {
     "cuda/gemm/simt/kernel.cu": {"simt_gemm"},
 }
@@ -36,8 +36,8 @@ BLANKED = re.compile(r'//[^\n]*|"(?:[^"\\\n]|\\.)*"|^[ \t]*#(?:[^\n]|\\\n)*', re
 CONTROL = re.compile(
     r"\s*(?:(?:if(?: constexpr)?|for|while|switch)\s*(?=\()|else\b|do\b|(?:case\b[^:]*|default|\w+)\s*:(?!:))"
 )
-# Matches the beginning of an expression statement, which is a call, or an operand and an assignment. It does not match
-# a declaration, which begins with a type.
+# Matches the beginning of an expression statement: a call, or an operand and an assignment. Declarations begin with a
+# type.
 _BRACKETS = r"\[[^][]*(?:\[[^][]*\][^][]*)*\]|\([^()]*(?:\([^()]*\)[^()]*)*\)"
 OPERAND = rf"(?:\+\+|--|\*)*[A-Za-z_]\w*(?:(?:\.\*?|->|::)[A-Za-z_]\w*|{_BRACKETS})*"
 EXPRESSION = re.compile(rf"\s*{OPERAND}\s*(?:=(?!=)|[-+*/%&|^]=|<<=|>>=|\+\+|--|$)")
@@ -47,8 +47,8 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
     """Begin, end, positions of commas, and whether a condition or loop precedes: of each statement of several
     expressions. The begin is behind the condition."""
     code = BLANKED.sub(lambda m: re.sub(r"[^\n]", " ", m[0]), text)
-    # A frame describes an open bracket. It has the bracket, the place where the current statement in it begins, and the
-    # places of the commas in that statement.
+    # An open bracket: the bracket, the position of the current statement in it, and the positions of the commas in that
+    # statement.
     frames: list[tuple[str, int, list[int]]] = [("{", 0, [])]
     for i, c in enumerate(code):
         kind, begin, commas = frames[-1]
@@ -65,9 +65,8 @@ def joined_statements(text: str) -> Iterator[tuple[int, int, list[int], bool]]:
                 start, nested = skip_control(code, begin)
                 inside = [k for k in commas if k > start]
                 parts = [code[a + 1 : b] for a, b in itertools.pairwise([start - 1, *inside, i])]
-                # A comma joins statements if every part between commas is an expression statement. In `return a, b;`
-                # the last part may have any form. Declarations and template arguments also contain commas, but their
-                # parts are no expression statements.
+                # A comma joins statements if every part between commas is an expression statement. In declarations and
+                # template arguments, the parts are none. In `return a, b;` the last part may have any form.
                 checked = parts[:-1] if parts[0].lstrip().startswith("return ") else parts
                 if inside and all(map(is_expression, checked)):
                     yield start, i, inside, nested

@@ -46,8 +46,8 @@ def kernels(cubin: bytes, without_globals: bool = False) -> list[tuple[str, str]
         _, kind, _, _, begin, length, *_ = sections.get(section, (0,) * 10)
         return struct.pack("<Q", length) + (b"" if kind == NOBITS else cubin[begin : begin + length])
 
-    # Matches the attributes of functions in the section .nv.info. An attribute consists of the format (a byte 4), the
-    # attribute's number, the length 8 of the remaining bytes, the index of the function's symbol, and a value.
+    # Matches the attributes of functions in the section .nv.info: the format (a byte 4), the attribute's number, the
+    # length 8 of the remaining bytes, the index of the function's symbol, and a value.
     attributes = defaultdict(list)
     for match in re.finditer(rb"\x04(.)\x08\x00(....)(....)", contents(".nv.info")[8:], re.DOTALL):
         attributes[struct.unpack("<I", match[2])[0]].append(match[1] + match[3])

@@ -154,9 +154,8 @@ AUDIT = [
         "B05", "loss/cpu/vectorized.cpp", "loss_count<float>(p, a, team)", "float(p.rows())",
         "cross entropy backward: the mean counts ignored rows too",
     ),
-    # In the first version of mutant B06 (a deliberate error in the library), lp pooling divided by the norm of a window
-    # of zeros. The elements of such a window still got the value 0, except where a power underflows. No test could
-    # notice this change, so B06 was replaced by the mutant below.
+    # Mutant B06 (a deliberate error in the library) was replaced, because no test could notice its first version: in lp
+    # pooling, a division by the norm of a window of zeros still gave 0.
     Mutant(
         "B06", "pooling/cpu/max_with_indices.cpp", "v != v && largest[i] == largest[i]", "false",
         "max pooling with indices in float64: a NaN is not the maximum",
@@ -312,9 +311,8 @@ AUDIT = [
 ]
 
 LATER = [
-    # In the first version of mutant A26 (a deliberate error in the library), the last block of panels (packed rows of a
-    # matrix) extended past the last panel. No test could notice this change, because results of panels past the last
-    # one are not stored.
+    # Mutant A26 (a deliberate error in the library) was replaced, because no test could notice its first version:
+    # results of panels (packed rows of a matrix) past the last one are not stored.
     Mutant(
         "A26", "conv/cpu/implicit_gemm/implicit_gemm.cpp", "rows.count = «std::min(block.rows, g.images * volume(phase.count) - block.row)»",
         "block.rows", "the last block of rows is not shortened",

@@ -61,9 +61,8 @@ for file in pyminidnn/*/__init__.py; do
 done
 
 # Python itself is not instrumented, so the runtimes of the sanitizers are preloaded. Reports are written to files. Next
-# to AddressSanitizer, UndefinedBehaviorSanitizer can only write to stderr, and ends the process. With --capture=sys,
-# pytest does not redirect that output. Leaks are not reported, because Python and the fake CUDA driver of the C++ tests
-# keep memory until the process ends.
+# to AddressSanitizer, UndefinedBehaviorSanitizer can only write to stderr, which --capture=sys does not redirect. Leaks
+# are not reported, because Python and the fake CUDA driver keep memory until the process ends.
 reports=$build/reports
 rm -rf "$reports" && mkdir "$reports"
 library() { "${CXX:-g++}" -print-file-name="lib$1.so"; }
@@ -94,7 +93,7 @@ else
   step tests "${pytest[@]}" --drawn-seconds "$drawn" "$@"
   [ $# != 0 ] && [ -z "$seconds" ] || step fuzz fuzz "${seconds:-600}"
 fi
-# Warnings of AddressSanitizer are not counted: each is about an allocation that it refused.
+# Warnings of AddressSanitizer about refused allocations are not counted.
 mapfile -t found < <(grep -rlE 'ERROR: |FATAL: |runtime error: |WARNING: ThreadSanitizer: ' "$reports")
 for report in "${found[@]}"; do
   failed="$failed $(basename "$report")"

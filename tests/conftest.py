@@ -20,8 +20,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pyminidnn as dnn
 from pyminidnn import _C
 
-# If a shell starts the tests in the background, the tests and the programs that they start ignore Ctrl-C.
-# signal.signal() restores Python's handler of Ctrl-C.
+# A program that a shell starts in the background ignores Ctrl-C. signal.signal() restores Python's handler.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # scripts/sanitize.sh sets PYMINIDNN_TEST_ALLOCATIONS to "exact". Then each allocation has exactly the requested size,
@@ -51,8 +50,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The slow tests take minutes each. pytest-xdist gives each process consecutive tests. The slow tests are
-    # distributed evenly over the list, so that different processes run them.
+    # The slow tests, which take minutes each, are distributed evenly over the list, because pytest-xdist gives each
+    # process consecutive tests.
     slow = [item for item in items if item.name.startswith("test_every_engine_on[")]
     items[:] = [item for item in items if item not in slow]
     for i, item in enumerate(slow):

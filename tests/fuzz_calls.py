@@ -125,8 +125,7 @@ ANYTHING: tuple[Callable[[], Any], ...] = (
     lambda: np.datetime64(1, "s"), lambda: [None], lambda: np.ma.masked, lambda: Ellipsis, lambda: np.array([], object),
     lambda: dnn.zeros((2, 3)), lambda: dnn.Handle(), lambda: NotImplemented, lambda: slice(3), lambda: [Raises()], lambda: type,
 )  # fmt: skip
-# There are no sizes between ordinary and huge ones. Tensors of such sizes would fit in memory, and calls would take a
-# long time.
+# No sizes between ordinary and huge ones: such tensors would fit in memory, but calls would take a long time.
 HUGE = (2**31, 2**40, 2**53 + 1, 2**62, 2**63 - 1, 2**63, 2**64, 2**70, -(2**31), -(2**63), -(2**63) - 1)
 REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
@@ -200,7 +199,7 @@ class Arguments:
         self.rng, self.function = rng, function.removeprefix("array_api.")
         self.family = self.function.split("_")[0]
         self.family = {"adaptive": "pool", "global": "pool"}.get(self.family, self.family)
-        # How many of 20 arguments are nonsense, on average.
+        # The average number of nonsense arguments among 20.
         self.nonsense = rng.choice([0, 0, 0, 1, 2, 4, 10]) if nonsense is None else nonsense
         self.dtype = rng.choice(REALS)
         n, c, h, w, k = (rng.randint(low, high) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
@@ -373,7 +372,7 @@ class Arguments:
             return r.choice([-1.0, np.nan, np.inf, 1e300, np.float32(0.5), True, 3, *HUGE]) if odd else r.random()
         if name in ARRAYS or name == "arrays":
             return self.array(name)
-        # The parameter has a name that none of the rules above covers.
+        # None of the rules above covers the parameter's name.
         return self.anything()
 
 
@@ -382,8 +381,7 @@ class Call:
     name: str
     f: Callable[..., Any]
     parameters: list[inspect.Parameter]
-    # Arguments that precede the random ones. For a method, it is the object. For find() and explain(), it is the
-    # function that they call.
+    # Arguments before the random ones: the object of a method, or the function that find() or explain() calls.
     on: list[Any] = field(default_factory=list)
     positional: list[Any] = field(default_factory=list)
     keywords: dict[str, Any] = field(default_factory=dict)
@@ -424,7 +422,7 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
         else:
             call.positional.append(draw.value(p.name))
     if call.keywords.get("out") is not None and call.positional and rng.random() < 0.25:
-        # With this argument `out`, the call writes its result to its first input.
+        # With this `out`, the call writes its result to its first input.
         call.keywords["out"] = call.positional[0]
     if rng.random() < 0.003:
         call.keywords["nonsense"] = 1
@@ -443,8 +441,7 @@ def fault_of(call: Call, error: Exception) -> str | None:
         return None
     if isinstance(error, FileNotFoundError) and name == "load":
         return None
-    # A BufferError of __dlpack__ or from_dlpack is allowed. Either this library raises it, or the array that was
-    # passed.
+    # This library, or the array that was passed, may raise a BufferError of __dlpack__ or from_dlpack.
     if isinstance(error, BufferError) and name in ("__dlpack__", "from_dlpack"):
         return None
     if type(error) is TypeError and re.match(rf"(wrapper |DeviceTensor\.)?{name}\(\) (got|missing|takes) ", text):
@@ -570,7 +567,7 @@ class Fuzz:
     def __init__(self, seed: int, seconds: float, calls: int, workers: int):
         self.seed, self.deadline, self.calls, self.workers = seed, time.monotonic() + seconds, calls, workers
         self.outcomes: Counter[str] = Counter()
-        # For each error text, the calls that failed with it. In the text, numbers and other varying parts are left out.
+        # For each error text without its numbers and other varying parts, the calls that failed with it.
         self.faults: dict[str, list[str]] = {}
         self.running: dict[int, Worker] = {}
         self.select = selectors.DefaultSelector()

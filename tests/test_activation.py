@@ -30,9 +30,8 @@ def sample(case: Case) -> Sample:
     x = np.broadcast_to(reference.rounded(rng.normal(0, 3, distinct), case.dtype), shape)
     if case.direction == "forward":
         want = reference.activation_forward(x, mode)
-        # The input is exact. A formula has at most 8 roundings. A later operation multiplies the relative error of an
-        # earlier result by at most 1 + |x|^2 / 2; exp(-x^2 / 2) in gelu reaches this factor. The result is rounded once
-        # to the dtype. A factor of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
+        # The input is exact. A formula has at most 8 roundings, whose errors later operations multiply by at most 1 +
+        # |x|^2 / 2, as in exp(-x^2 / 2) of gelu. A factor of x may be subnormal: gelu(-13.8) is -13.8 times 1.4e-43.
         factor = reference.SUBNORMAL[reference.accumulator(case.dtype)] * np.abs(x)
         tolerance = reference.tolerance(case.dtype, 8, np.abs(want) * (1 + x * x / 2)) + factor + SMALLEST[case.dtype]
         call = lambda t, algo, out=None: [dnn.activation_forward(t["x"], mode, algo=algo, out=out)]
@@ -57,8 +56,8 @@ def test_nan_and_infinity(mode: str, dtype: str, device: str) -> None:
     # If a float16 result overflows, it is Inf in the library and in the oracle.
     rounded = reference.rounded(want, dtype)
     magnitude = np.where(np.isfinite(rounded), np.abs(rounded), 0)
-    # For x = -3, the error of exp(-x^2 / 2) in gelu is up to 1 + x^2 / 2 = 5.5 times a rounding. The factor 16 of the
-    # tolerance covers this. For all x < -3 in this test, exp(-x^2 / 2) underflows.
+    # For x = -3, the error of exp(-x^2 / 2) in gelu is up to 5.5 roundings, which the factor 16 of the tolerance
+    # covers. For all x < -3 in this test, it underflows.
     tolerance = reference.tolerance(dtype, 8, magnitude * 16) + SMALLEST[dtype]
     assert_close(dnn.activation_forward(t, mode), Result(rounded, tolerance), mode)
     got = dnn.activation_backward(tensor(np.ones_like(x), dtype, device), t, t, mode)

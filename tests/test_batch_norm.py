@@ -45,9 +45,8 @@ def training_results(
     # twice the largest deviation. The result is rounded once.
     spread = 2 * np.abs(x - view(mean)).max(axis=axes)
     mean_tolerance = reference.tolerance(acc, n, spread) + unit * np.abs(mean)
-    # The squares of a variance are positive, so the variance has the relative error of its sum plus that of a
-    # deviation. The squared error of the mean is added; the error of the mean is a few roundings of `spread`, a bound
-    # of the differences x - x[first]. The square root halves the relative error.
+    # The variance has the relative error of its sum plus that of a deviation, and the squared error of the mean, which
+    # is a few roundings of `spread`, a bound of |x - x[first]|. The square root halves the relative error.
     relative = reference.tolerance(acc, n, 2.0) + 2 * unit
     y_hat = np.abs(y - view(bias))
     y_tolerance = (
@@ -74,8 +73,8 @@ def backward_results(
     n = x.size // mean.size
     axes = 0 if per_activation else (0, *range(2, x.ndim))
     x_hat = (x - view(mean)) * view(inv_std)
-    # If terms of the sums cancel, their errors remain. So the error is relative to the sum of the terms' magnitudes. A
-    # term of dscale is computed by a subtraction and two multiplications.
+    # The error is relative to the sum of the terms' magnitudes, because terms may cancel. A term of dscale has three
+    # roundings.
     dbias_tolerance = reference.tolerance(acc, n, np.abs(dy).sum(axis=axes))
     dscale_tolerance = reference.tolerance(acc, n, 2 * np.abs(dy * x_hat).sum(axis=axes))
     # dx is a scaled sum of three terms. Each term is rounded a few times.

@@ -19,7 +19,7 @@ from pyminidnn import _C
 from pyminidnn.bench import FAMILIES, _Bench
 
 FAST = ("bench", "--size", "small", "--seconds", "0.001", "--device", "cpu")
-# A module that hides packages from the commands, as where they are not installed
+# A module that hides packages from the commands, as if they were not installed.
 HIDE = "sys.modules.update(dict.fromkeys({!r}))\nimport importlib.util as u; f = u.find_spec\nu.find_spec = lambda n, *a: None if n in {!r} else f(n, *a)"
 
 
@@ -129,11 +129,11 @@ def test_progress_bars(command: str, tmp_path: Path) -> None:
             + code
         )
     code_, shown = on_a_terminal(arguments, code)
-    # The last state of a bar is not shown if it follows the state before within a tenth of a second.
+    # A bar is not redrawn within a tenth of a second, so its last state may be missing.
     assert code_ == 0 and b"%|" in shown and unit in shown
     hidden = ["tqdm"]
     assert on_a_terminal(arguments, HIDE.format(hidden, hidden) + "\n" + code) == (0, b"")
-    done, _, err = run(*arguments, code=code)  # stderr is a pipe
+    done, _, err = run(*arguments, code=code)
     assert (done, err) == (0, "")
 
 

@@ -135,8 +135,7 @@ def sample(case: Case) -> Sample:
     inputs |= {} if residual is None else {"residual": residual}
     results = [Result(want, tolerance)]
     if statistics:
-        # If an element is wrong by its tolerance, its square is wrong by up to tolerance (2 |element| + tolerance). In
-        # addition, the sums are rounded.
+        # An element's error e changes its square by up to e (2 |element| + e). The sums are also rounded.
         over, count = (0, *range(2, want.ndim)), want.size / want.shape[1]
         dtype = "float64" if case.out_dtype == "float64" else "float32"
         for values, error in ((want, tolerance), (want**2, (2 * np.abs(want) + tolerance) * tolerance)):
@@ -178,8 +177,8 @@ def test_adjoints(x_shape: Any, w_shape: Any, attributes: dict[str, Any], mode: 
         dw = values_of(dnn.conv_backward_filter(tdy, tx, w_shape, **attributes, algo=algo))
         products.append((dw * w).sum())
     assert len(products) >= 3
-    # Each element of `products` is a sum with as many terms as the convolution has multiplications. No term exceeds the
-    # product of the norms of dy, x and w.
+    # `products` are equal inner products. Each is a sum with one term per multiplication of the convolution, and no
+    # term exceeds the product of the norms of dy, x and w.
     terms = dy.size * math.prod(w_shape[1:])
     scale = np.linalg.norm(dy) * np.linalg.norm(x) * np.linalg.norm(w)
     np.testing.assert_allclose(products, products[0], rtol=0, atol=reference.tolerance("float64", terms, scale))

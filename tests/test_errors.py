@@ -321,7 +321,7 @@ def test_texts_of_pybind11_do_not_reach_the_user(name: str, tmp_path: Path, monk
             for words in ("incompatible function arguments", "argument types are supported", "Invoked with", "arg0"):
                 assert words not in text
     dnn.set_log_level("off")
-    # A call of Handle.__enter__ may have entered a handle.
+    # A call of Handle.__enter__ may have entered a handle, which is left here.
     while handle := _C.entered_handle():
         handle.__exit__()
 

@@ -24,9 +24,8 @@ def local_results(
     y, s = reference.local_norm_forward(x, size, means=m, **options)
     acc, beta = reference.accumulator(dtype), options["beta"]
     unit, n = reference.EPS[acc], size ** len(options["axes"])
-    # s = k + alpha / n * (a sum of squares). The squares are positive, so s has the relative error of the sum. The
-    # power s^-beta is computed by a logarithm. If the logarithm is wrong by one `unit` (a rounding error), the power is
-    # wrong by beta |ln s| units. The power has a few more roundings.
+    # s = k + alpha / n * (a sum of squares) has the relative error of the sum. The power s^-beta is computed by a
+    # logarithm, whose rounding errors are multiplied by beta |ln s|.
     of_sum = reference.tolerance(acc, n, 1.0) + 2 * unit
     of_power = beta * of_sum + unit * (4 + 2 * beta * np.abs(np.log(s)))
     # The distance between subnormal numbers in float16; 0 for all other dtypes.
@@ -35,8 +34,7 @@ def local_results(
         return [Result(y, np.abs(y) * (of_power + reference.EPS[dtype]) + least)]
     dx, dmeans = reference.local_norm_backward(dy, x, size, means=m, **options)
     g = np.abs(dy * x) * s ** (-beta - 1)
-    # dx and dmeans are sums of terms g (x_j - m_i). Each term has the errors of its factor g, of the difference, and of
-    # products. The sum adds its own rounding error.
+    # dx and dmeans are sums of terms g (x_j - m_i), which have the errors of g, of the difference and of the products.
     weights = g * (of_power + of_sum + 6 * unit + reference.tolerance(acc, n, 1.0))
     of_dx, of_dmeans = reference.local_norm_backward(dy, x, size, means=m, weights=weights, **options)
     of_dx = of_dx + np.abs(dy) * s**-beta * (of_power + 2 * unit) + reference.EPS[dtype] * np.abs(dx) + least

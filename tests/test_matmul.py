@@ -240,8 +240,8 @@ def test_infinity_in_three_products(transpose_a: bool, transpose_b: bool) -> Non
     added."""
     a, b = normal(68, 32, dtype="float32"), normal(32, 72, dtype="float32")
     a[3, 0], a[5, 31], a[9, 4], b[7, 7], b[8, 65] = np.inf, -np.inf, np.nan, np.inf, -np.inf
-    # Some elements of a and b are exact in TF32, so their small part (the difference to the TF32 number) is 0. The
-    # product of 0 and infinity would be NaN.
+    # Some elements of a and b are exact in TF32, so their small part (the difference to TF32) is 0, and 0 times
+    # infinity would be NaN.
     b[0, :8], a[40:44] = np.arange(8) - 4, 2.0
     with np.errstate(invalid="ignore"):
         want = a @ b

@@ -45,7 +45,7 @@ def sample(case: Case) -> Sample:
                 ),
                 [Result(y, 0), Result(indices, 0)],
             )
-        # A maximum is exact. A mean is a sum over the window, then a division that has an error of half an ulp.
+        # A maximum is exact. A mean is a sum over the window, and a division with an error of half an ulp.
         terms = np.prod(np.broadcast_to(window, len(shape) - 2))
         scale = 0 if mode == "max" else reference.pool_forward(np.abs(x), window, **keywords)
         return Sample(

@@ -37,10 +37,9 @@ def sample(case: Case) -> Sample:
         tolerance = reference.tolerance(case.dtype, 2, np.abs(want) + 1)
     else:
         want = reference.random.random_normal(operand.shape, mean=1, std=2, **named)
-        # A normal random number is z = r cos(angle) or r sin(angle), where r = sqrt(-2 log u), and u is computed from a
-        # random integer. If u is near 1, log(u) is near 0. Rounding the integer to a float changes u by up to e =
-        # 2^-24. This changes r by up to e / r; if r is near 0, by up to sqrt(2 e). The tolerance uses |z| in place of
-        # r, because |z| <= r.
+        # A normal random number is z = r cos(angle) or r sin(angle), where r = sqrt(-2 log u). Rounding changes u by up
+        # to e = 2^-24, and near u = 1, this changes r by up to e / r or sqrt(2 e). The tolerance uses |z| <= r in place
+        # of r.
         e, z = 2.0**-53 if case.dtype == "float64" else 2.0**-24, np.abs(want - 1) / 2
         near_zero = 2 * np.minimum(math.sqrt(2 * e), e / np.maximum(z, e))
         tolerance = reference.tolerance(case.dtype, 64, np.abs(want) + 2) + near_zero

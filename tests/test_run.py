@@ -85,7 +85,7 @@ def test_sudo_installs_and_the_rest_is_named(machine: Machine) -> None:
     machine.python(BARE)
     machine.stub("clang++-17", "exit 0")
     machine.stub("sudo", 'log sudo; exec "$@"')
-    machine.stub("apt-get", 'log apt-get "$@"')  # this stub of apt-get installs nothing
+    machine.stub("apt-get", 'log apt-get "$@"')
     done = machine.run("demo")
     assert done.returncode == 1
     assert f"run: installs by sudo apt-get: {VERSION}-venv {VERSION}-dev\n" in done.stderr

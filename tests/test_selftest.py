@@ -30,7 +30,7 @@ def test_a_check_calls_the_function_of_its_name(name: str, monkeypatch: pytest.M
 
     checks = {n: c for n, c, _ in selftest.checks("cpu") if n.split()[0] == name}
     monkeypatch.setattr(dnn, name, wrong)
-    # Some checks look up the function when they are made.
+    # The checks are made again, because some of them look up the function when they are made.
     again = {n: c for n, c, _ in selftest.checks("cpu") if n in checks}
     for call in again.values():
         with pytest.raises(Called):

@@ -25,10 +25,9 @@ def few_roundings(dtype: str, scale: np.ndarray) -> np.ndarray:
 def forward_tolerance(
     z: np.ndarray, want: np.ndarray, dtype: str, axis: int, log: bool, rounded: bool = False
 ) -> np.ndarray:
-    # Let m be the largest logit. The difference x - m is rounded before exp. So exp has a relative error of up to |x -
-    # m| roundings. The sum has the weighted mean of these errors. The logarithm converts relative errors to absolute
-    # errors. With a mask, z = scale x + mask has two more roundings. Masked elements are exact: they are 0, or -inf
-    # after the logarithm.
+    # Let m be the largest logit. x - m is rounded before exp, so exp has a relative error of up to |x - m| roundings,
+    # and the sum has their weighted mean. The logarithm turns relative errors into absolute ones. With a mask, scale x
+    # + mask has two more roundings. Masked elements are exact.
     masked = z == -np.inf
     size = np.where(masked, 0, np.abs(z))
     depth = np.where(masked, 0, z.max(axis=axis, keepdims=True) - z)

@@ -109,8 +109,7 @@ def sample(case: Case) -> Sample:
     def accumulate(
         t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
     ) -> list[dnn.DeviceTensor]:
-        # The tests fill new outputs with poison (NaN, or 85 for integers), and a sum with poison would be wrong. So
-        # each call adds to a fresh copy of y, which is made without an engine.
+        # Each call adds to a fresh copy of y, because tests fill new outputs with poison (NaN, or 85 for integers).
         x = t["x"]
         fresh = exactly(array_of(y.ravel().tolist(), to).reshape(shape), to, x.device)
         if x.layout == "NHWC":

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The activations and their derivatives. CPU engines, CUDA kernels, epilogues and fused kernels all call these
-// functions. T is the type of the computation, float or double; it does not depend on the dtype of the tensor. Every
-// finite x gives a finite result without cancellation. For infinite x the formula is evaluated as it is written, so 0 *
-// Inf gives NaN. Where the derivative is discontinuous, its left limit is used. The only exception is hardswish at x =
-// 3, where the derivative is 1.
+// The activations and their derivatives, for CPU engines, CUDA kernels and epilogues. T is float or double, whatever
+// the dtype of the tensor. Every finite x gives a finite result without cancellation. For infinite x, 0 * Inf gives
+// NaN. Where the derivative is discontinuous, its left limit is used, except that hardswish has the derivative 1 at x =
+// 3.
 #pragma once
 #include "cpp/core/host_device/desc.h"
 #include "cpp/core/host_device/half.h"
@@ -124,8 +123,8 @@ template <Activation mode, class T> MINIDNN_HD T activate_gradient(T x, T alpha)
     return s.of_x * (T(1) + x * s.of_minus_x);
   } else if constexpr (mode == Activation::hardswish) return x <= T(-3) ? T(0) : x >= T(3) ? T(1) : x / T(3) + T(0.5);
   else if constexpr (mode == Activation::mish) {
-    // The derivative of x tanh(softplus(x)) has two factors from the chain rule. With n = exp(x) and d = n (n + 2) + 2,
-    // the derivative of tanh at softplus(x) is 4 (1 + n)^2 / d^2. The derivative of softplus at x is n / (1 + n).
+    // The derivative of x tanh(softplus(x)). With n = exp(x) and d = n (n + 2) + 2, the derivative of tanh at
+    // softplus(x) is 4 (1 + n)^2 / d^2, and that of softplus at x is n / (1 + n).
     TanhOfSoftplus<T> t(x);
     T inverse = T(1) / t.denominator, weight = x < T(0) ? t.e : t.e * t.e;
     return t.numerator * inverse + x * (T(4) * (T(1) + t.e) * weight * (inverse * inverse));
@@ -136,8 +135,7 @@ template <Activation mode> struct ActivationMode {
   static constexpr Activation value = mode;
 };
 
-// Converts an activation that is known only at run time to a template argument: calls f(ActivationMode<mode>{}). It is
-// used by code that is not worth a separate kernel for each activation.
+// Converts an activation that is known only at run time to a template argument.
 template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
   switch (mode) {
     case Activation::relu:
@@ -170,7 +168,7 @@ template <class F> MINIDNN_HD auto with_activation(Activation mode, F&& f) {
 }
 
 namespace detail {
-// This is a functor, not a generic lambda, because NVRTC treats a generic lambda as host code.
+// A functor, because NVRTC treats a generic lambda as host code.
 template <class T> struct Activate {
   T x, alpha;
   template <class Mode> MINIDNN_HD T operator()(Mode) const { return activate<Mode::value>(x, alpha); }

@@ -102,8 +102,8 @@ NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOf
 }
 
 NormSpaces norm_spaces(const BatchNormProblem& p) {
-  // norm_space() merges two nested loops if a single loop with one constant stride per tensor visits the same elements.
-  // An absent tensor gets the strides of x, so that it never prevents a merge.
+  // Merges two nested loops if one loop with a constant stride per tensor visits the same elements. An absent tensor
+  // gets the strides of x, so that it never prevents a merge.
   auto or_x = [&](const TensorDesc& t) -> const TensorDesc& { return t.rank ? t : p.x; };
   const std::vector<int64_t> parameter = parameter_strides(p);
   std::vector<NormOffsets> steps;

@@ -63,8 +63,8 @@ BatchNormBackward batch_norm_backward(const Tensor& dy, const Tensor& x, const T
                                       const Tensor& saved_inv_std, bool per_activation, const BatchNormBackwardFusion&,
                                       const Call& call);
 
-// Returns nested loops over those dimensions of a tensor that `dims` lists. shape[i] is the size of dimension i.
-// steps[i] has the stride of dimension i in each tensor of the call.
+// Returns nested loops over the dimensions `dims` of a tensor. shape[i] is the size of loop i, and steps[i] its stride
+// in each tensor of the call.
 NormSpace norm_space(const std::vector<int64_t>& shape, const std::vector<NormOffsets>& steps, std::vector<int> dims);
 // Functions that engines call. norm_spaces() returns the loops over the tensors of a call. norm_bytes() and norm_flop()
 // return the bytes and FLOP of a call, from which its time is estimated.

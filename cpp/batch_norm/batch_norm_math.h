@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The formulas of normalization, shared by CPU and CUDA. First, a team of threads computes the statistics of each
-// channel, or the gradients of its parameters. A team is one thread on a CPU, or a block on a GPU. After that, each
-// element of y or dx is computed on its own. The mean is the first element plus the mean of all differences from the
-// first element. The variance is the mean of (x - mean)^2. Both are accurate even if |mean| is much larger than the
-// standard deviation.
+// The formulas of normalization, shared by CPU and CUDA. First, a team of threads (one thread on a CPU, a block on a
+// GPU) computes the statistics of each channel, or the gradients of its parameters. Then each element of y or dx is
+// computed on its own. The mean is computed as x[0] + mean(x - x[0]), and the variance as the mean of (x - mean)^2.
+// Both are accurate even if |mean| is much larger than the standard deviation.
 #pragma once
 #include "cpp/core/host_device/desc.h"
 #include "cpp/core/host_device/half.h"
@@ -57,7 +56,7 @@ struct BatchNormArgs {
   int64_t relu = 0;  // 1 if a ReLU is fused, as in BatchNormProblem, else 0
 };
 
-// For each tensor of a call: the offset of an element, or the stride of a loop. Offsets and strides are in elements.
+// The offset of an element, or the stride of a loop, in each tensor of a call. Both are in elements.
 struct NormOffsets {
   int64_t x = 0, dy = 0, out = 0, parameter = 0, other = 0, dresidual = 0;
   MINIDNN_HD NormOffsets plus(int64_t times, const NormOffsets& step) const {
@@ -67,23 +66,21 @@ struct NormOffsets {
   }
 };
 
-// Some dimensions of the tensors of a call as nested loops, outermost first. The loops are sorted by the strides of x.
-// Two loops are merged if a single loop with one constant stride per tensor visits the same elements. For example, all
-// elements of dense NCHW tensors are the loops (N, C, HW), and all elements of dense NHWC tensors are the loops (NHW,
-// C).
+// Nested loops over some dimensions of the tensors of a call, outermost first, sorted by the strides of x. Loops are
+// merged where possible. For example, the loops over dense tensors are (N, C, HW) for NCHW, and (NHW, C) for NHWC.
 struct NormSpace {
   int64_t size = 1;  // number of elements that all loops together visit
   int64_t rank = 1;  // the number of nested loops, at least 1
   int64_t shape[kMaxRank]{};
   NormOffsets step[kMaxRank]{};
 
-  MINIDNN_HD int64_t span() const { return shape[rank - 1]; }  // The number of iterations of the innermost loop.
+  MINIDNN_HD int64_t span() const { return shape[rank - 1]; }
   MINIDNN_HD NormOffsets span_step() const { return step[rank - 1]; }
 
   MINIDNN_HD NormOffsets offsets_of(int64_t linear) const {
     NormOffsets at;
 #ifdef __CUDACC__
-// The loop is not unrolled, to limit the size of the code: a 64-bit division takes many instructions on a GPU.
+// Not unrolled, because a 64-bit division takes many instructions on a GPU.
 #pragma unroll 1
 #endif
     for (int i = int(rank) - 1; i > 0; --i) {
@@ -94,15 +91,13 @@ struct NormSpace {
   }
 };
 
-// The loops that engines run over the tensors of a call; norm_spaces() in batch_norm.h computes them. A group is the
-// elements over which one statistic is taken. `groups` visits the first element of each group. `members` visits all
-// elements of one group, with offsets from the group's first element. `all` visits all elements of x.
+// The loops of a call. `groups` visits the first element of each group, the elements that share one mean. `members`
+// visits all elements of one group, with offsets from its first element.
 struct NormSpaces {
   NormSpace groups, members, all;
 };
 
-// A single thread that computes sums over elements that are contiguous in every tensor that is read. Strides are then
-// compile-time constants, so compilers vectorise the sums.
+// A single thread that sums elements that are contiguous in every tensor, so that compilers vectorise the loop.
 struct PackedSingleThread : SingleThread {};
 
 namespace norm {
@@ -119,8 +114,7 @@ inline constexpr bool kIsAlone<SingleThread> = true;
 // The number of partial sums per thread and result. With several partial sums, an addition need not wait for the
 // previous addition, and compilers use SIMD.
 constexpr int kLanes = 8;
-// A partial sum has at most kChunk terms. It is then added to a total. A total may have many additions, so their
-// rounding errors are compensated.
+// The largest number of terms of a partial sum, which is then added to a compensated total.
 constexpr int64_t kChunk = 1024;
 
 template <class Acc, class F>
@@ -133,9 +127,8 @@ MINIDNN_HD void add_chunk(CompensatedSum<Acc> (&total)[kLanes], const NormOffset
   for (; i < n; ++i) lanes[0] += f(at.plus(i, step));
   for (int k = 0; k < kLanes; ++k) total[k].add(lanes[k]);
 }
-// Computes, in one thread, the sums of several functions f over the same elements. All functions read kChunk elements
-// before any function reads the next kChunk elements. So only the first function reads the elements from memory; the
-// others read them from the cache.
+// Computes several sums over the same elements in one thread. All functions process kChunk elements before the next
+// kChunk elements, so that all but the first function read from the cache.
 template <class Acc, class... F>
 MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sums)[sizeof...(F)], const F&... f) {
   CompensatedSum<Acc> total[sizeof...(F)][kLanes];
@@ -150,8 +143,7 @@ MINIDNN_HD void add_spans(const NormSpace& s, const NormOffsets& step, Acc (&sum
     for (int k = 0; k < kLanes; ++k) sums[c] += total[c][k].value();
 }
 
-// Sums each function f(offsets) over the elements that the loops `s` visit. Every thread of `team`, the threads that
-// share this work, gets all sums.
+// Sums each function f(offsets) over the elements that the loops `s` visit. Every thread of the team gets all sums.
 template <class Acc, class Team, class... F>
 MINIDNN_HD void sum_members(Team& team, const NormSpace& s, Acc (&sums)[sizeof...(F)], const F&... f) {
   for (Acc& sum : sums) sum = Acc(0);
@@ -182,9 +174,8 @@ MINIDNN_HD Acc inverse_std(Acc var, double eps) {
 
 }  // namespace norm
 
-// Computes the statistics of one group of elements, which is a channel in batch norm. The statistics are the mean, 1 /
-// sqrt(var + eps), and the running mean and variance. For an empty batch, the mean is NaN, and the running statistics
-// do not change.
+// Computes the statistics of one group of elements, such as a channel: the mean, 1 / sqrt(var + eps), and the running
+// statistics. For an empty batch, the mean is NaN, and the running statistics do not change.
 template <class T, class Team>
 MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -195,8 +186,7 @@ MINIDNN_HD void norm_training_sums(const NormSpaces& s, const BatchNormArgs& a, 
   Acc sum[1];
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) { return Acc(x[m.x]) - first; });
   Acc from_first = sum[0] / n;
-  // `mean` is the rounded mean, and `rest` is its rounding error. Both are subtracted from x, so the variance is taken
-  // around the exact mean.
+  // `rest` is the rounding error of `mean`, so the variance is taken around the exact mean.
   Acc mean = first + from_first, rest = from_first - (mean - first);
   norm::sum_members(team, s.members, sum, [&](const NormOffsets& m) {
     Acc deviation = (Acc(x[m.x]) - mean) - rest;
@@ -223,8 +213,8 @@ MINIDNN_HD Accumulator<T> norm_dy(const BatchNormArgs& a, const NormOffsets& at)
   return Acc(static_cast<const T*>(a.other)[at.other]) <= Acc(0) ? Acc(0) : dy;
 }
 
-// Computes the gradients of the parameters of one group of elements, which is a channel in batch norm: dbias = sum(dy)
-// and dscale = sum(dy * x_hat), where x_hat is (x - mean) * inv_std.
+// Computes the gradients of the parameters of one group of elements, such as a channel: dbias = sum(dy) and dscale =
+// sum(dy * x_hat), where x_hat is (x - mean) * inv_std.
 template <class T, class Team>
 MINIDNN_HD void norm_backward_sums(const NormSpaces& s, const BatchNormArgs& a, Team team, int64_t group) {
   using Acc = Accumulator<T>;
@@ -249,9 +239,7 @@ MINIDNN_HD void norm_sums(const NormSpaces& s, const BatchNormArgs& a, Team team
   else norm_training_sums<T>(s, a, team, group);
 }
 
-// The coefficients from which norm_element() computes all elements of one channel. In training and in backward,
-// norm_sums() must be called first: it stores the statistics and gradients from which the coefficients are computed.
-// Inference does not need norm_sums().
+// What norm_element() needs of one channel. Except in inference, norm_sums() must be called first.
 template <class Acc>
 struct NormCoefficients {
   Acc mean, factor, offset, slope;

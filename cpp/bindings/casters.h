@@ -17,9 +17,9 @@ namespace py = pybind11;
 
 namespace minidnn {
 
-// Releases the GIL for a scope. If a daemon thread reacquires the GIL while the interpreter shuts down, Python ends the
-// thread by unwinding its stack. pybind11's gil_scoped_release then calls std::terminate. This class lets the thread
-// sleep until the process exits, as Python 3.14 and later do.
+// Releases the GIL for a scope. While the interpreter shuts down, Python ends a daemon thread that reacquires the GIL,
+// and pybind11's gil_scoped_release would then call std::terminate. This class lets the thread sleep, as Python 3.14
+// does.
 class ReleaseGil {
  public:
   ReleaseGil() : state_(PyEval_SaveThread()) {}
@@ -76,7 +76,7 @@ void bind_exchange(py::module_&, py::class_<Tensor>&);  // binds DLPack, __cuda_
 // Binds the C++ functions that the Python package needs for find(), explain(), engines() and its log.
 void bind_engine(py::module_&);
 void bind_runtime(py::module_&);  // binds functions that report on this machine: GPUs, NVRTC, kernel caches
-// Changes the error messages of all functions that are bound so far. The messages then name the public function and its
+// Rewords the error messages of all functions that are bound so far, so that they name the public function and
 // argument.
 void explain_refusals(py::module_&);
 
@@ -84,9 +84,8 @@ void explain_refusals(py::module_&);
 
 namespace pybind11::detail {
 
-// An object that is made by __new__ without __init__, such as DeviceTensor.__new__(DeviceTensor), contains no C++
-// value. pybind11's type caster would allocate a value and leave it uninitialised. This type caster throws an error
-// instead.
+// DeviceTensor.__new__(DeviceTensor) makes an object without a C++ value. For it, this type caster throws an error,
+// where pybind11's would allocate an uninitialised value.
 template <class Base> struct initialized_caster : Base {
   bool load(handle source, bool convert) { return Base::template load_impl<initialized_caster>(source, convert); }
   void load_value(value_and_holder&& found) {

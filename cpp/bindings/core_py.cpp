@@ -63,7 +63,7 @@ Place place_from_python(const std::string& device) {
   try {
     device_at(place);
   } catch (const DeviceError& error) {
-    // The driver's error message does not name the argument `device`. The new message does.
+    // The new message names the argument `device`, which the driver's message does not.
     throw DeviceError(cat("device='", device, "': ", error.what()));
   }
   return place;
@@ -105,8 +105,8 @@ py::tuple tuple_of(std::span<const int64_t> values) {
 
 namespace {
 
-// Keeps a Python object alive for C++ code. The deleter takes the GIL and releases the reference. It leaks the
-// reference if the interpreter has shut down.
+// Keeps a Python object alive for C++ code. The deleter takes the GIL, but leaks the reference after the interpreter
+// has shut down.
 std::shared_ptr<void> shared_object(const py::object& object) {
   return {object.inc_ref().ptr(), [](void* p) {
             if (!Py_IsInitialized()) return;
@@ -206,8 +206,7 @@ Raises DeviceError when there is no such device, ShapeError for an unknown math 
       .def_property_readonly(
           "max_plans", [](const Handle& h) { return h.options().max_plans; },
           "The most plans that are kept for each kind of problem.")
-      // These are lambdas that take a reference, because pybind11 refuses None for a reference. For a pointer to a
-      // member function, pybind11 would pass None as a null pointer.
+      // With a reference, pybind11 refuses None. A pointer to a member function would accept it.
       .def_property_readonly(
           "closed", [](const Handle& h) { return h.closed(); }, "Whether close() was called.")
       .def(

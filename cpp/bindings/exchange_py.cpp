@@ -202,8 +202,7 @@ CudaArray parse(const py::object& interface) {
   throw DTypeError(cat("from_cuda_array_interface: ", repr_text(interface), " does not follow the protocol"));
 }
 
-// __cuda_array_interface__ does not name the device of its pointer. This function asks the driver which device can read
-// the pointer.
+// __cuda_array_interface__ does not name the device of its pointer, so the driver is asked.
 Place place_of_pointer(const void* p) {
   for (int i = 0; i < cuda::device_count(); ++i)
     if (memory_of({true, i}).reaches(p)) return {true, i};
@@ -247,8 +246,8 @@ py::dict cuda_array_interface(const Tensor& t) {
   const char* typestr = codes[int64_t(t.desc.dtype)];
   if (!*typestr)
     throw py::attribute_error("__cuda_array_interface__: bfloat16 is not supported by the protocol; use DLPack");
-  // The dict that this function returns names the stream of the current handle. The consumer waits for this stream, and
-  // settle_before() makes the stream wait for all other streams that used the tensor.
+  // The consumer waits for the stream of the current handle, and settle_before() makes that stream wait for all others
+  // that used the tensor.
   Stream current = handle_for(nullptr, t.place(), "__cuda_array_interface__", "the tensor").stream();
   t.storage->settle_before(current);
   py::dict d;
@@ -301,7 +300,11 @@ py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool
 }
 
 py::buffer_info to_buffer(const Tensor& t) {
-  check_computed(t, "memoryview");
+  try {
+    check_computed(t, "memoryview");
+  } catch (const DeviceError& error) {  // the buffer protocol passes no other type of error on
+    throw py::type_error(error.what());
+  }
   if (t.place().is_cuda)
     throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
   static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};

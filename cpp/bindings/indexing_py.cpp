@@ -21,8 +21,7 @@ struct Key {
   bool has_array() const { return std::any_of(parts, parts + count, is_array); }
 };
 
-// Computes the view that an index key selects. A ViewBuilder goes through the dimensions of the tensor t from left to
-// right, and collects the dimensions of the view.
+// Builds the view that an index key selects, dimension by dimension from left to right.
 struct ViewBuilder {
   const Tensor& t;
   int64_t from = 0;  // the dimension of the tensor that the next element of the key indexes

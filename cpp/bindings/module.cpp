@@ -21,8 +21,8 @@ void bind_random(py::module_&);
 void bind_graph(py::module_&);
 }  // namespace minidnn
 
-// Bound functions share no state that changes after the import, and the library itself is thread-safe. So a
-// free-threaded Python keeps its lock (GIL) off.
+// The library is thread-safe, and bound functions share no state that changes after the import. So a free-threaded
+// Python keeps its GIL off.
 PYBIND11_MODULE(_C, m, py::mod_gil_not_used()) {
   using namespace minidnn;
   m.doc() = "The C++ side of pyminidnn. Use the package: its functions check, convert and document.";

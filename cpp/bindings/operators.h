@@ -10,8 +10,7 @@ const Tensor& tensor_of(PyObject*);
 // Returns null if the Python object is no DeviceTensor.
 const Tensor* tensor_or_null(PyObject*);
 
-// Returns f(). If f throws a C++ exception, this function sets the same Python error as pybind11 would, and returns
-// null or -1, depending on the return type of f.
+// Returns f(). A C++ exception becomes the Python error that pybind11 would set, and the result is null or -1.
 template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
   try {
     return f();
@@ -27,9 +26,8 @@ template <class F> auto with_python_errors(F&& f) noexcept -> decltype(f()) {
 inline PyObject* to_python(Tensor t) { return py::cast(std::move(t)).release().ptr(); }
 inline py::object methods_module() { return py::module_::import("pyminidnn.methods"); }
 
-// set_operators() and set_indexing() store C functions in the type object of DeviceTensor. Python calls these functions
-// for operators such as + and []. py::custom_type_setup calls set_operators() and set_indexing() before Python
-// completes the type.
+// Store C functions in the type object of DeviceTensor, which Python calls for operators such as + and []. They are
+// called before Python completes the type.
 void set_operators(PyHeapTypeObject*);
 void set_indexing(PyHeapTypeObject*);
 void bind_operators(py::class_<Tensor>&);

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Rewords the errors of all bound functions for Python users. If an argument has a wrong type, pybind11 only lists
-// signatures. If several functions share C++ code, its errors do not name the called function. Therefore, Python calls
-// explain_call() for every bound function, and explain_call() calls pybind11's dispatcher. If the dispatcher fails,
-// pyminidnn/refusals.py words the error for the public function and its argument. A successful call costs one
-// additional jump.
+// Rewords the errors of all bound functions for Python users. pybind11's own errors only list signatures. Python calls
+// explain_call() for every bound function, which calls pybind11's dispatcher. If the dispatcher fails,
+// pyminidnn/refusals.py words the error. A successful call costs one additional jump.
 //
 // This file also gives the bound functions a __text_signature__, which inspect.signature() and help() read.
 #include <cstdlib>
@@ -19,7 +17,7 @@ Function dispatcher;  // pybind11's dispatcher, which is the same for all bound 
 
 void explain(PyObject* self, PyObject* const* arguments, Py_ssize_t count, PyObject* names) {
   py::error_already_set error;  // takes the current error from the Python interpreter
-  // An error with a traceback was raised by Python code that the function called. Such an error is not reworded.
+  // An error with a traceback comes from Python code that the function called. It is not reworded.
   if (error.trace()) return error.restore();
   try {
     const auto* record = py::detail::function_record_ptr_from_PyObject(self);
@@ -61,8 +59,7 @@ std::string parameters_text(const py::detail::function_record& f) {
   return cat("(", text, ")");
 }
 
-// Writes the signature of a bound function in front of its documentation. Python reads the text before "--" as
-// __text_signature__, and the text after it as __doc__.
+// Writes the signature of a bound function in front of its documentation, where Python expects __text_signature__.
 void add_text_signature(PyMethodDef* definition, const py::detail::function_record& f) {
   const char* doc = definition->ml_doc ? definition->ml_doc : "";
   const std::string text = cat(definition->ml_name, parameters_text(f), "\n--\n\n", doc);

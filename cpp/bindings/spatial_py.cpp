@@ -9,9 +9,8 @@ namespace {
 // The longest sequence that is accepted. The limit refuses an infinite sequence before it fills the memory.
 constexpr size_t kMostElements = 1 << 20;
 
-// Must be called after a method of a Python value raised an exception. Clears the exception and returns false. An
-// exception that is not derived from Python's Exception, such as KeyboardInterrupt, is not cleared: it is thrown to the
-// caller.
+// Must be called after a Python method raised an exception. Clears it and returns false, but throws exceptions such as
+// KeyboardInterrupt, which are not derived from Exception, to the caller.
 bool refused() {
   if (!PyErr_ExceptionMatches(PyExc_Exception)) throw py::error_already_set();
   PyErr_Clear();

@@ -27,9 +27,8 @@ struct InvalidArgument : Error {
   using Error::Error;
 };
 
-// A result of a function, which the C caller receives in `slot`. If the slot points to a tensor, this tensor is the
-// output of the call. If it points to null, set() stores a new tensor there. set() cannot fail, so that a function with
-// several results stores all of them or none.
+// A result that the C caller receives in `slot`. If the slot points to a tensor, the call writes to it. If it points to
+// null, set() stores a new tensor there. set() cannot fail, so that a call stores all of its results or none.
 class Result {
  public:
   // Throws InvalidArgument if `slot` is null.
@@ -72,8 +71,8 @@ class Arguments {
   Place place(int32_t device) const;
   // Reads `rank` sizes. Throws ShapeError if there cannot be a tensor of this rank.
   std::span<const int64_t> sizes(const char* name, int64_t rank, const int64_t* values) const;
-  // Reads a struct of options, where null means `defaults`. A caller that was compiled with an earlier version may pass
-  // a shorter struct. Members that it lacks keep their defaults.
+  // Reads a struct of options, where null means `defaults`. Callers compiled with an earlier version may pass a shorter
+  // struct, whose missing members keep their defaults.
   template <class O> O options(const O* given, O defaults) const {
     if (!given) return defaults;
     check_size(given->size, sizeof(O));
@@ -94,14 +93,13 @@ inline Call call_of(minidnnHandle_t handle, const char* algo, std::optional<Tens
   return {algo ? algo : "", std::move(out), handle ? handle->handle : nullptr};
 }
 
-// The values of a window attribute for each spatial dimension of a tensor with `rank` dimensions. The caller's function
-// checks the rank.
+// The values of a window attribute for each spatial dimension.
 inline std::vector<int64_t> spatial(const int64_t (&values)[3], int64_t rank) {
   return {values, values + std::clamp<int64_t>(rank - 2, 1, 3)};
 }
 std::vector<Sides> sides(const int64_t* before, const int64_t* after, int64_t count);
 
-// Enters a handle for a scope. C++ functions without an argument for it then use this handle.
+// Enters a handle for a scope. Calls without a handle then use it.
 class Entered {
  public:
   explicit Entered(minidnnHandle_t handle) : handle_(handle ? handle->handle : nullptr) {

@@ -16,7 +16,7 @@ CrossEntropy cross_entropy(const Arguments& a, const minidnnCrossEntropyOptions_
   return {o.axis, o.ignore_index, o.label_smoothing, a.present("options->reduction", o.reduction)};
 }
 
-// The names of a norm in C++: its kind, and the functions that error messages name.
+// The names of a norm: its kind, and the functions in error messages.
 struct NormNames {
   const char *kind, *forward, *backward;
 };

@@ -72,14 +72,11 @@ Shape y_shape(const char* call, const ConvProblem& p, std::span<const int64_t> x
   return y;
 }
 
-// Checks that a convolution of x with window w gives the spatial sizes of dy. Several sizes of x may give the same size
-// of dy. In the smallest such x, the last window ends exactly at the end of the padding.
+// Checks that a convolution of x with window w gives the spatial sizes of dy.
 void check_x_shape(const char* call, const SpatialAttributes& s, std::span<const int64_t> dy,
                    std::span<const int64_t> w, std::span<const int64_t> x) {
   for (size_t i = 0; i + 2 < x.size(); ++i) {
-    // `last` is the index in padded x at which the last window starts. `reach` is the distance from the first to the
-    // last element of a window. `least` and `most` are the smallest and the largest size of x that gives the size of
-    // dy.
+    // `least` and `most` are the smallest and the largest size of x that gives this size of dy.
     int64_t last = 0, reach = 0, least = 0, most = 0;
     bool fits = dy[2 + i] > 0 && !__builtin_mul_overflow(dy[2 + i] - 1, s.stride[i], &last) &&
                 !__builtin_mul_overflow(s.dilation[i], w[2 + i] - 1, &reach) &&

@@ -73,9 +73,8 @@ struct ConvGeometry {
   // The strides of w. The spatial strides `w_space` are negative if the window is reversed.
   int64_t w_origin = 0, w_filter = 0, w_channel = 0, w_space[kMaxSpatial]{};
   int64_t stride[kMaxSpatial]{1, 1, 1}, pad[kMaxSpatial]{}, dilation[kMaxSpatial]{1, 1, 1};
-  // For backward_data. In each dimension, several taps r (window elements) use the same element of x, each with a
-  // different element p of y. From one such pair (r, p) to the next, r grows by `tap_period` = stride / gcd(stride,
-  // dilation), and p decreases by `y_period` = dilation / gcd(stride, dilation).
+  // For backward_data. The pairs of a window element r and an output index p that use one element of x form a sequence.
+  // From pair to pair, r grows by tap_period, and p decreases by y_period.
   int64_t tap_period[kMaxSpatial]{1, 1, 1}, y_period[kMaxSpatial]{1, 1, 1};
   int64_t backward_data = 0, has_bias = 0, bias_stride = 0, has_residual = 0;
   Activation activation{};
@@ -120,8 +119,8 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
     g.window[j] = p.w.shape[2 + i];
     g.w_space[j] = p.flip ? -p.w.stride[2 + i] : p.w.stride[2 + i];
     if (p.flip) g.w_origin += (g.window[j] - 1) * p.w.stride[2 + i];
-    // If y has one element in this dimension, the stride has no effect and is set to 1. If the window has one element
-    // in this dimension, the dilation has no effect and is set to 1. A value of 1 makes the arithmetic cheaper.
+    // With a single output, the stride has no effect. With a single window element, the dilation has none. Setting them
+    // to 1 makes the arithmetic cheaper.
     g.stride[j] = g.y.size[j] == 1 ? 1 : p.spatial.stride[i];
     g.dilation[j] = g.window[j] == 1 ? 1 : p.spatial.dilation[i];
     g.pad[j] = p.spatial.before[i];
@@ -137,16 +136,14 @@ MINIDNN_HD ConvGeometry conv_geometry(const ConvProblem& p) {
   return g;
 }
 
-// Iterates over the multi-dimensional indices of a D-dimensional box, the last dimension fastest. advance() moves by
-// `stride` elements. The constructor converts the stride to a multi-dimensional index, so that advance() needs no
-// division.
+// Iterates over the indices of a D-dimensional box, the last dimension fastest. advance() moves by `stride` elements
+// without a division.
 template <int D> struct NdIterator {
   int64_t at[D], step[D], size[D];
 
   MINIDNN_HD NdIterator(const int64_t (&sizes)[D], int64_t index, int64_t stride = 1) {
     for (int d = D - 1; d >= 0; --d) {
-      // A size of 0 is replaced by 1, which avoids a division by 0. A loop over an empty box constructs the iterator,
-      // but never advances it.
+      // Replacing a size of 0 avoids a division by 0. A loop over an empty box never advances the iterator.
       size[d] = max_of(sizes[d], int64_t(1));
       at[d] = d ? index % size[d] : index;
       step[d] = d ? stride % size[d] : stride;
@@ -165,8 +162,8 @@ template <int D> struct NdIterator {
   }
 };
 
-// In one dimension, the taps (window elements) that fall on data and not on padding. For i < `count`, window element
-// `tap` + i * `tap_step` reads the data at index `at` + i * `at_step`.
+// The taps (window elements) that fall on data, in one dimension: for i < count, element tap + i * tap_step reads the
+// data at index at + i * at_step.
 struct ConvTaps {
   int64_t count, tap, tap_step, at, at_step;
 };
@@ -179,8 +176,7 @@ MINIDNN_HD int64_t steps_to(int64_t a, int64_t d) { return a <= 0 ? 0 : d == 1 ?
 
 }  // namespace detail
 
-// Computes which taps (window elements) fall on data in dimension j when y[p] is computed, and which indices of x they
-// read.
+// Returns the taps (window elements) that fall on data in dimension j when y[p] is computed.
 MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
   int64_t first = p * g.stride[j] - g.pad[j];
   int64_t begin = detail::steps_to(-first, g.dilation[j]);
@@ -188,8 +184,8 @@ MINIDNN_HD ConvTaps forward_taps(const ConvGeometry& g, int j, int64_t p) {
   return {end - begin, begin, 1, first + begin * g.dilation[j], g.dilation[j]};
 }
 
-// Computes which taps r (window elements) use x[h] in dimension j, in ascending order of r, and which index p of y each
-// tap uses. The pairs (r, p) solve
+// Returns the taps r (window elements) that use x[h] in dimension j, in ascending order, with the index p of y for
+// each:
 //   p * stride + r * dilation = h + pad
 MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   int64_t reach = h + g.pad[j], r = 0, end = min_of(g.tap_period[j], g.window[j]);
@@ -204,8 +200,7 @@ MINIDNN_HD ConvTaps backward_taps(const ConvGeometry& g, int j, int64_t h) {
   return {count, r, g.tap_period[j], p, -g.y_period[j]};
 }
 
-// For each tap (window element) that falls on data, calls f(offset of the tap in w, offset in the data of the element
-// that the tap reads). `tap_stride` has the strides of the window in memory, and `data_stride` the strides of the data.
+// Calls f(offset in w, offset in the data) for each tap (window element) that falls on data.
 template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], const int64_t (&tap_stride)[kMaxSpatial],
                                             const int64_t (&data_stride)[kMaxSpatial], F&& f) {
   for (int64_t a = 0; a < t[0].count; ++a)
@@ -219,8 +214,7 @@ template <class F> MINIDNN_HD void for_taps(const ConvTaps (&t)[kMaxSpatial], co
     }
 }
 
-// A linear index split into image, channel and spatial position. The index counts the elements of a dense tensor in the
-// order of memory. The tensor is channels-last if `channels_last` is true, and channels-first if it is false.
+// A linear index split into image, channel and spatial position, in channels-last or channels-first order.
 struct ConvPoint {
   NdIterator<5> count;
   int first_space;
@@ -242,8 +236,7 @@ struct ConvPoint {
   }
 };
 
-// The taps (window elements) that fall on data when the window is at one position of the output. move_to() moves the
-// window to another position. It computes the taps again only in the dimensions in which the position has changed.
+// The taps (window elements) that fall on data at one output position. move_to() moves the window to another position.
 struct ConvWindow {
   ConvTaps taps[kMaxSpatial];
   int64_t at[kMaxSpatial]{-1, -1, -1};
@@ -265,10 +258,8 @@ MINIDNN_HD int64_t conv_out_numel(const ConvGeometry& g) {
   return g.images * g.groups * s.channels * s.size[0] * s.size[1] * s.size[2];
 }
 
-// Computes one element of y (forward) or of dx (backward_data). An element of y is a sum over the input channels of its
-// group and over the taps (window elements) that fall on data. For dx, the sum is over the filters of the group, not
-// over its input channels. `window` must have been moved to the position `point` before the call. T is the type of the
-// operands. Y is the type of the output and the residual.
+// Computes one element of y, or of dx in backward_data. The caller must have moved `window` to `point`. T is the type
+// of the operands, Y that of the output and the residual.
 template <class T, class Y> MINIDNN_HD void conv_element(const ConvGeometry& g, const ConvArgs& a,
                                                          const ConvPoint& point, const ConvWindow& window) {
   using Acc = Accumulator<T>;
@@ -297,21 +288,20 @@ MINIDNN_HD int64_t conv_weights(const ConvGeometry& g) {
   return g.groups * g.y.channels * g.x.channels * g.window[0] * g.window[1] * g.window[2];
 }
 
-// Computes one element of dw by a team of threads: the gradient for one weight (element of w). It is a sum over all
-// images and pixels of dy. Each pixel of dy is multiplied by the element of x to which the forward convolution applies
-// this weight when it computes that pixel of y.
+// Computes one element of dw with a team of threads: the sum over all images and pixels of dy times x.
 template <class T, class Y, class Team> MINIDNN_HD void conv_filter_element(const ConvGeometry& g, const ConvArgs& a,
                                                                             int64_t index, Team& team) {
   using Acc = Accumulator<T>;
   NdIterator<5> weight({g.groups * g.y.channels, g.x.channels, g.window[0], g.window[1], g.window[2]}, index);
   int64_t k = weight.at[0], c = weight.at[1] + (g.groups == 1 ? 0 : k / g.y.channels * g.x.channels);
   int64_t dw_at = g.w_origin + k * g.w_filter + weight.at[1] * g.w_channel;
-  // `dy_at` is the offset of the first pixel of dy for which the weight does not fall on padding. `x_at` is the offset
-  // of the element of x that the weight multiplies there.
+  // Offsets of the first pixel of dy for which the weight falls on data, and of the element of x that it multiplies
+  // there.
   int64_t dy_at = k * g.y.channel, x_at = c * g.x.channel;
   int64_t positions[4] = {g.images, 0, 0, 0};
   for (int j = 0; j < kMaxSpatial; ++j) {
-    // `first` is the index in x of the element that the weight multiplies for pixel 0 of y, in dimension j.
+    // `first` is the index in x, in dimension j, that the weight multiplies for pixel 0 of y. It may lie in the
+    // padding.
     int64_t r = weight.at[2 + j], first = r * g.dilation[j] - g.pad[j];
     int64_t begin = detail::steps_to(-first, g.stride[j]);
     positions[1 + j] =

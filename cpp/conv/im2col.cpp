@@ -14,16 +14,14 @@ struct Chunk : Im2colChunk {
   SelectedPlan<MatmulProblem> choice;
 };
 
-// How the batch is divided into chunks of images, and how each chunk is computed. A chunk has `images` images, except
-// the last chunk, which may have fewer.
+// Divides the batch into chunks of `images` images. The last chunk may have fewer.
 struct Im2colTiling {
   int64_t images;
   Chunk whole, rest;
   bool accumulates;
   TransformProblem to_dw;
   SelectedPlan<TransformProblem> to_dw_choice;
-  // Offsets in the workspace, in bytes. The memory at `inner_at` is the workspace of the matrix products. After the
-  // last product, it is the workspace of the copy from the sums to dw.
+  // Byte offsets in the workspace. `inner_at` is the workspace of the matrix products and of the final copy to dw.
   size_t columns_at = 0, dy_at = 0, sums_at = 0, inner_at = 0, bytes = 0;
 
   Im2colTiling(const ConvProblem& p, const Device& d, int64_t chunk) : images(chunk) {
@@ -58,7 +56,7 @@ struct Im2colTiling {
     bytes += inner;
   }
   bool moves() const { return whole.gathers_x || whole.gathers_dy || whole.sums_dx; }
-  // Returns the bytes written to and read from the im2col matrix of x and the copy of dy, for one full chunk of images.
+  // Returns the bytes written to and read from the im2col matrix, and from the copy of dy, for one chunk of images.
   double moved_bytes(DType t) const {
     double x = whole.gathers_x || whole.sums_dx ? columns_elements(whole.x.g) : 0;
     double dy = whole.gathers_dy ? columns_elements(whole.dy.g) : 0;
@@ -164,16 +162,15 @@ double Im2colEngine::estimate_us(const ConvProblem& p, const Device& d) const {
   const Im2colTiling tiling(p, d, images_of(configs(p, d).front()));
   double chunks = double(ceil_div(p.y.shape[0], tiling.images));
   // For the time estimate: the speed of the loops that copy to and from the im2col matrix, as a fraction of the speed
-  // of a plain copy. On a GPU, these loops move one element at a time, with a stride in both tensors. Measurements on
-  // GPUs gave fractions from 0.03 to 0.4.
+  // of a plain copy. GPUs were measured at 0.03 to 0.4, because these loops are strided.
   const double rate = d.place.is_cuda ? 0.1 : 0.5;
   double moving = tiling.moves() ? roofline_us(0, tiling.moved_bytes(operand_dtype(p)), d, rate) : 0;
   return chunks * (tiling.whole.choice.estimate_us + moving) + tiling.to_dw_choice.estimate_us;
 }
 
 std::vector<Config> Im2colEngine::configs(const ConvProblem& p, const Device& d) const {
-  // If the im2col matrix of a chunk has this many bytes, its matrix product has enough rows for any engine. Larger
-  // chunks are not faster. On the CPU, the im2col matrix must also fit the caches.
+  // The size of an im2col matrix that any matmul engine processes at full speed. On the CPU, the matrix must also fit
+  // the caches.
   double enough = d.place.is_cuda ? 512e6 : double(cpu::work_size(16000000));
   int64_t images = p.y.shape[0];
   const Im2colChunk one = im2col_chunk(p, 1, false);

@@ -1,30 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// The im2col matrix of a convolution. It has a row for each image n and each position p of y. The row holds the
-// elements of x in the window at position p: for each group, channels x taps, where taps are window elements. Elements
-// on padding are zeros. im2col writes the matrix from x. col2im sums the matrix into dx.
+// The im2col matrix of a convolution. Its row for image n and output position p holds the elements of x in the window
+// at p, for all channels. Elements on padding are zeros. im2col writes the matrix from x, and col2im sums it into dx.
 #pragma once
 #include "cpp/conv/conv_math.h"
 
 namespace minidnn {
 
 struct ConvColumns {
-  // The geometry of the convolution of one chunk of images. The strides of y and w are not used.
+  // The convolution of one chunk of images. The strides of y and w are not used.
   ConvGeometry g;
   // 1 if each row of the im2col matrix is contiguous, 0 if each column is contiguous
   int64_t channels_last = 0;
-  // Strides between the rows of the im2col matrix, where each row belongs to one pixel of y: from one image to the
-  // next, and from one pixel to the next in each dimension.
+  // Strides between rows of the im2col matrix: to the next image, and to the next pixel in each dimension.
   int64_t image = 0, position[kMaxSpatial]{};
-  // Strides within a row of the im2col matrix: from one group to the next, from one channel to the next, and from one
-  // tap (window element) to the next in each dimension.
+  // Strides within a row of the im2col matrix: to the next group, channel, and window element in each dimension.
   int64_t group = 0, channel = 0, tap[kMaxSpatial]{};
-  // The offset in a row of the im2col matrix of the tap (window element) with index 0. It is not 0 if the window is
-  // reversed.
+  // The offset of window element 0 within a row of the im2col matrix. It is not 0 if the window is reversed.
   int64_t origin = 0;
 };
 
-// im2col iterates over pairs of a pixel of y and a channel of x, in each image. Returns the number of these pairs. For
-// each pair, im2col writes all taps (window elements).
+// Returns the number of pairs of a pixel of y and a channel of x, in all images.
 MINIDNN_HD int64_t columns_points(const ConvColumns& m) {
   return m.g.images * m.g.groups * m.g.x.channels * m.g.y.size[0] * m.g.y.size[1] * m.g.y.size[2];
 }
@@ -32,8 +27,7 @@ MINIDNN_HD ConvPoint columns_point(const ConvColumns& m, int64_t index) {
   return ConvPoint(m.g.images, m.g.groups * m.g.x.channels, m.g.y.size, m.channels_last, index);
 }
 
-// Returns the offset in the im2col matrix of the image and the channel of `point`. The spatial index of `point` is not
-// included.
+// Returns the offset of the image and the channel of `point` in the im2col matrix.
 MINIDNN_HD int64_t columns_start(const ConvColumns& m, const ConvPoint& point) {
   int64_t channel = point.channel(), group = m.g.groups == 1 ? 0 : channel / m.g.x.channels;
   return m.origin + point.image() * m.image + group * m.group + (channel - group * m.g.x.channels) * m.channel;
@@ -60,8 +54,7 @@ template <class T> MINIDNN_HD void columns_gather(const ConvColumns& m, const T*
     }
 }
 
-// Computes one element of dx (col2im): the sum of all those elements of the im2col matrix that im2col would copy from
-// this element of x. The elements of the matrix are float32 or float64, even if dx is 16-bit.
+// Computes one element of dx (col2im). The elements of the matrix are float32 or float64, even if dx is 16-bit.
 template <class T> MINIDNN_HD void columns_sum(const ConvColumns& m, const Accumulator<T>* columns, T* dx,
                                                const ConvPoint& point, const ConvWindow& window) {
   const Accumulator<T>* from = columns + columns_start(m, point);

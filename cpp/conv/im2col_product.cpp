@@ -4,8 +4,7 @@
 namespace minidnn {
 namespace {
 
-// Joins the given dimensions, of which the last is the fastest, to one dimension. Returns the stride of this dimension,
-// or nullopt if the given dimensions cannot be joined.
+// Joins dimensions to one. Returns its stride, or nullopt if they cannot be joined.
 std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_t>> sizes_and_strides) {
   std::optional<int64_t> stride;
   int64_t next = 0;
@@ -19,21 +18,18 @@ std::optional<int64_t> collapsed(std::initializer_list<std::pair<int64_t, int64_
   return stride ? stride : 1;
 }
 
-// The strides of an operand that consists of matrices, one per group and image. The rows of a matrix are pixels. w and
-// dw have one matrix per group, whose rows are filters.
+// The strides of one matrix per group and image. Its rows are pixels, or the filters of w.
 struct Matrix4 {
   int64_t group = 0, image = 0, row = 0, column = 0;
   Matrix4 transposed() const { return {group, image, column, row}; }
 };
 
-// Returns true if the rows of all images have one common stride. The matrix product can then treat the matrices of all
-// images as one matrix.
+// Returns true if the matrices of all images can be treated as one matrix.
 bool rows_join(const Matrix4& m, int64_t images, int64_t rows) {
   return images == 1 || rows == 1 || m.image == m.row * rows;
 }
 
-// Returns the strides of x or y as a tensor [groups, images, pixels, channels], which has every step[j]-th pixel in
-// dimension j. Returns nullopt if these pixels have no common stride.
+// Returns the strides of every step[j]-th pixel of x or y, or nullopt if these pixels have no common stride.
 std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, const int64_t (&step)[kMaxSpatial]) {
   const int64_t* size = g.y.size;
   auto row =
@@ -43,8 +39,8 @@ std::optional<Matrix4> pixels(const ConvGeometry& g, const ConvTensorView& s, co
 }
 constexpr int64_t kUnitSteps[] = {1, 1, 1};
 
-// Returns the strides of x (or dx) as the im2col matrix of a pointwise convolution. Returns nullopt if the window has
-// several elements, or if any window falls on padding.
+// Returns the strides of x or dx if it is its own im2col matrix (a pointwise convolution without padding), else
+// nullopt.
 std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
   for (int j = 0; j < kMaxSpatial; ++j) {
     bool inside = g.pad[j] == 0 && (g.y.size[j] - 1) * g.stride[j] < g.x.size[j];
@@ -55,8 +51,8 @@ std::optional<Matrix4> x_as_columns(const ConvGeometry& g) {
   return pixels(g, g.x, g.stride);
 }
 
-// The strides of w or dw as a tensor [groups, filters, channels x taps], where taps are window elements. If `taps_last`
-// is true, the taps are the fastest dimension. If it is false, the channels are the fastest dimension.
+// The strides of w or dw as a matrix [filters, channels x window elements] per group. `taps_last` is true if window
+// elements are faster than channels.
 struct Filters {
   Matrix4 matrix;
   bool taps_last;
@@ -76,9 +72,7 @@ std::optional<Filters> filters(const ConvProblem& p, const ConvGeometry& g) {
 
 int64_t volume(const int64_t (&size)[kMaxSpatial]) { return size[0] * size[1] * size[2]; }
 
-// The im2col matrix of x and its strides in the matrix product. If x is channels-last, the rows of the matrix are
-// contiguous. If not, its columns are. The distance between two rows (or columns) is a multiple of 8 elements. If
-// elements have 16 bits, each row (or column) then begins at a multiple of 16 bytes, as wide loads require.
+// The im2col matrix of x. Rows (or columns) begin at multiples of 8 elements, as wide loads of 16-bit elements require.
 struct Columns {
   ConvColumns to;
   Matrix4 matrix;
@@ -153,7 +147,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
   std::optional<Matrix4> x = x_as_columns(g), y = pixels(g, g.y, kUnitSteps), residual;
   if (g.has_residual) residual = pixels(g, g.residual, kUnitSteps);
   bool filter = p.direction == ConvDirection::backward_filter;
-  // To compute dw, the product sums over images and pixels, so these two dimensions must be joined to one.
+  // For dw, the product sums over images and pixels, so both must join to one dimension.
   if (filter) {
     if (x && !rows_join(*x, images, positions)) x = {};
     if (y && !rows_join(*y, images, positions)) y = {};
@@ -167,8 +161,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     c.sums_dx = g.backward_data;
     c.gathers_x = !g.backward_data;
   }
-  // If the pixels of dy have no common stride, dy is copied. The copy is like an im2col matrix for a window of one
-  // element.
+  // dy is copied like an im2col matrix for a window of one element.
   if (!y) {
     ConvGeometry pack;
     pack.images = images;
@@ -180,8 +173,7 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     y = columns.matrix;
     c.gathers_dy = true;
   }
-  // If all operands allow it, images and pixels are joined to one dimension of the product. If not, images become a
-  // batch dimension.
+  // Images and pixels are joined to one dimension, if possible. Otherwise images are a batch dimension.
   bool join = filter || (rows_join(*x, images, positions) && rows_join(*y, images, positions) &&
                          (!residual || rows_join(*residual, images, positions)));
   int64_t batch = join ? 1 : images, rows = join ? images * positions : positions;
@@ -193,8 +185,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
 
   MatmulProblem& m = c.product;
   m.ieee = p.ieee;
-  // Sets the alignment of the operands of the product. A chunk may begin at any image, so the image strides limit the
-  // alignment. With several groups, the bias of a group may begin at any element.
+  // A chunk may begin at any image, so the image strides limit the alignment. With several groups, the bias of a group
+  // may begin at any element.
   int64_t bits = p.alignment | g.x.image * int64_t(itemsize(t)) | g.y.image * int64_t(itemsize(p.y.dtype));
   bits |= c.sums_dx ? 0 : g.x.image * int64_t(itemsize(to));
   if (p.has_bias && g.groups > 1) bits |= int64_t(itemsize(t));
@@ -205,8 +197,8 @@ Im2colChunk im2col_chunk(const ConvProblem& p, int64_t images, bool accumulates)
     m.y = matrices(to, *y, g.groups, batch, rows, k);
     if (residual) m.c = matrices(to, *residual, g.groups, batch, rows, k);
     m.activation = p.activation;
-    // All matrices of a batched product share one bias. But with several groups, each group has its own bias. In this
-    // case, the bias is passed as operand c of the product, with stride 0 along the rows.
+    // A batched product has only one bias, so the biases of several groups are passed as operand c, with a row stride
+    // of 0.
     if (p.has_bias && g.groups > 1)
       m.c = matrices(t, {k * p.bias_stride, 0, 0, p.bias_stride}, g.groups, batch, rows, k);
     else if (p.has_bias) {

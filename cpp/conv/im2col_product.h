@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Describes the matrix product that an im2col convolution computes for a chunk of images. The description says which
-// operands are first copied to an im2col matrix, and gives the strides of all operands as matrices.
+// The matrix product that an im2col convolution computes for a chunk of images.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/im2col_math.h"
@@ -8,18 +7,15 @@
 
 namespace minidnn {
 
-// Describes what must be computed for one chunk of images in an im2col convolution.
 struct Im2colChunk {
-  // `x` describes the im2col matrix of x, which is copied from x before the product or summed into dx after it. `dy`
-  // describes the copy of dy, if dy is copied.
+  // `x` describes the im2col matrix of x, which the product reads or which is summed into dx. `dy` describes the copy
+  // of dy, if dy is copied.
   ConvColumns x, dy;
   bool gathers_x = false, gathers_dy = false, sums_dx = false;
   MatmulProblem product;
 };
 
-// Describes one chunk of `images` images. If `accumulates` is true, the product adds dw to sums [groups, filters,
-// channels x taps] in the workspace, where taps are window elements. If it is false, the product writes its result
-// directly.
+// Describes a chunk of `images` images. If `accumulates` is true, the product adds to sums of dw in the workspace.
 Im2colChunk im2col_chunk(const ConvProblem&, int64_t images, bool accumulates);
 
 // Returns the reason why the strides of an operand do not fit a matrix product. Returns an empty string if they fit.

@@ -8,8 +8,8 @@
 
 namespace minidnn {
 
-// All handles of the process. fork() locks the mutexes of all handles and of all plan caches. Without that, a child
-// process could inherit a mutex locked by a thread that does not exist in the child.
+// All handles of the process. fork() locks their mutexes. Otherwise a child process could inherit a mutex locked by a
+// thread that the child lacks.
 struct AllHandles {
   std::mutex mutex;
   std::vector<Handle*> handles;
@@ -31,8 +31,8 @@ struct AllHandles {
         if (cache) cache->mutex.lock();
     }
   }
-  // The child process replaces shared mutexes by new ones instead of unlocking them. Unlocking a shared mutex passes it
-  // to a waiting thread, which does not exist in the child.
+  // The child process replaces shared mutexes by new ones. Unlocking a mutex would pass it to a waiting thread, which
+  // the child lacks.
   void unlock(bool in_child) {
     for (Handle* h : handles) {
       for (auto& cache : h->caches_) {
@@ -83,8 +83,7 @@ void Handle::close() {
 }
 
 void Handle::drop_plans() {
-  // The plans (calls made ready to run) in `dropped` are destroyed after the lock is released, because `dropped` is
-  // declared before the lock.
+  // Dropped plans are destroyed after the lock is released, because `dropped` is declared before the lock.
   std::vector<std::shared_ptr<HandleCache>> dropped;
   std::lock_guard lock(mutex_);
   dropped.swap(caches_);

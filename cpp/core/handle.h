@@ -62,9 +62,8 @@ class Handle : public std::enable_shared_from_this<Handle> {
   bool closed() const { return closed_; }
   void synchronize() const;
 
-  // Returns the handle's cache of type `Cache`, and creates it at first use. `Cache` is the plan cache of one problem
-  // type. It has the same index in caches_ in all handles. The result is a shared pointer, because another thread may
-  // close the handle while the cache is in use.
+  // Returns the handle's plan cache of type `Cache`, and creates it at first use. The pointer is shared, because
+  // another thread may close the handle while the cache is in use.
   template <class Cache> std::shared_ptr<Cache> cache() {
     static const size_t slot = next_slot++;
     std::lock_guard lock(mutex_);

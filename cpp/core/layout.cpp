@@ -62,11 +62,9 @@ Dims by_stride(const TensorDesc& d) {
   return dims;
 }
 
-// `a` and `b` are tensors with equal strides. The first element of `b` is `rest` elements after the first element of
-// `a`. Returns whether the tensors share an element, if only the indices in the dimensions dims[from], dims[from + 1],
-// ... vary and all other indices are 0. `dims` is sorted from the largest stride to the smallest. Each stride is larger
-// than any offset that the dimensions after it can reach together. So in each dimension, only a few differences between
-// an index in `a` and one in `b` have to be tried.
+// Whether tensors with equal strides share an element, if `b` begins `rest` elements after `a`. Only the dimensions
+// dims[from], dims[from + 1], ... are searched, from the largest stride to the smallest. Each stride exceeds the reach
+// of all smaller strides together, so few index differences need to be tried.
 bool can_sum_to(int64_t rest, const TensorDesc& a, const TensorDesc& b, const TensorDesc& both, const Dims& dims,
                 int from) {
   if (from == dims.count) return rest == 0;
@@ -190,12 +188,11 @@ bool is_dense(const TensorDesc& d) {
   return is_dense_in(d, by_stride(d));
 }
 
-// Returns whether two elements of a tensor may share memory. The result is exact for views of dense arrays. For other
-// strides it may be true although no elements share memory. It is false if each stride is larger than the largest
-// offset that the dimensions of smaller strides can reach together. The loop checks this from the smallest stride on.
+// Returns whether two elements of a tensor may share memory. The result is exact for views of dense arrays. It is false
+// if each stride exceeds the largest offset that all smaller strides can reach together.
 bool overlaps_itself(const TensorDesc& d) {
   if (d.numel() == 0) return false;
-  // The largest offset, in elements, that the dimensions checked so far can reach together.
+  // The largest offset that the dimensions checked so far can reach together.
   int64_t reach = 0;
   Dims dims = by_stride(d);
   for (int i = dims.count; i-- > 0;) {

@@ -41,9 +41,8 @@ Tensor adopt(const TensorDesc& desc, void* data, Place place, std::shared_ptr<St
   return {desc, data, std::move(owner)};
 }
 
-// Computes the strides of a view with another shape. From the innermost dimension outwards, the function takes a few
-// old dimensions and a few new ones that have equally many elements. The old ones must have no gaps between them. Then
-// it does the same with the next dimensions. If there are gaps, no view exists.
+// Computes the strides of a view with another shape. From the innermost dimension outwards, it matches groups of old
+// and new dimensions with equal numbers of elements. If the old dimensions of a group have gaps, there is no view.
 bool can_view_as(const TensorDesc& d, std::span<const int64_t> shape, const char* what, TensorDesc* result) {
   TensorDesc r = dense(d.dtype, shape, Layout::channels_first, what);
   if (r.numel() != d.numel()) return false;

@@ -109,8 +109,8 @@ inline bool names_engine(const std::string& algo, const std::string& name) {
   return engine.empty() || engine == name || name.ends_with("." + engine);
 }
 
-// Writes to `line` the configs (variants) of engine `e` whose workspace does not exceed the handle's limit. If `algo`
-// names a config, only this one is considered. If no config remains, line.why_not gets the reason.
+// Stores in `line` the configs (variants) of engine `e` whose workspace the handle allows, or only the config that
+// `algo` names. If none remains, sets line.why_not.
 template <class P>
 void find_configs(const Engine<P>& e, const P& p, const Handle& h, const std::string& algo, EngineReport& line) {
   std::vector<Config> all = e.configs(p, h.device());
@@ -156,20 +156,17 @@ template <class P> Report evaluate_engines(const P& p, const Handle& h, const st
   return report;
 }
 
-// Builds the plan for one engine and one of its configs (variants). `line` is the entry of `report` that describes this
-// engine.
+// Builds the plan for one engine and one of its configs (variants).
 template <class P>
 SelectedPlan<P> select_plan(const P& p, const Handle& h, const Report& report, const EngineReport& line,
                             const Config& config) {
-  // The entries of the report have the same order as engines<P>(), so the index of `line` is the index of the engine.
   const Engine<P>* e = engines<P>(h.place())[size_t(&line - report.engines.data())];
   const size_t index = size_t(std::ranges::find(line.configs, config) - line.configs.begin());
   return {e, config, line.estimate_us, line.config_workspace[index], e->build(p, h.device(), config)};
 }
 
-// Returns the restrictions of a call as text: its options algo, deterministic, max_workspace and threads. The result is
-// empty if there are none. find() records its choice for a problem together with the restrictions, because calls
-// without these restrictions should not use the choice.
+// Returns the options that restrict the choice of an engine as text: algo, deterministic, max_workspace and threads.
+// find() records its choice for a problem together with this text.
 inline std::string restrictions_text(const HandleOptions& o, const std::string& algo) {
   std::string text;
   if (!algo.empty()) text += cat(" algo=", algo);
@@ -179,9 +176,8 @@ inline std::string restrictions_text(const HandleOptions& o, const std::string& 
   return text;
 }
 
-// Returns what find() has recorded for the problem with the restrictions of the call, such as deterministic. If there
-// is no such record, returns the record for the problem without restrictions. The result is empty if there is no record
-// at all, or if `algo` names a config (variant of an engine).
+// Returns what find() has recorded for the problem with the call's restrictions, else for the problem without
+// restrictions. The result is empty if there is no record, or if `algo` names a config (variant of an engine).
 template <class P> std::optional<TuningLine> recall(const P& p, const Handle& h, const std::string& algo) {
   if (names_config(algo)) return {};
   const std::string text = Family<P>::text(p), restrictions = restrictions_text(h.options(), algo);
@@ -221,10 +217,8 @@ template <class P> void measure(const P& p, Handle& h, const DryRun& session, Re
   }
 }
 
-// Chooses an engine for a problem that is part of another problem, such as a matmul inside a convolution. The engine
-// with the lowest estimate on the device is chosen. Plan caches and measurements of find() are ignored. Only
-// deterministic engines are considered, so that the engine of the outer problem is deterministic, too. plan_on() also
-// builds the plan; choose_on() does not.
+// Chooses the engine for an inner problem, such as the matmul inside a convolution: the deterministic engine with the
+// lowest estimate. Measurements of find() are ignored. plan_on() also builds the plan.
 template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
   SelectedPlan<P> best;
   for (const Engine<P>* e : engines<P>(d.place)) {
@@ -246,7 +240,7 @@ template <class P> SelectedPlan<P> plan_on(const Device& d, const P& p) {
   return choice;
 }
 
-// A handle's plans (calls made ready to run) for one problem type. New plans replace the least recently used ones.
+// The plans of a handle for one problem type. New plans replace the least recently used ones.
 template <class P> class PlanCache final : public HandleCache {
   struct Key {
     P problem;
@@ -283,16 +277,16 @@ template <class P> class PlanCache final : public HandleCache {
   };
   struct Entry {
     std::shared_ptr<const SelectedPlan<P>> choice;
-    std::atomic<uint64_t> used;  // value of the counter insertions_ when the entry was last used
-    // The number of measurements that find() had recorded when the plan was last compared with these records.
+    std::atomic<uint64_t> used;  // the value of insertions_ when the entry was last used
+    // The number of measurements by find() when the plan was last checked against them.
     std::atomic<uint64_t> generation;
     Entry(std::shared_ptr<const SelectedPlan<P>> c, uint64_t now, uint64_t g)
         : choice(std::move(c)), used(now), generation(g) {}
   };
 
  public:
-  // Returns the cached plan of a problem, or null if there is none. Sets `stale` if find() has recorded a measurement
-  // since the plan was last compared with these records. The caller must then compare the plan with the records again.
+  // Returns the cached plan of a problem, or null. Sets `stale` if find() has recorded measurements since the plan was
+  // last checked against them.
   std::shared_ptr<const SelectedPlan<P>> find(const P& p, const std::string& algo, bool& stale) {
     const uint64_t generation = tuning().generation();
     std::shared_lock lock(mutex);
@@ -311,8 +305,7 @@ template <class P> class PlanCache final : public HandleCache {
   }
   void put(const P& p, const std::string& algo, std::shared_ptr<const SelectedPlan<P>> choice, uint64_t generation,
            size_t most) {
-    // The plans (calls made ready to run) in `dropped` are destroyed after the lock is released, because `dropped` is
-    // declared before the lock.
+    // Dropped plans are destroyed after the lock is released, because `dropped` is declared before the lock.
     std::vector<std::shared_ptr<const SelectedPlan<P>>> dropped;
     std::unique_lock lock(mutex);
     if (auto it = choices_.find(View{p, algo}); it != choices_.end()) {
@@ -343,9 +336,8 @@ template <class P> class PlanCache final : public HandleCache {
   std::unordered_map<Key, Entry, Hash, Equal> choices_;
 };
 
-// Returns the plan for a problem from the plan cache. If it is not there, builds the plan for the engine that find()
-// has recorded for this problem. If there is no record, builds it for the engine with the lowest estimate. During
-// find(), all engines are timed, and the plan is built for the fastest one.
+// Returns the plan for a problem from the plan cache, or builds it for the engine that find() has recorded, else for
+// the engine with the lowest estimate. During find(), all engines are timed, and the fastest is used.
 template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, const P& p,
                                                                     const std::string& algo = "") {
   const std::shared_ptr<PlanCache<P>> cache = h.cache<PlanCache<P>>();

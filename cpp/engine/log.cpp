@@ -47,7 +47,7 @@ std::shared_ptr<const Log> log_of(const std::string& name, const std::string& wo
     size_t end = std::min(words.find(',', begin), words.size());
     const std::string word = words.substr(begin, end - begin);
     if (word.empty()) {
-      // A comma at the begin or at the end is no error.
+      // A comma at the beginning or at the end is allowed.
     } else if (word == "off") set_level(Level::off);
     else if (word == "info") set_level(Level::info);
     else if (word == "debug") set_level(Level::debug);
@@ -82,15 +82,15 @@ std::shared_ptr<const Log> log_of_environment() {
   }
 }
 
-// A call keeps the log that it began with. So the file of a log that is replaced is closed after the last call that
-// writes to it. The object is never destroyed, because threads may log while the process exits.
+// Each call keeps the log that it began with, so that a replaced file is closed after the last call that writes to it.
+// The object is never destroyed, because threads may log while the process exits.
 struct Current {
   std::mutex mutex;
   std::shared_ptr<const Log> log = log_of_environment();
 };
 Current& current() {
   static auto* const c = new Current;
-  // fork() locks the mutex. Without that, a child process could inherit it locked by a thread that the child lacks.
+  // fork() locks the mutex. Otherwise a child process could inherit it locked by a thread that the child lacks.
   [[maybe_unused]] static const int forks_wait =
       pthread_atfork([] { c->mutex.lock(); }, [] { c->mutex.unlock(); }, [] { c->mutex.unlock(); });
   return *c;

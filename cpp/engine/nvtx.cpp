@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opens the library of a profiler by the interface that NVTX 3 defines for it. The library receives get_export_table().
-// From there it gets the addresses of function pointers, and it sets those that it implements. The values
-// and layouts below are those of NVTX's headers, which a build does not need.
+// Opens a profiler's library by the interface of NVTX 3. The library receives get_export_table(), through which it sets
+// the functions that it implements. The values and layouts below are those of NVTX's headers, which a build does not
+// need.
 #include "cpp/engine/nvtx.h"
 
 #include <dlfcn.h>
@@ -16,14 +16,13 @@ namespace {
 
 using Function = void (*)();
 
-// The modules of NVTX and the numbers of their functions. A profiler may demand all modules. The library sets the
-// function pointers that it implements; only push and pop of the module "core" are called here.
+// The modules of NVTX. Only push and pop of the module "core" are called.
 struct Module {
   unsigned size;
   Function functions[16]{};
-  Function* addresses[17]{};  // ends with null
+  Function* addresses[17]{};  // ends with a null pointer
 };
-Module modules[] = {{0}, {16}, {9}, {15}, {7}, {16}, {7}};  // by id: none, core, CUDA, OpenCL, CUDART, core2, sync
+Module modules[] = {{0}, {16}, {9}, {15}, {7}, {16}, {7}};  // modules none, core, CUDA, OpenCL, CUDART, core2, sync
 Module& core = modules[1];
 constexpr unsigned kRangePush = 9, kRangePop = 11;
 

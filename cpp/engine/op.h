@@ -55,9 +55,8 @@ template <class F> void with_product_types(DType operands, DType result, F&& f) 
   });
 }
 
-// Problems are also written as text. Returns the part of this text for an output: its shape and strides, such as "
-// out=4x5:s1,4". The part is empty if `out` has the strides of `like`, the description of the tensor that the library
-// makes if the caller passes none.
+// Returns the shape and strides of an output for the text of a problem, such as " out=4x5:s1,4". The text is empty if
+// `out` has the strides of `like`, the tensor that the library would make.
 std::string out_text(const TensorDesc& out, const TensorDesc& like);
 
 // Returns the first words of a problem text, such as "softmax forward f32".

@@ -45,9 +45,8 @@ struct Report {
   // Returns the fastest engine that can run the problem: by measured time, or by estimated time if nothing was
   // measured.
   EngineReport& fastest();
-  // find() has recorded an engine and a config (variant of the engine). Returns the report on this engine, with this
-  // config. Returns null if the record does not apply: the engine cannot run the problem, has another revision, or does
-  // not offer the config to this handle.
+  // Returns the report on the engine and config that find() has recorded, or null if the record does not apply: the
+  // engine cannot run the problem, has another revision, or does not offer the config.
   EngineReport* recorded(const TuningLine&);
 };
 
@@ -55,7 +54,7 @@ struct Report {
 // write outputs.
 class DryRun {
  public:
-  // Receives the text of a problem, the number of its configs that are measured, and the number of all its configs.
+  // receives the text of a problem, the number of its configs measured so far, and the number of all its configs
   using Progress = std::function<void(const std::string& problem, size_t done, size_t total)>;
   explicit DryRun(bool measures, Progress progress = {});
   ~DryRun();

@@ -52,8 +52,8 @@ Shape output_sizes(const char* call, const SpatialAttributes& a, std::span<const
     // The distance in elements from the first element of a window to its last.
     int64_t reach;
     if (!__builtin_mul_overflow(a.dilation[i], window[i] - 1, &reach)) {
-      // The largest offset at which a window may begin, in elements from the beginning of the padded x. ceil_mode
-      // allows a window to extend beyond the padded x by less than a stride.
+      // The largest index in padded x at which a window may begin. With ceil_mode, it may extend beyond padded x by
+      // less than a stride.
       int64_t last_begin = padded - reach - 1 + (ceil_mode ? a.stride[i] - 1 : 0);
       if (last_begin >= 0) count = last_begin / a.stride[i] + 1;
       if (ceil_mode && (count - 1) * a.stride[i] >= a.before[i] + sizes[i]) --count;

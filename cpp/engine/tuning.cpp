@@ -134,8 +134,7 @@ constexpr std::pair<std::string_view, std::string_view> kRenamedEngines[]{
     {"cuda.transform.runs", "cuda.transform.batched_memcpy"},
 };
 
-// The first words that problem texts had before version 0.1.0, and their current first words. The first pair that
-// matches is applied.
+// The first words of problem texts before version 0.1.0, and their current first words. The first match is applied.
 constexpr std::pair<std::string_view, std::string_view> kRenamedProblems[]{
     {"norm layer_", "layer_norm layer_"},
     {"norm rms_", "layer_norm rms_"},
@@ -283,9 +282,9 @@ std::string Tuning::why_not_kept() const {
   return "";
 }
 
-// Writes records to the file, while other processes may write, too. New records are appended by a single write, under a
-// file lock. To replace old records with the same keys, this function writes a copy of the file that has the new
-// records instead, and renames the copy. Readers see either the old file or the new one.
+// Writes records to the file, while other processes may write, too. New records are appended under a file lock. To
+// replace records, the function writes a new file and renames it, so that readers see either the old file or the new
+// one.
 std::string Tuning::write(const Lines& records, bool replaces) const {
   const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
   if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);
@@ -294,8 +293,7 @@ std::string Tuning::write(const Lines& records, bool replaces) const {
   if (const std::string why = why_not_ours(file); !why.empty()) return why;
   const std::string added = text_of(records);
   if (!replaces) {
-    // After a full disk or a killed process, the last line of the file may lack its newline. The new record must then
-    // begin with a newline.
+    // After a full disk or a killed process, the last line may lack its newline. The new record then begins with one.
     char last = '\n';
     const off_t size = lseek(file.fd(), 0, SEEK_END);
     if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
@@ -315,8 +313,7 @@ std::string Tuning::write(const Lines& records, bool replaces) const {
   return why;
 }
 
-// fork() locks the mutex of the records. Without that, a child process could inherit the mutex locked by a thread that
-// does not exist in the child.
+// fork() locks the mutex. Otherwise a child process could inherit it locked by a thread that the child lacks.
 Tuning& tuning() {
   static Tuning& all = *new Tuning([] {
     std::string folder = cuda::cache_folder();

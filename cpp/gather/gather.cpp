@@ -141,9 +141,7 @@ GatherOrder sort_indices(const GatherProblem& p, const GatherArgs& a, void* work
     if ((rows[k] = int32_t(gather_row(p, a.index, k))) >= 0) ++o.starts[rows[k]];
   int32_t sum = 0;
   for (int64_t r = 0; r <= p.rows(); ++r) sum += std::exchange(o.starts[r], sum);
-  // At this point, starts[r] is the index in `order` at which the entries for row r begin. The entries are the
-  // positions of all indices that select row r. The loop increments starts[r] for each entry that it writes. After the
-  // loop, starts[r] is the index at which the entries for row r + 1 begin.
+  // Each entry of row r increments starts[r], so in the end it is the index in `order` at which row r + 1 begins.
   for (int64_t k = 0; k < n; ++k)
     if (rows[k] >= 0) o.order[o.starts[rows[k]]++] = int32_t(k);
   std::move_backward(o.starts, o.starts + p.rows(), o.starts + p.rows() + 1);

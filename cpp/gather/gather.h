@@ -23,17 +23,14 @@ template <> struct Family<GatherProblem> {
 Tensor gather(const Tensor& x, const Tensor& index, int64_t axis, const Call&);
 Tensor gather_backward(const Tensor& dy, const Tensor& index, const Shape& x_shape, int64_t axis, const Call&);
 
-// For engines: a gather of row-major tensors as a copy of contiguous spans. The index o counts the elements of the
-// dimensions before `axis`, and s counts the elements of a span. Forward:
-//   to[o][i][s] = from[o][index[i]][s]   for all s < span
-// Gradient:
-//   to[o][r][s] = sum of from[o][i][s] over all i with index[i] == r
+// For engines: a gather of row-major tensors as a copy of spans, which are contiguous elements.
+//   Forward:  to[o][i][s] = from[o][index[i]][s]   for all s < span
+//   Gradient: to[o][r][s] = sum of from[o][i][s] over all i with index[i] == r
 struct GatherRows {
-  // `span` is the number of contiguous elements of a slice.
+  // the number of contiguous elements per index
   int64_t outer = 1, rows = 1, indices = 1, span = 1;
 };
-// Describes a gather as a copy of contiguous spans between row-major tensors (GatherRows), and returns an empty string.
-// If the gather is no such copy, returns the reason.
+// Describes a gather as a copy of contiguous spans, and returns "". Otherwise returns the reason.
 std::string gather_rows(const GatherProblem&, GatherRows&);
 double gather_bytes(const GatherProblem&);
 size_t gather_order_bytes(const GatherProblem&);

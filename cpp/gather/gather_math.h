@@ -44,9 +44,8 @@ MINIDNN_HD int64_t gather_row(const GatherProblem& p, const void* index, int64_t
   return gather_row_at(p, index, p.index.offset_of(k));
 }
 
-// Computes one element of y. `linear` counts the elements in row-major order. If the element of `index` that selects
-// the row of x is out of range, the element of y is set to 0. No error is reported, because the CPU would have to wait
-// for the GPU.
+// Computes element `linear` of y, counted in row-major order. It is 0 if the index is out of range. To report an error,
+// the CPU would have to wait for the GPU.
 template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const GatherArgs& a, int64_t linear) {
   int64_t x_at = 0, y_at = 0, k = 0, k_step = 1;
   for (int d = int(p.y.rank) - 1; d >= 0; --d) {
@@ -65,14 +64,12 @@ template <class T> MINIDNN_HD void gather_element(const GatherProblem& p, const 
   static_cast<T*>(a.to)[y_at] = row < 0 ? T(0) : static_cast<const T*>(a.from)[x_at + row * p.x.stride[p.axis]];
 }
 
-// The indices of a gather, sorted by the row of x that they select. The gradient needs this order. The positions of the
-// indices that select row r are order[starts[r]] to order[starts[r + 1] - 1], in ascending order. The gradient adds in
-// that order, so its sums do not depend on the number of threads.
+// The positions of all indices, sorted by the row of x that they select. Row r has the positions order[starts[r]] to
+// order[starts[r + 1] - 1]. Gradients are summed in this order, so they do not depend on the number of threads.
 struct GatherOrder {
-  // An array of rows() + 1 elements. In `order`, the positions of the indices that select row r begin at element
-  // starts[r].
+  // where the positions for each row begin in `order`; rows() + 1 elements
   int32_t* starts;
-  // An array with one element per index: the position of the index in the tensor of indices, in row-major order.
+  // positions in the tensor of indices, counted in row-major order
   int32_t* order;
 };
 

@@ -17,9 +17,8 @@ template <> struct Family<LayerNormProblem> {
   static const Engines<LayerNormProblem>& cuda_engines();
 };
 
-// The kind of norm, and a number whose meaning depends on the kind. For layer and RMS norm, it is the index of the
-// first dimension of a row. For group norm, it is the number of groups. For instance norm, it is 0, which means one
-// group per channel.
+// The kind of norm, and a number: the first dimension of a row for layer and RMS norm, the number of groups for group
+// norm, 0 for instance norm.
 struct RowNormKind {
   RowNorm kind;
   int64_t axis_or_groups;
@@ -50,8 +49,7 @@ LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tenso
 LayerNormSpaces row_norm_spaces(const LayerNormProblem&);
 double row_norm_bytes(const LayerNormProblem&);
 double row_norm_flop(const LayerNormProblem&);
-// Computes dscale and dbias from sums[samples][channels][2], by adding over the samples. The first sum of each channel
-// is for dscale, the second for dbias.
+// Computes dscale and dbias from sums[samples][channels][2] by adding over the samples.
 void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs&);
 
 }  // namespace minidnn

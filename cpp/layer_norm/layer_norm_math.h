@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of layer, RMS, group and instance norm, shared by CPU and CUDA. There is one mean and one variance per
-// row. In group norm, a row is one group of channels of one sample. Scale and bias vary along the row. A team of
-// threads normalizes a row, or computes the gradient of one parameter. A team is one thread on a CPU, or a block on a
-// GPU. The mean is computed as first + mean(x - first), where `first` is the first element of the row. The variance is
-// the mean of (x - mean)^2. batch_norm_math.h uses the same formulas.
+// row. In group norm, a row is one group of channels of one sample. A team of threads (one thread on a CPU, a block on
+// a GPU) normalizes a row, or computes the gradient of one parameter. The mean is x[0] + mean(x - x[0]), and the
+// variance the mean of (x - mean)^2, as in batch_norm_math.h.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 
@@ -39,13 +38,11 @@ struct LayerNormArgs {
   double eps = 0;
 };
 
-// The loops over the tensors of a call. Each loop maps an index to the offsets in all tensors (NormOffsets). The member
-// `other` of NormOffsets is the offset in the tensors mean and inv_std.
+// The loops over the tensors of a call. NormOffsets::other is the offset in mean and inv_std.
 struct LayerNormSpaces {
-  // `rows` loops over the first elements of all rows. `members` loops over the elements of one row.
+  // `rows` visits the first element of each row, and `members` the elements of one row.
   NormSpace rows, members;
-  // `parameters` loops over the elements of scale and bias. `others` loops over the elements of x that share one
-  // parameter. The gradient of the parameter is a sum over these elements.
+  // `parameters` visits the elements of scale and bias, and `others` the elements of x that share one parameter.
   NormSpace parameters, others;
   int64_t centered = 1;
 };

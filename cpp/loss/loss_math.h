@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The cross-entropy of one row of logits, and its gradient. A team of threads computes a row: one thread on a CPU,
-// several threads on a GPU. A row runs along the axis of classes. Rows are numbered in row-major order of the
-// dimensions of the target, which are those of x without the axis.
+// The cross-entropy of one row of logits, and its gradient. A team of threads (one thread on a CPU) computes a row,
+// which runs along the axis of classes. Rows are numbered in row-major order of the target.
 #pragma once
 #include "cpp/softmax/softmax_math.h"
 
@@ -23,8 +22,7 @@ struct LossProblem {
   // The logarithm of sum(exp(x)) of each row. It has the shape of target and is row-major. It is float64 if x is
   // float64, else float32.
   TensorDesc lse;
-  // In the forward function, the loss. In the backward function, the gradient of the loss. If losses are not reduced,
-  // it has one element per row of classes, in the shape of target. If they are reduced, it is a scalar.
+  // The loss (forward), or its gradient (backward). It has the shape of target, or is a scalar if losses are reduced.
   TensorDesc loss;
 
   MINIDNN_HD int64_t cols() const { return x.shape[axis]; }
@@ -49,9 +47,9 @@ MINIDNN_HD int64_t target_of(const LossProblem& p, const LossArgs& a, int64_t ro
                                         : static_cast<const int64_t*>(a.target)[at];
 }
 
-// Computes the loss of a row. If the target is not a class, the loss is NaN. To report an error instead, the host would
-// have to wait for the device. The loss is not computed from lse = largest + log_sum, because lse is rounded to an ulp
-// of `largest`. Instead, `largest - logit` is computed first, and log_sum is added to it.
+// Computes the loss of a row. It is NaN if the target is not a class: to report an error, the host would have to wait
+// for the device. log_sum is added to `largest - logit`, because `largest + log_sum` would be rounded to an ulp of
+// `largest`.
 template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit, Acc sum_of_row, int64_t cols,
                                             bool smoothed, Acc smoothing) {
   if (!smoothed) return largest - logit + log_sum;
@@ -60,8 +58,8 @@ template <class Acc> MINIDNN_HD Acc loss_of(Acc largest, Acc log_sum, Acc logit,
 
 }  // namespace detail
 
-// Stores lse = log(sum(exp(x))) of a row. A team of threads calls this function for the row, and the first thread calls
-// put(loss, counts). `loss` is the loss of the row. `counts` is false if the target of the row is ignore_index.
+// Stores lse = log(sum(exp(x))) of a row. One thread of the team calls put(loss, counts), where `counts` is false if
+// the target is ignore_index.
 template <class T, class Team, class Put>
 MINIDNN_HD void loss_forward_row(const LossProblem& p, const LossArgs& a, int64_t row, Team& team, Put&& put) {
   using Acc = Accumulator<T>;
@@ -103,9 +101,8 @@ MINIDNN_HD void loss_total(const LossProblem& p, const LossArgs& a, const Acc* l
   if (team.rank() == 0) *static_cast<Acc*>(a.loss) = sum / count;
 }
 
-// Computes dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C) for a row. i is the index of a
-// class, and C is the number of classes. If losses are not reduced, g is gradient[row]. If they are reduced, g is
-// gradient[0]. dx may be the same tensor as x.
+// Computes dx = g (exp(x - lse) - (1 - smoothing) [i is the target] - smoothing / C) for each class i of C. g is
+// gradient[row], or gradient[0] if losses are reduced. dx may be x.
 template <class T, class Team>
 MINIDNN_HD void loss_backward_row(const LossProblem& p, const LossArgs& a, int64_t row, const Accumulator<T>* gradient,
                                   Team& team) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The formulas of local response norm (windows over channels) and local contrast norm (windows over space), for CPU and
-// CUDA. Each element is divided by a power of a sum of squares:
+// CUDA:
 //   y_i = x_i s_i^-beta,  s_i = k + alpha / n sum (x_j - m_i)^2 over the window W(i)
-// n is the number of elements of a window that is entirely inside x. m_i is the mean that the caller gives for element
-// i; it is 0 in local response norm. The gradient of x_i needs the weight g_j = dy_j x_j s_j^(-beta - 1) of each j
-// whose window contains i. A first loop over all elements stores these weights. If they were computed where they are
-// needed, a loop over a window would contain another loop over a window.
+// n is the number of elements of a whole window. m_i is the mean that the caller gives for element i; it is 0 in local
+// response norm. The gradient of x_i needs the weight g_j = dy_j x_j s_j^(-beta - 1) of each j whose window contains i.
+// A first loop stores these weights, which would otherwise be computed once per neighbour.
 #pragma once
 #include "cpp/core/host_device/desc.h"
 #include "cpp/core/host_device/half.h"
@@ -44,8 +43,8 @@ struct LrnArgs {
 // Returns s^-beta. If s is 0, the result is infinite. If s is infinite, the result is 0.
 template <class Acc> MINIDNN_HD Acc inverse_power(Acc s, Acc beta) { return maths::exp(-beta * maths::log(s)); }
 
-// The extent of a window. It covers `count` dimensions of x, beginning with dimension `first`. Along each of these
-// dimensions, it has `behind` elements before its center and `ahead` elements after it.
+// The extent of a window along `count` dimensions of x, from dimension `first` on: `behind` elements before its center,
+// and `ahead` elements after it.
 struct LocalWindow {
   int64_t first, count, behind, ahead;
   MINIDNN_HD explicit LocalWindow(const LrnProblem& p)
@@ -55,8 +54,7 @@ struct LocalWindow {
         ahead(p.size / 2) {}
 };
 
-// Returns the number n of elements of a whole window, by which alpha is divided. A window that extends outside x has
-// fewer elements inside x, but alpha is divided by the same n.
+// Returns the number n of elements of a whole window, by which alpha is divided even if the window extends outside x.
 MINIDNN_HD double window_elements(const LrnProblem& p) {
   double elements = 1;
   for (int64_t d = 0; d < LocalWindow(p).count; ++d) elements *= double(p.size);
@@ -82,8 +80,7 @@ struct Index {
   }
 };
 
-// Calls f(d0, d1, d2) for each neighbour of `center` in its window that is inside x. The arguments are the signed
-// distances of the neighbour from `center` along the dimensions of the window.
+// Calls f(d0, d1, d2) for each neighbour of `center` that is inside the window and x, with its distances from `center`.
 template <class F>
 MINIDNN_HD void each_neighbour(const LrnProblem& p, const LocalWindow& w, const Index& center, int64_t behind,
                                int64_t ahead, const F& f) {
@@ -102,7 +99,7 @@ MINIDNN_HD int64_t neighbour_offset(const TensorDesc& d, const LocalWindow& w, i
   return a * stride[0] + (w.count > 1 ? b * stride[1] : 0) + (w.count > 2 ? c * stride[2] : 0);
 }
 
-// One element x_i of x, its mean m_i, and the sum s_i over its window (see the formulas at the top of lrn_math.h).
+// An element x_i, its mean m_i, and the sum s_i over its window.
 template <class T> struct Center {
   using Acc = Accumulator<T>;
   Acc x, mean = 0, s, scale;  // scale is alpha divided by the number of elements of a whole window

@@ -76,8 +76,7 @@ Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode mode, doub
 
 std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t& word) {
   struct Dim {
-    // One dimension of the padding. `size` and `x_size` are its sizes in the padded tensor y and in x. `before` is the
-    // number of padded elements before those of x. `x` and `y` are its strides in x and in y.
+    // One dimension: its sizes in y and x, the padding before x, and its strides in x and y.
     int64_t size, before, x_size, x, y;
     bool grows() const { return size != x_size; }
   };
@@ -89,9 +88,8 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
   for (size_t i = dims.size(); i-- > 0; dense *= dims[i].size)
     if (dims[i].y != dense) return "needs a dense result";
   if (dims.empty() || p.x.numel() == 0) dims = {{dense, 0, p.x.numel(), 1, 1}};
-  // Joins an outer dimension with the next inner dimension if the inner dimension is not padded, and the outer stride
-  // of x is the inner stride of x times the inner size of x. A padded outer dimension is joined only if the padding is
-  // constant.
+  // Joins an outer dimension with the next inner one, if the inner one is not padded and x has no gap between the two.
+  // A padded outer dimension is joined only if the padding is constant.
   for (size_t i = 0; i + 1 < dims.size();) {
     const Dim &outer = dims[i], &inner = dims[i + 1];
     if (!inner.grows() && outer.x == inner.x * inner.size && (!outer.grows() || p.mode == PadMode::constant)) {
@@ -107,14 +105,14 @@ std::string pad_lines(const PadProblem& p, int64_t widest, PadLines& l, int64_t&
     for (size_t i = 0; i + 1 < dims.size(); ++i) all |= dims[i].x * item;
     word = max_of(item, all & -all);
   }
-  // The number of elements in a word. A word is copied as a whole.
+  // The number of elements that are copied together as a word.
   const int64_t items = word / item;
   line.size /= items;
   line.before /= items;
   line.x_size /= items;
   for (size_t i = 0; i + 1 < dims.size(); ++i) dims[i].x /= items;
-  // Lines of y extend along its innermost dimension. If this dimension has a single word, they extend along the next
-  // outer dimension instead.
+  // Lines extend along the innermost dimension of y, or along the next outer dimension if the innermost has a single
+  // word.
   if (line.size == 1 && dims.size() > 1) dims.pop_back();
 
   l = {};

@@ -19,14 +19,12 @@ template <> struct Family<PadProblem> {
 // Returns the padding mode that has the given name. Throws ShapeError if no mode has this name.
 PadMode pad_mode(const std::string&, const char* call);
 
-// Pads x. In each dimension d, the result has widths[d].before additional elements before those of x, and
-// widths[d].after additional elements after them. The mode decides the values of the additional elements: the given
-// `value`, copies of the edge of x, or a reflection of x at the edge.
+// Pads x. In dimension d, the result has widths[d].before elements before those of x, and widths[d].after elements
+// after them: the given `value`, copies of the edge of x, or a reflection of x, depending on the mode.
 Tensor pad(const Tensor& x, const std::vector<Sides>& widths, PadMode, double value, const Call&);
 
-// For engines: checks whether PadLines can describe a padding. If it can, stores the description, stores the size of a
-// word in bytes in `word`, and returns an empty string. If it cannot, returns the reason. A word is one element, or
-// several elements that are copied together and have at most `widest` bytes.
+// For engines: stores the description of a padding as PadLines, and the size in bytes of a word (elements that are
+// copied together, at most `widest` bytes). Returns "", or the reason if there is no such description.
 std::string pad_lines(const PadProblem&, int64_t widest, PadLines&, int64_t& word);
 double pad_bytes(const PadProblem&);
 

@@ -24,10 +24,9 @@ struct PadArgs {
   uint64_t value = 0;
 };
 
-// Returns the index in x of the element that element i of y copies, in one dimension. Both indices are counted from the
-// first element of x, so i is negative in the padding before x. For constant padding, the result may be out of bounds.
-// Element i then has the constant value. Padding by reflection is less wide than x, so one reflection at each end
-// suffices.
+// Returns the index in x that element i of y copies, in one dimension. i counts from the first element of x, so it is
+// negative in the padding before x. For constant padding, the result may be out of bounds. Reflections are narrower
+// than x, so one reflection at each end suffices.
 template <class Int> MINIDNN_HD Int pad_source(PadMode mode, Int i, Int size) {
   if (mode == PadMode::constant) return i;
   if (mode == PadMode::replicate) return min_of(max_of(i, Int(0)), size - 1);
@@ -52,32 +51,28 @@ template <class T> MINIDNN_HD void pad_element(const PadProblem& p, const PadArg
 constexpr int kPadOuters = kMaxRank - 1;
 
 struct PadDimension {
-  // `before` is the number of padded elements before those of x. `size` is the number of elements of x.
+  // `before` is the number of padded elements before x, and `size` the number of elements of x.
   int32_t before = 0, size = 1;
   int64_t x = 0;  // the stride of x in this dimension
 };
 
-// Describes the padding of a dense result y as lines along the innermost dimension of y. Dimensions are joined where
-// possible. A word is one element, or several neighbouring elements that are always copied together. All sizes and
-// strides are in words.
+// The padding of a dense result y as lines along its innermost dimension. A word is one or several adjacent elements
+// that are always copied together. All sizes and strides are in words.
 struct PadLines {
-  // The number of words in y. A word is a group of adjacent elements that are copied together.
+  // The number of words in y.
   int64_t words = 0;
-  // The number of words in a line of y. A word is a group of adjacent elements that are copied together.
+  // The number of words in a line.
   LongDivisor width;
   PadDimension line;
-  // The number of outer dimensions of y, at least 1. Lines extend along the innermost dimension, and all other
-  // dimensions are outer. `outer` and `along` list the outer dimensions, beginning with the innermost of them. The
-  // index in the first of this list is called `row`. The index in all others together is called `plane`.
+  // `outer` and `along` list all dimensions of y but the innermost, from the inside out. `row` is the index in the
+  // first of them, and `plane` the linear index in all others.
   int64_t outers = 1;
   FastDivmod outer[kPadOuters];
   PadDimension along[kPadOuters];
   PadMode mode{};
 
-  // These functions compute the offset in x at which a line of y begins. `row` is the index of the line in the
-  // innermost outer dimension, and `plane` is its index in all other outer dimensions together. add_row() adds the
-  // offset of `row` to `at`, and add_plane() adds the offset of `plane`. Both return false if all elements of the line
-  // have the constant value. `how` must equal the member `mode`. If it is a compile-time constant, the code is faster.
+  // Compute the offset in x of a line of y. They return false if the whole line has the constant value. `how` must
+  // equal `mode`, and makes the code faster if it is a compile-time constant.
   MINIDNN_HD bool add_plane(PadMode how, uint32_t plane, int64_t& at) const {
     bool inside = true;
 #ifdef __CUDA_ARCH__

@@ -165,8 +165,8 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
 
 namespace {
 
-// Returns how an operand is accessed if the elements of the result are visited in the order of memory. `w` has the
-// dimensions of the result in this order. `strides` has the strides of the operand along these dimensions.
+// Returns how an operand is indexed in memory order of the result. `w` has the result's dimensions in this order, and
+// `strides` the operand's strides.
 PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
   PointwiseAccess x{Access::dense};
   int64_t step = 1;

@@ -9,12 +9,11 @@
 
 namespace minidnn {
 
-// Groups of functions that are compiled together. The functions of a group have the same number and kind of operands,
-// the same kind of result, and similar costs.
-// unary, binary, ternary: functions of one, two or three operands. The result has their dtype.
-// maths1, maths2: functions of one or two operands with tens of instructions per element. The result has their dtype.
-// test1, test2: functions of one or two operands. The result is bool.
-// select: functions whose first operand is bool. The result has the dtype of the second and third operands.
+// Groups of functions that are compiled together.
+//   unary, binary, ternary: one, two or three operands; the result has their dtype
+//   maths1, maths2: one or two operands, tens of instructions per element; the result has their dtype
+//   test1, test2: one or two operands; the result is bool
+//   select: the first operand is bool; the result has the dtype of the others
 enum class PointwiseGroup : int64_t { unary, maths1, test1, binary, maths2, test2, ternary, select };
 
 // Masks of the dtypes that operands may have. A mask is a sum of 1 for floating dtypes, 2 for integers, and 4 for bool.
@@ -186,8 +185,8 @@ template <class A> MINIDNN_HD A power(A a, A b) {
 MINIDNN_HD float rest(float a, float b) { return ::fmodf(a, b); }
 MINIDNN_HD double rest(double a, double b) { return ::fmod(a, b); }
 
-// remainder() returns a - b floor(a / b), which has the sign of b, as in Python. For integers with b = 0, it returns 0.
-// of_sign() computes this remainder from r, the remainder of the truncated division a / b.
+// remainder() returns a - b floor(a / b), which has the sign of b, as in Python, and 0 for integers with b = 0.
+// of_sign() computes it from the remainder of the truncated division.
 MINIDNN_HD float of_sign(float r, float b) { return r == 0 ? ::copysignf(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD double of_sign(double r, double b) { return r == 0 ? ::copysign(r, b) : (r < 0) != (b < 0) ? r + b : r; }
 MINIDNN_HD float remainder(float a, float b) { return of_sign(rest(a, b), b); }
@@ -199,8 +198,8 @@ template <class A> MINIDNN_HD A remainder(A a, A b) {
   return r != A(0) && (r < A(0)) != (b < A(0)) ? r + b : r;
 }
 
-// Computes floor(a / b) from the exact remainder of a / b, because a rounded quotient could be wrong. a minus this
-// remainder is a multiple of b, up to rounding. For integers with b = 0, floor_quotient() returns 0.
+// Computes floor(a / b) from the exact remainder, because a rounded quotient could be wrong. It is 0 for integers with
+// b = 0.
 template <class A> MINIDNN_HD A floor_of_quotient(A a, A b) {
   if (b == A(0)) return a / b;
   const A r = rest(a, b);
@@ -227,9 +226,7 @@ template <class A> MINIDNN_HD A log_of_sum(A a, A b) {
   return largest + maths::log1p(maths::exp(-absolute(a - b)));
 }
 
-// shifted_left() and shifted_right() shift a by b bits. If b is negative, or at least the number of bits of the type A,
-// all bits are shifted out. Then the left shift gives 0. The right shift gives 0 if a is not negative, and -1 if a is
-// negative.
+// Shift a by b bits. If b is negative or not less than the number of bits of A, all bits of a are shifted out.
 template <class A> MINIDNN_HD A shifted_left(A a, A b) {
   return b < A(0) || b >= A(8 * sizeof(A)) ? A(0) : A(Unsigned<A>(a) << b);
 }
@@ -283,8 +280,7 @@ template <Pointwise value> struct PointwiseName {
   static constexpr Pointwise op = value;
 };
 
-// Calls f(PointwiseName<op>{}) if `op` belongs to the group that the template argument names and accepts operands of
-// type T. If not, does nothing.
+// Calls f(PointwiseName<op>{}) if `op` belongs to the group of the template and accepts operands of type T.
 template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise(Pointwise op, const F& f) {
   switch (op) {
 #define MINIDNN_CASE(name, which, takes, formula)                                               \
@@ -299,8 +295,8 @@ template <PointwiseGroup group, class T, class F> MINIDNN_HD void with_pointwise
 
 struct PointwiseProblem {
   Pointwise op{};
-  // All tensors are described with the shape of the result. Broadcast dimensions have stride 0. If the function has
-  // fewer than three operands, the descriptions of the missing operands are empty.
+  // All tensors have the shape of the result, with stride 0 in broadcast dimensions. Missing operands have empty
+  // descriptions.
   TensorDesc a, b, c, out;
 };
 
@@ -311,17 +307,14 @@ struct PointwiseArgs {
   void* out = nullptr;
 };
 
-// How an operand is indexed. Let i be the index of an element of the result, in the order of the result's memory.
-// Access tells how the offset of the operand's element is computed from i.
+// How to compute the offset of an operand's element from i, the index of the result's element in memory order.
 enum class Access : int64_t {
-  // dense: the operand has its elements in the order of the result. The offset of an element in the operand is the
-  // index of the element in the result.
+  // The operand has the order of the result: the offset is i.
   dense,
-  // periodic: the operand is a scalar, or a vector of `length` elements along one dimension. `inner` is the product of
-  // the sizes of all dimensions inside of that dimension. Element i of the result uses the operand's element at offset
-  // (i / inner % length) * stride.
+  // The operand is a scalar, or a vector of `length` elements along one dimension. The offset is (i / inner % length) *
+  // stride, where `inner` is the product of the sizes of all inner dimensions.
   periodic,
-  // strided: the operand has any strides. The offset of an element is computed from its coordinates.
+  // Any strides: the offset is computed from the coordinates.
   strided,
 };
 struct PointwiseAccess {
@@ -329,12 +322,11 @@ struct PointwiseAccess {
   int64_t inner = 1, length = 1, stride = 0;
   int64_t strides[kMaxRank]{};  // the strides of the operand along the dimensions of PointwiseIndexing
 };
-// The dimensions of a problem in the order of the result's memory. Neighbouring dimensions are joined if a single loop
-// with one constant stride per operand visits the same elements.
+// The dimensions of a problem in memory order of the result. Dimensions that are contiguous in every tensor are joined.
 struct PointwiseIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
-  PointwiseAccess a, b, c, out;  // `out` is accessed as dense or strided, never as periodic.
+  PointwiseAccess a, b, c, out;
 
   MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
     if (x.kind == Access::dense) return i;

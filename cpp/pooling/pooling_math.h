@@ -76,10 +76,9 @@ MINIDNN_HD Position position_of(const TensorDesc& d, int64_t i) {
   return p;
 }
 
-// first_of() returns the index in x of the first element of the window at output position `at`. The index may be in the
-// padding. window_at() returns the number of elements of that window. In adaptive pooling, a window begins at floor(at
-// size / windows) and ends before ceil((at + 1) size / windows). `size` is the size of x, and `windows` is the number
-// of windows.
+// first_of() returns the index in x (maybe in the padding) of the first element of the window at output position `at`,
+// and window_at() the size of the window. Adaptive windows begin at floor(at size / windows) and end before ceil((at +
+// 1) size / windows).
 MINIDNN_HD int64_t windows_along(const PoolingProblem& p, int i) {
   return spatial_size(p.direction == PoolingDirection::backward ? p.dy : p.out, i);
 }
@@ -92,8 +91,7 @@ MINIDNN_HD int64_t window_at(const PoolingProblem& p, int i, int64_t at) {
   return p.window[i];
 }
 
-// Returns a range of taps (elements of a window) along dimension i, for the window at output position `at`. It has
-// those taps whose index in x is in [low, high).
+// Returns the elements of the window at output position `at`, along dimension i, whose index in x is in [low, high).
 MINIDNN_HD Range taps(const PoolingProblem& p, int i, int64_t at, int64_t low, int64_t high) {
   int64_t first = first_of(p, i, at), step = p.spatial.dilation[i], window = window_at(p, i, at);
   Range r{0, window};
@@ -105,9 +103,8 @@ MINIDNN_HD Range taps_in_x(const PoolingProblem& p, int i, int64_t at) {
   return taps(p, i, at, 0, spatial_size(p.x, i));
 }
 
-// Calls visit(offset, number, index) for each element of a window that is inside x, in row-major order, until visit()
-// returns false. `offset` is relative to the first element of the channel. `number` is the index of the element within
-// the window. `index` is the index of the element within its plane (all spatial positions of the channel).
+// Calls visit(offset, number, index) for each window element inside x, in row-major order, until it returns false.
+// `offset` is relative to the channel, `number` is the index within the window, and `index` that within the channel.
 template <class Visit>
 MINIDNN_HD bool each_tap(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], Visit&& visit) {
   Range r0 = taps_in_x(p, 0, at[0]), r1 = taps_in_x(p, 1, at[1]), r2 = taps_in_x(p, 2, at[2]);
@@ -139,9 +136,7 @@ MINIDNN_HD int64_t divisor(const PoolingProblem& p, const int64_t (&at)[kMaxSpat
   return max_of<int64_t>(count, 1);
 }
 
-// Whether an element is the first maximum of its window. `own` is the index of the element within the window, and v is
-// its value. The element is the first maximum if each element before it is smaller and no element after it is larger. A
-// NaN is larger than every number.
+// Whether element `own` of a window, with the value v, is its first maximum. A NaN is larger than every number.
 template <class T>
 MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, const int64_t (&at)[kMaxSpatial],
                                  int64_t own, Accumulator<T> v) {
@@ -153,8 +148,7 @@ MINIDNN_HD bool is_first_maximum(const PoolingProblem& p, const T* channel, cons
   });
 }
 
-// Returns the output positions along dimension i whose windows extend over index `at` of x. With dilation, some of
-// these windows may skip the index.
+// Returns the output positions along dimension i whose windows extend over index `at` of x, even if dilation skips it.
 MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   if (p.adaptive) {
     int64_t size = spatial_size(p.x, i), windows = windows_along(p, i);
@@ -164,8 +158,8 @@ MINIDNN_HD Range windows_over(const PoolingProblem& p, int i, int64_t at) {
   int64_t reach = (p.window[i] - 1) * p.spatial.dilation[i];
   return {padded > reach ? ceil_div(padded - reach, step) : 0, min_of(padded / step + 1, spatial_size(p.dy, i))};
 }
-// Returns the index within a window, along dimension i, of the element that has index `x_at` in x. The window is at
-// output position `at`. Returns -1 if the window skips that element, because it is dilated.
+// Returns the index within the window at output position `at`, along dimension i, of element `x_at` of x, or -1 if the
+// dilated window skips it.
 MINIDNN_HD int64_t tap_on(const PoolingProblem& p, int i, int64_t at, int64_t x_at) {
   int64_t reach = x_at - first_of(p, i, at), step = p.spatial.dilation[i];
   if (step == 1) return reach;
@@ -236,8 +230,8 @@ MINIDNN_HD void pool_forward_element(const PoolingProblem& p, const PoolingArgs&
   }
 }
 
-// Computes the i-th element of dx, counted in memory order. It is the sum of the gradients of all windows that contain
-// the element. They are added in row-major order of y.
+// Computes the i-th element of dx, counted in memory order: the sum of the gradients of all windows over the element,
+// in row-major order of y.
 template <class T, PoolingMode mode>
 MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs& a, int64_t i) {
   using Acc = Accumulator<T>;
@@ -271,8 +265,8 @@ MINIDNN_HD void pool_backward_element(const PoolingProblem& p, const PoolingArgs
         if constexpr (mode == PoolingMode::max) {
           sum.add(gradient);
         } else if constexpr (mode == PoolingMode::lp) {
-          // The derivative of lp pooling with respect to v, an element of x, is (|v| / norm of the window) ^ (exponent
-          // - 1), with the sign of v. It is 0 if all elements of the window are 0.
+          // The derivative of lp pooling with respect to v is (|v| / norm)^(exponent - 1), with the sign of v. It is 0
+          // if all elements of the window are 0.
           Acc length = Acc(static_cast<const T*>(a.y)[y.offset_in(p.y)]);
           if (length == 0) continue;
           Acc ratio = detail::power(v / length, p.norm - 1);

@@ -40,14 +40,12 @@ struct RandomArgs {
   const void* x = nullptr;
   void* out = nullptr;
   uint64_t seed = 0, offset = 0;
-  // The meaning of `low` and `width` depends on the kind of random numbers. Uniform: an element is the smaller of
-  // `most` and low + width * u, where u is in [0, 1). Normal: `low` is the mean, and `width` is the standard deviation.
-  // Dropout: `width` is the factor of the elements that are kept.
+  // Uniform: an element is min(most, low + width * u) with u in [0, 1). Normal: `low` is the mean, and `width` the
+  // standard deviation. Dropout: `width` is the factor of the elements that are kept.
   double low = 0, width = 1;
   // For dropout: elements whose random word is less than this threshold become 0.
   uint64_t threshold = 0;
-  // For uniform random numbers: the largest number that is less than the upper bound. Without this limit, rounding
-  // could give the upper bound itself.
+  // The largest number below the upper bound, which rounding could otherwise reach.
   double most = INFINITY;
 };
 
@@ -86,8 +84,8 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
 
 }  // namespace detail
 
-// Computes the random numbers of elements 4 * group to 4 * group + 3 of the result, in row-major order. For dropout, x
-// has the same elements of the input.
+// Computes the numbers of elements 4 * group to 4 * group + 3 of the result. For dropout, x has the same elements of
+// the input.
 template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
   auto words = [&](uint64_t at) {
     return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}}, uint32_t(a.seed),
@@ -124,8 +122,8 @@ template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a,
   }
 }
 
-// Computes and stores elements 4 * group to 4 * group + 3 of the result, in row-major order. The last group may have
-// fewer than four elements. `dense` is true if x and the result are row-major.
+// Computes and stores elements 4 * group to 4 * group + 3 of the result. The last group may have fewer. `dense` is true
+// if x and the result are row-major.
 template <Random kind, class T>
 MINIDNN_HD void random_elements(const RandomProblem& p, const RandomArgs& a, int64_t group, int64_t n, bool dense) {
   using A = Accumulator<T>;

@@ -23,8 +23,8 @@ Tensor reduce(const Tensor& x, const std::string& mode, const std::optional<std:
 
 double reduce_bytes(const ReduceProblem&);
 
-// Calls f(kind, Acc{}) for the problem. `kind` is an integral_constant of the ReduceKind, and Acc is the C++ type in
-// which elements are combined. So f gets both as types, which it can use as template arguments.
+// Calls f(kind, Acc{}), where `kind` is an integral_constant of the ReduceKind, and Acc the C++ type in which elements
+// are combined.
 template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) {
   auto by_kind = [&](auto acc) {
     switch (kind_of(p.mode)) {
@@ -48,9 +48,8 @@ template <class F> decltype(auto) with_reduction(const ReduceProblem& p, F&& f) 
   }
 }
 
-// Returns the tensor without dimensions of size 1. Neighbouring dimensions are joined if a single dimension with one
-// stride describes the same elements. If `any_order` is set, dimensions are first sorted by stride, the largest first.
-// The caller may set it if the result does not depend on the order of elements.
+// Returns the tensor without dimensions of size 1, and with contiguous dimensions joined. If the order of elements does
+// not matter (`any_order`), dimensions are first sorted by stride.
 TensorDesc joined(const TensorDesc&, bool any_order);
 
 }  // namespace minidnn

@@ -23,9 +23,7 @@ struct ReduceArgs {
   void* y = nullptr;
 };
 
-// The shape and strides of x, divided into two groups of dimensions. For each element of y, `kept` gives the offset of
-// the first element of x that is reduced to it. `kept` has the dimensions that are not reduced. `reduced` has the
-// dimensions that are reduced. Its offsets are relative to that first element.
+// The shape and strides of x: `kept` has the dimensions that are not reduced, and `reduced` those that are.
 struct ReduceView {
   TensorDesc kept, reduced;
 };
@@ -68,8 +66,7 @@ template <class Acc> MINIDNN_HD Acc negated(Acc v) {
   else return -v;
 }
 
-// Returns the largest value of an integer dtype. It is the result of amax() for the least value, because the dtype
-// cannot hold the magnitude of the least value.
+// The largest integer of a dtype. amax() returns it for the least integer, whose magnitude the dtype cannot hold.
 MINIDNN_HD int64_t largest_of(DType t) {
   switch (t) {
     case DType::int8:
@@ -98,7 +95,7 @@ template <class Acc> MINIDNN_HD Acc mapped(ReduceMode mode, Acc v) {
       else return v * v;
     case ReduceMode::min:
     case ReduceMode::argmin:
-      // ~v reverses the order of integers. -v would reverse it, too, but it overflows for the least value.
+      // ~v reverses the order of integers. -v would overflow for the least value.
       if constexpr (is_integer<Acc>) return ~v;
       else return -v;
     case ReduceMode::any:
@@ -115,8 +112,7 @@ template <ReduceKind kind, class Acc> struct State {
 };
 template <class Acc> struct State<ReduceKind::arg, Acc> {
   Acc value;
-  // The index of an element, among the elements that are reduced to one element of y, in row-major order. It is -1 as
-  // long as there is no element.
+  // The index of an element among those that are reduced together, or -1 if there is none yet.
   int64_t index;
 };
 
@@ -202,7 +198,7 @@ MINIDNN_HD auto finished(ReduceMode mode, const State<kind, Acc>& s, int64_t cou
       if (mode == ReduceMode::norm2) v = root(v);
     }
     if constexpr (kind == ReduceKind::max) {
-      // The mapping for `min` reverses the order of numbers. Applied again, it returns the original value.
+      // For `min`, mapping a value again restores it.
       if (mode == ReduceMode::min) v = mapped(mode, v);
       // For `any` and `all`, v is a maximum of zeros and ones. If no elements are reduced, v is the least value of its
       // type, which is negative. Then `any` is false and `all` is true.

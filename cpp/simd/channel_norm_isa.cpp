@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of channel_norm.h over a block of shape [rows][columns][space]. One loop processes contiguous spans along
-// `space`, where all lanes of a vector belong to the same column. If `space` is 1, another loop processes rows, where
-// each lane has its own column. Each lane adds a limited number of elements in float32, so the rounding error of a sum
-// is at most that of the reference engine.
+// The loops of channel_norm.h over a block of shape [rows][columns][space]. If `space` is 1, each lane of a vector has
+// its own column, else all lanes have the same column. Each lane adds a limited number of elements in float32, so the
+// rounding error of a sum is at most that of the reference engine.
 #include "cpp/simd/channel_norm.h"
 
 #include "cpp/simd/simd.h"
@@ -12,8 +11,7 @@ namespace {
 
 constexpr int kPair = 2 * kFloats;
 
-// Moments and Gradients each keep two sums as vectors. Moments adds up x - center and (x - center)^2. Gradients adds up
-// dy and dy (x - mean).
+// Moments adds up x - center and (x - center)^2. Gradients adds up dy and dy (x - mean).
 struct Moments {
   static constexpr bool reads_dy = false;
   Floats a, b;
@@ -56,9 +54,9 @@ template <class F, class T> MINIDNN_HD Floats dy_first(const T* dy, int64_t n) {
   else return Floats{};
 }
 
-// number of elements that each lane adds to a partial sum before the partial sum is added to the total
+// the number of elements that a lane adds in float32
 constexpr int kSumLength = 128;
-// number of columns whose sums are kept at the same time
+// the number of columns whose sums are computed together
 constexpr int kTileSpans = 64;
 
 // Adds the sums of one span (contiguous elements of a column) to `total`.
@@ -83,9 +81,8 @@ template <class Sums, class T> MINIDNN_HD void add_span(const T* x, const T* dy,
   Sums s{};
   for (; i + kFloats <= n; i += kFloats) s.add(load_floats(x + i), dy_floats<Sums>(dy + i), center);
   if (i < n) {
-    // Fewer elements remain than a vector has lanes. Therefore, the vector that ends at the end of the span is loaded.
-    // Its lanes before `first` are skipped, because they were added already. If the span is shorter than a vector, a
-    // copy of it is loaded, with zeros before the first element.
+    // The remaining elements do not fill a vector. So the last vector of the span is loaded, without the lanes that
+    // were already added. A span shorter than a vector is first copied.
     const int first = int(kFloats - (n - i));
     if (n >= kFloats) {
       s.add(load_floats(x + n - kFloats), dy_floats<Sums>(dy + n - kFloats), center, first);
@@ -120,9 +117,8 @@ template <class Sums, class T> void sum_spans(const NormBlock& p, const float* c
   }
 }
 
-// load_pair() may load neighbouring elements of type T into lanes in an order that differs from their order in memory.
-// to_lanes() converts an array from the order of columns in memory to the order of lanes, and from_lanes() converts it
-// back. Both functions convert whole pairs of vectors. The columns after the last pair keep their order.
+// to_lanes() puts an array in the order in which load_pair() loads elements, and from_lanes() restores its order.
+// Columns after the last pair of vectors keep their order.
 template <class T> MINIDNN_HD void to_lanes(const float* from, int64_t n, float* to) {
   int64_t c = 0;
   for (; c + kPair <= n; c += kPair) {
@@ -137,8 +133,7 @@ template <class T> MINIDNN_HD void from_lanes(float* line, int64_t n) {
     store_from_pair<T>(line + c, Pair{load(line + c), load(line + c + kFloats)});
 }
 
-// Adds up `rows` rows of each column, and adds these sums to the arrays a and b. In a and b, the columns that fill
-// whole pairs of vectors are in the order in which load_pair() loads elements into lanes.
+// Adds up `rows` rows of each column into the arrays a and b, whose columns have the order of load_pair().
 template <class Sums, int rows, class T>
 MINIDNN_HD void add_rows(const NormBlock& p, const T* x, const T* dy, const float* center, float* a, float* b) {
   int64_t c = 0;
@@ -195,10 +190,9 @@ template <class Sums, class T> void sum_block(const NormBlock& p, const float* c
   else sum_rows<Sums, T>(p, center, sums);
 }
 
-// First, the loops sum x - center and (x - center)^2, where `center` is the mean of a few elements of the column. The
-// center may be further from the true mean than a standard deviation, for example if values drift. In such a column,
-// the mean becomes the center, and all columns are summed again. At the end, the sum of (x - center)^2 is converted to
-// that of (x - mean)^2 by a subtraction. The subtraction loses at most one bit, because the center is near the mean.
+// Sums x - center and (x - center)^2, where `center` is the mean of a few elements. If it is further from the true mean
+// than a standard deviation, the column is summed again around the mean. So the final subtraction loses at most one
+// bit.
 template <class T> void moments(const NormBlock& p, float* results) {
   float *center = results, *sums = results + p.columns, *squares = sums + p.columns;
   auto is_finite = [](float v) { return v - v == 0; };
@@ -263,8 +257,8 @@ template <bool relu> struct Gate {
   MINIDNN_HD Floats operator()(Floats y, Floats dy) const { return relu ? (y <= 0 ? Floats{} : dy) : dy; }
 };
 
-// Writes one span (contiguous elements of a column). The last vector may overlap the vector before it, and `out` may be
-// x. Therefore, the last vector is computed before anything is written.
+// The last vector may overlap the one before it, and `out` may be x. So the last vector is computed before anything is
+// written.
 template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, int64_t n, const Map& map, T* out) {
   if (n < kFloats) return store_first(out, n, map(load_first(x, n), dy_first<Map>(dy, n)));
   const Floats last = map(load_floats(x + n - kFloats), dy_floats<Map>(dy + n - kFloats));
@@ -278,8 +272,7 @@ template <class Map, class T> MINIDNN_HD void map_span(const T* x, const T* dy, 
   if (i < n) store_floats(out + n - kFloats, last);
 }
 
-// Writes one row of a block, where neighbouring elements belong to neighbouring columns. The coefficients of columns
-// that fill whole pairs of vectors must be in the order in which load_pair() loads elements into lanes.
+// Writes one row of a block in which columns are contiguous. The coefficients must have the order of load_pair().
 template <class Map, class T>
 MINIDNN_HD void map_columns(const T* x, const T* dy, int64_t n, const NormLines& l, int64_t column, T* out) {
   auto whole = [](const float* from) { return load(from); };

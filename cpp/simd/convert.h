@@ -8,8 +8,7 @@
 
 namespace minidnn::MINIDNN_ISA {
 
-// The number of elements that a loop processes per iteration. Loops have no code for a remainder. Instead, the last
-// elements of a span are copied to a local buffer, which is padded to a whole iteration.
+// The number of elements per iteration of a loop. The last elements of a span are padded to a whole iteration.
 constexpr int64_t kStep = kLanes<float> < 16 ? 16 : 32;
 // The largest number of elements that are converted to float together. These floats stay in the first-level cache until
 // they are used.
@@ -17,10 +16,8 @@ constexpr int64_t kSpan = 256;
 // A loop pads a span to whole iterations. The padded span must fit a buffer of kSpan elements.
 static_assert(kSpan % kStep == 0);
 
-// The order of the floats that widen() writes to a buffer and narrow() reads from it:
-//   memory  the order of the elements in memory
-//   lanes   the cheapest order. For bfloat16, each kStep elements have the even elements first, then the odd elements,
-//           which needs no vector shuffles. Code may use this order if it treats all elements equally.
+// The order of floats in a buffer. `memory` is the usual order. `lanes` is the order that is cheapest to compute: for
+// bfloat16, even elements before odd elements in each kStep. It suits code that treats all elements equally.
 enum class Order { memory, lanes };
 
 // All functions are in an unnamed namespace, as in every file that is compiled once per instruction set
@@ -125,7 +122,7 @@ template <> [[maybe_unused]] void narrow<Order::lanes>(const float* from, float1
   __builtin_ia32_sfence();
 #endif
 }
-// Returns the number of elements from the address `to` to the next boundary of a cache line.
+// Returns the number of elements from `to` to the next cache line.
 template <class T> int64_t until_line(const T* to) {
   return int64_t(-reinterpret_cast<uintptr_t>(to) & 63) / int64_t(sizeof(T));
 }
@@ -174,12 +171,11 @@ template <Order order, class T> void write_span(const float* from, T* to, int64_
   }
 }
 
-// Writes n elements to `to`, at most kSpan at a time. make(i, count, floats) must compute `count` elements beginning
-// with element i. It may write padding up to a multiple of kStep elements.
+// Writes n elements to `to`, at most kSpan at a time. make(i, count, floats) computes elements [i, i + count), and may
+// write up to a multiple of kStep.
 template <Order order, class T, class Make>
 inline __attribute__((always_inline)) void write_all(T* to, int64_t n, bool non_temporal, Make make) {
-  // Several spans are collected before they are copied with non-temporal stores, because each copy writes the cache
-  // lines at its two ends only partly.
+  // Several spans are copied at once, because a non-temporal copy writes the cache lines at its two ends only partly.
   constexpr int64_t kStage = 4 * kSpan;
   alignas(64) float results[kSpan];
   alignas(64) T stage[kStage];
@@ -236,8 +232,7 @@ inline __attribute__((always_inline)) void each(const float16* a, const float16*
   }
 }
 
-// Computes n elements by calls of loop(a, b, out, count), where each count is a multiple of kStep. n itself may be any
-// number.
+// Computes any number n of elements by calls of loop(a, b, out, count), where count is a multiple of kStep.
 template <class T, class Loop>
 inline __attribute__((always_inline)) void map_all(const T* a, const T* b, T* out, int64_t n, bool non_temporal,
                                                    Loop loop) {

@@ -10,19 +10,17 @@ namespace minidnn {
 
 constexpr int kGemmRows = 12;  // the largest number of rows in a tile of any micro-kernel
 
-// A segment is some consecutive steps of the inner dimension k. Along a segment, each operand has a constant step in
-// memory. The segment begins at byte offset a[i] of operand a for row i of the tile, and at byte offset `b` of operand
-// b for its columns. Several rows may have the same offset, for example that of a buffer of zeros.
+// Byte offsets in a, one per row of a tile, and in b, for some steps of the inner dimension k. Several rows may have
+// the same offset, for example that of a buffer of zeros.
 struct GemmSegment {
   int64_t a[kGemmRows], b;
 };
 
-// The operands of a tile. The inner dimension k is divided into segments, each with its own offsets (GemmSegment). At
-// step k of a segment, row i of the tile reads a_i[k * a_step], and column j reads b_s[k * b_step + j]. Here a_i is the
-// pointer a plus the segment's byte offset of row i, and b_s is the pointer b plus the segment's byte offset in b.
+// A tile of a matrix product. The inner dimension k is divided into segments with their own byte offsets into a and b.
+// From there, row i reads a[k * a_step], and column j reads b[k * b_step + j].
 template <class T> struct GemmTile {
   const GemmSegment* segments;
-  // count: number of segments (parts of k with their own offsets); steps: number of steps of k in each segment
+  // the number of segments, and the number of steps of k in each
   int64_t count, steps;
   const T* a;
   int64_t a_step;
@@ -30,19 +28,19 @@ template <class T> struct GemmTile {
   int64_t b_step;
   T* to;
   int64_t pitch;  // distance from one row of `to` to the next, in elements
-  bool add;       // true: the product is added to `to`; false: it replaces the elements of `to`
+  bool add;       // true: adds the product to `to`; false: stores it
 };
 
 template <class T> struct GemmKernel {
   int64_t rows, columns;  // numbers of rows and columns of a tile
-  // Computes to[i, j] = (add ? to[i, j] : 0) + sum of a_i[k * a_step] * b_s[k * b_step + j] over all segments and all
-  // steps k of each segment, in this order. Reads and writes all rows and columns of the tile.
+  // Computes to[i, j] = (add ? to[i, j] : 0) + sum of a * b over all steps of k, in the order of the segments. Reads
+  // and writes all rows and columns of the tile.
   void (*multiply)(const GemmTile<T>&);
-  // Packs columns of operand b, which are `column` elements apart, into a panel. For all k < length, to[k * columns +
-  // j] = from[j * column + k * step] if j < count, else 0.
+  // Packs columns of operand b, which are `column` elements apart, into a panel. For all k < length:
+  //   to[k * columns + j] = j < count ? from[j * column + k * step] : 0
   void (*pack)(const T* from, int64_t column, int64_t step, int64_t count, int64_t length, T* to);
-  // Packs rows of operand a, which are `row` elements apart, into a panel. For all k < length, to[k * rows + i] =
-  // from[i * row + k * step] if i < count, else 0.
+  // Packs rows of operand a, which are `row` elements apart, into a panel. For all k < length:
+  //   to[k * rows + i] = i < count ? from[i * row + k * step] : 0
   void (*pack_rows)(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to);
 };
 
@@ -64,9 +62,8 @@ struct Epilogue {
   bool plain() const { return !activation.loop && alpha == 1 && y_column == 1; }
 };
 
-// The arguments of an epilogue: a block of float32 sums, which the epilogue overwrites, and the other operands. Row i
-// of the result is stored at y + y_rows[i], and row i of c is read at c + c_rows[i]. These offsets count elements. The
-// pointers bias and c may be null.
+// The arguments of an epilogue: a block of float32 sums, which is overwritten, and the other operands. Row i of the
+// result is at y + y_rows[i], and row i of c at c + c_rows[i] (in elements). bias and c may be null.
 struct EpilogueBlock {
   float* sums;
   int64_t pitch, rows, columns;  // pitch: distance from one row of `sums` to the next, in elements
@@ -77,8 +74,7 @@ struct EpilogueBlock {
   const void* bias;
 };
 
-// Kernels for a product with a single row, which is a vector times the matrix b. Such a product takes as long as
-// reading b.
+// Kernels for a product with a single row, whose time is that of reading b.
 template <class T> struct GemmRow {
   // The micro-kernel for a matrix b with contiguous rows. Its tile has one row, whose sums take 3/4 of the vector
   // registers.

@@ -67,13 +67,12 @@ template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
   }
 }
 
-// Transposes a matrix in blocks of n x n elements. The blocks of the first n columns come first, from top to bottom,
-// then the blocks of the next n columns. Writes to `to` are then consecutive. The last block of a row or column may
-// overlap the block before it.
+// Transposes a matrix in blocks of n x n elements, in an order in which writes are consecutive. The last block of a row
+// or column may overlap the block before it.
 template <class T>
 void transpose(const T* from, int64_t pitch, int64_t rows, int64_t columns, T* to, int64_t to_pitch) {
   constexpr int n = kLanes<T>;
-  // True if the matrix has fewer columns than a block. load_first() then fills the missing columns with zeros.
+  // True if the matrix has fewer columns than a block.
   const bool narrow = sizeof(T) == 4 && columns < n;
   if (rows < n || (columns < n && !narrow)) {
     for (int64_t j = 0; j < columns; ++j)
@@ -112,8 +111,7 @@ void pack(const T* from, int64_t column, int64_t step, int64_t count, int64_t le
       for (int j = 0; j < kColumns; ++j) to[k * kColumns + j] = j < count ? from[j * column + k * step] : T(0);
 }
 
-// Packs rows of operand a. A stored vector may be longer than a row of `to`. Its excess elements are written to the
-// following rows, which get their own elements later.
+// Packs rows of operand a. A vector store may write beyond a row of `to`, into the next row, which is written later.
 template <class T, int kRows>
 void pack_rows(const T* from, int64_t row, int64_t step, int64_t count, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -157,8 +155,7 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
     }
   }
   if (f.activation.loop) {
-    // If the rows are contiguous, one call of the activation processes all of them. The overhead of a call is as large
-    // as the work for many elements.
+    // One call of the activation for all contiguous rows, because a call costs as much as many elements.
     const bool whole = pitch == columns;
     for (int64_t i = 0; i < (whole ? 1 : rows); ++i)
       f.activation.apply(f.activation.loop, sums + i * pitch, nullptr, sums + i * pitch,
@@ -174,8 +171,7 @@ template <class T, class Y> void finish(const Epilogue& f, const EpilogueBlock& 
   }
 }
 
-// Computes kColumns dot products. Each lane keeps a partial sum. At the end, the lanes are added from the first to the
-// last.
+// Computes kColumns dot products. Lanes are added from the first to the last.
 template <class T, int kColumns>
 void some_dots(const T* a, const T* b, int64_t column, int64_t length, T* to) {
   constexpr int n = kLanes<T>;
@@ -221,8 +217,8 @@ template <class T, int kRows, int kVectors> constexpr GemmKernel<T> kernel() {
   return {kRows, kVectors * kLanes<T>, multiply<T, kRows, kVectors>, pack<T, kVectors * kLanes<T>>,
           pack_rows<T, kRows>};
 }
-// The number of rows of a tile that is two vectors wide. The sums of the tile, a row of b and an element of a must fit
-// the vector registers. Without fused multiply-add, products need a register, too.
+// The number of rows of a tile that is two vectors wide. Its sums, a row of b and an element of a fill the registers.
+// Without fused multiply-add, products need a register, too.
 constexpr int kRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 }  // namespace

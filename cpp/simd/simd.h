@@ -56,10 +56,8 @@ template <class V> inline __attribute__((always_inline)) V keep_in_register(V v)
 #endif
   return v;
 }
-// dispatch_count() calls f(Count<n>{}), in which n is a compile-time constant. n must be in [1, most].
-// for_balanced_chunks() divides n elements into as few chunks as possible. A chunk has at most `most` elements, and all
-// chunks have nearly equal sizes. The function calls f(first, Count<size>{}) for each chunk, where `first` is the index
-// of its first element.
+// dispatch_count() calls f(Count<n>{}) with n as a compile-time constant in [1, most]. for_balanced_chunks() divides n
+// elements into chunks of nearly equal size, at most `most`, and calls f(first, Count<size>{}) for each.
 template <int n> struct Count {
   static constexpr int value = n;
 };
@@ -194,9 +192,8 @@ MINIDNN_HD void store_floats(float16* to, Floats v) {
   __builtin_memcpy(to, &h, sizeof h);
 }
 
-// Two vectors with 2 kFloats consecutive elements, where kFloats is the number of floats in a vector. Elements have the
-// order that is cheapest to load. For bfloat16, `first` has the even elements and `second` the odd elements, which
-// needs no shuffles. For other types, `first` has the first half of the elements and `second` the second half.
+// Two vectors with consecutive elements, in the order that is cheapest to load. For bfloat16, `first` has the even
+// elements and `second` the odd ones.
 struct Pair {
   Floats first, second;
 };
@@ -222,8 +219,8 @@ template <class T> MINIDNN_HD void store_pair(T* to, const Pair& p) {
   }
 }
 
-// load_as_pair() and store_from_pair() load and store two vectors of floats. In memory, the floats have their usual
-// order. In the two vectors, they have the order in which load_pair() loads elements of type T.
+// load_as_pair() and store_from_pair() load and store floats in memory order, with lanes in the order of load_pair()
+// for type T.
 template <class T> MINIDNN_HD Pair load_as_pair(const float* from) {
   Pair p{load(from), load(from + kFloats)};
   if constexpr (kIsInterleaved<T>)
@@ -278,21 +275,19 @@ MINIDNN_HD void store_first(float* to, int64_t n, Floats v) {
 #endif
 
 // Writes long contiguous spans from front to back with stores that bypass the caches. It is for results that no cache
-// can hold: their cache lines are not read before they are written. Elements are collected in a staging buffer, and are
-// stored in whole vectors. The staging buffer has the same alignment as the destination.
+// can hold. A staging buffer with the alignment of the destination collects elements to whole vectors.
 template <class T> class Streamer {
  public:
   static constexpr int64_t kCapacity = 2048 / int64_t(sizeof(T));
 
   MINIDNN_HD explicit Streamer(T* to) { begin(to); }
-  // Makes the next elements go to the address `to`. If `to` directly follows the last element, nothing changes.
+  // Sets the address of the next elements.
   MINIDNN_HD void move_to(T* to) {
     if (to == span_ + end_) return;
     drain();
     begin(to);
   }
-  // Returns the address in the staging buffer at which the caller must write the next elements. They may be at most
-  // kCapacity elements. After that, the caller passes their number to advance().
+  // Returns the address to which the caller must write the next elements, at most kCapacity, before it calls advance().
   MINIDNN_HD T* next() { return stage_ + end_; }
   MINIDNN_HD void advance(int64_t n) {
     end_ += n;
@@ -316,7 +311,7 @@ template <class T> class Streamer {
     int64_t at = 0;
     if (begin_ > 0) {
       for (; begin_ < kWhole && begin_ < end_; ++begin_) span_[begin_] = stage_[begin_];
-      if (begin_ < kWhole) return;  // wait for more elements, because the first vector is not full
+      if (begin_ < kWhole) return;  // the first vector is not yet full
       at = kWhole;
     }
     for (; at + kWhole <= end_; at += kWhole) stream(span_ + at, stage_ + at);
@@ -346,7 +341,7 @@ template <class T> class Streamer {
 
   alignas(kVectorBytes) T stage_[2 * kCapacity + kWhole];
   T* span_;              // element i of the staging buffer will be stored at span_[i]
-  int64_t begin_, end_;  // range of the elements of the staging buffer that have not been stored yet
+  int64_t begin_, end_;  // the elements of the staging buffer that are not stored yet
 };
 
 }  // namespace minidnn::MINIDNN_ISA

@@ -10,14 +10,14 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Transposes a square tile of elements. Its side has as many elements as a 16-byte vector. The tile is transposed in
-// stages. Each stage interleaves the first half of the rows with the second half.
+// Transposes a square tile whose rows are 16-byte vectors, in stages. Each stage interleaves the first half of the rows
+// with the second half.
 template <class T> struct TransposeTile {
   static constexpr int kSide = 16 / int(sizeof(T));
   typedef T V __attribute__((vector_size(16)));
   typedef decltype(V() == V()) Lanes;
 
-  // Stores only the first `columns` rows of the transposed tile, which are the first columns of the original tile.
+  // Stores only the first `columns` rows of the transposed tile.
   static inline __attribute__((always_inline)) void transpose(const T* const x[kSide], T* to, int64_t to_step,
                                                               int columns = kSide) {
     V rows[kSide], next[kSide];
@@ -47,8 +47,8 @@ void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t
   constexpr int64_t kSide = TransposeTile<T>::kSide;
   const int64_t across_whole = across & -kSide, along_whole = along & -kSide;
   const T* rows[kSide];
-  // The columns of `to` that do not fill a vector are written first. A vector at the end of a row of `to` also
-  // overwrites the start of the next row, which is written later.
+  // A vector at the end of a row of `to` also overwrites the start of the next row. So the last columns are written
+  // first.
   if (across_whole < across)
     for (int64_t j = 0; j < along_whole; j += kSide) {
       for (int64_t i = 0; i < kSide; ++i) rows[i] = from + min_of(across_whole + i, across - 1) * step + j;
@@ -62,8 +62,7 @@ void transpose_tile(const T* from, int64_t step, T* to, int64_t to_step, int64_t
       TransposeTile<T>::transpose(rows, to + j * to_step + i, to_step);
     }
     if (along_whole == along) continue;
-    // Whole vectors can be loaded if the last vector ends within `from`. A vector may extend beyond the end of its own
-    // row.
+    // A vector may extend beyond the end of its row, but not of `from`.
     if (step > 0 && (i + kSide - 1) * step + along_whole + kSide <= (across - 1) * step + along) {
       for (int64_t k = 0; k < kSide; ++k) rows[k] = from + (i + k) * step + along_whole;
       TransposeTile<T>::transpose(rows, to + along_whole * to_step + i, to_step, int(along - along_whole));

@@ -26,9 +26,8 @@ Tensor softmax_forward(const Tensor& x, int64_t axis, bool log, double scale, co
 // same tensor as dy or y.
 Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool log, double scale, const Call& call);
 
-// Returns those dimensions of the mask that are not the axis. MaskLayout::offset_of() uses them to compute the offset
-// in the mask for a row of x. x must be dense. Neighbouring dimensions that have a common stride in the mask are
-// joined.
+// Returns the dimensions of the mask without the axis, for MaskLayout::offset_of(). x must be dense. Dimensions with a
+// common stride in the mask are joined.
 MaskLayout mask_layout(const SoftmaxProblem&);
 
 // The bytes and FLOP of a call. CPU and CUDA engines estimate their time from these numbers.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of one row, and its gradient. A team of threads computes a row: one thread on a CPU, several threads on a
-// GPU. A row runs along the axis of softmax. Rows are numbered in row-major order of the other dimensions.
+// Softmax of one row along the axis, and its gradient. A team of threads (one thread on a CPU) computes a row. Rows are
+// numbered in row-major order of the other dimensions.
 #pragma once
 #include "cpp/core/host_device/desc.h"
 #include "cpp/core/host_device/half.h"
@@ -84,8 +84,7 @@ MINIDNN_HD Row<T> row_of(T* data, const TensorDesc& d, int64_t axis, int64_t row
 
 namespace detail {
 
-// Plain and Masked give softmax the elements of a row of x. Plain returns the elements themselves. Masked returns scale
-// * x with the mask applied.
+// The elements of a row of x: as they are (Plain), or as scale * x with the mask applied (Masked).
 template <class T> struct Plain {
   Row<const T> x;
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const { return Accumulator<T>(x[i]); }
@@ -99,8 +98,7 @@ template <class T> struct Masked {
   MINIDNN_HD Accumulator<T> operator[](int64_t i) const {
     using Acc = Accumulator<T>;
     if (kind == SoftmaxMask::keep && !keep[i]) return Acc(-INFINITY);
-    // rounded_product() rounds the product before the addition. Some compilers would fuse a plain product with the
-    // addition, and round only once. The result would then depend on the compiler.
+    // rounded_product() rounds before the addition, which some compilers would fuse with a plain product.
     const Acc scaled = maths::rounded_product(Acc(x[i]), scale);
     return kind == SoftmaxMask::add ? scaled + Acc(add[i]) : scaled;
   }
@@ -108,9 +106,8 @@ template <class T> struct Masked {
 
 }  // namespace detail
 
-// Computes y = exp(x - max) / sum for a row. For log-softmax, computes y = x - max - log(sum). If the row has a NaN or
-// +inf, or only -inf, all its results are NaN. Each thread of the team writes only elements that no other thread reads
-// later, so y may be the same memory as x.
+// Computes y = exp(x - max) / sum, or x - max - log(sum) for log-softmax. A row with a NaN or +inf, or with only -inf,
+// gives NaN. y may be x, because each thread writes only elements that no other thread reads later.
 template <class T, bool log, class X, class Team>
 MINIDNN_HD void softmax_forward_row(X x, detail::Row<T> y, int64_t cols, Team& team) {
   using Acc = Accumulator<T>;

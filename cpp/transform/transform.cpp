@@ -73,8 +73,8 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   // A graph is recorded for one device, so a copy between devices is made at once.
   check_computed(x, "to");
   const RecordingPause at_once;
-  // A copy between devices moves one contiguous block. If x has gaps, it is first packed and cast on its device. If x
-  // has no gaps, a cast that makes the elements smaller is done before the copy, and any other cast after the copy.
+  // One contiguous block moves between the devices. If x has gaps, it is packed and cast first. Otherwise a cast to
+  // smaller elements is done before, and any other cast afterwards.
   bool shrinks = itemsize(want.dtype) < itemsize(x.desc.dtype);
   if (!is_dense(x.desc) || (!as_asked && shrinks))
     return to(transform(x, 1, 0, want.dtype, layout, {}), target, {}, {}, false);
@@ -85,8 +85,7 @@ Tensor to(const Tensor& x, std::optional<Place> place, std::optional<DType> dtyp
   Handle& there = handle_for(nullptr, target, "to", "x");
   Tensor moved = empty(x.desc, target, there.stream(), "to", "result");
   const bool peers = x.place().is_cuda && target.is_cuda;
-  // The allocator may have given `moved` memory of an earlier tensor. Work on that tensor may still be in progress on
-  // the stream of the target device. The copy waits for this work.
+  // `moved` may have the memory of an earlier tensor that the target's stream still uses. The copy waits for this work.
   if (peers) memory_of(target).order(there.stream(), gpu, h.stream());
   // The copy waits for all earlier work that used x, on any stream. The caller need not know which streams these are.
   x.storage->settle_before(h.stream());

@@ -13,8 +13,8 @@ template <class T, bool kBackward> struct ActivateElement {
   }
 };
 
-// The offsets are computed outside the `switch` over the thirteen activations. Inside the `switch`, each case would
-// have its own copy of the offset computation, and compilation would take three times as long.
+// The offsets are computed outside the `switch`, because otherwise each of the thirteen cases would have a copy of this
+// code, and compilation would take three times as long.
 template <class T, bool kBackward>
 __global__ void __launch_bounds__(256)
     activation_generic(const __grid_constant__ ActivationProblem p, const __grid_constant__ ActivationArgs a) {

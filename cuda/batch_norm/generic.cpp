@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.batch_norm.generic is the engine for batch norm of tensors with any strides. The config "team=block" lets a
-// block of threads compute the sums of a channel. The config "team=thread" lets a single thread compute them.
+// cuda.batch_norm.generic is the engine for batch norm of tensors with any strides. In config "team=block", a block of
+// threads computes the sums of a channel. In config "team=thread", one thread does.
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/engine/engine_object.h"
 #include "cuda/runtime/plan.h"
@@ -25,10 +25,8 @@ cuda::LaunchConfig block_launch(const NormSpaces& s) {
   return config;
 }
 
-// Whether a batch norm reads memory faster with one thread per group than with one block per group. A group is the set
-// of elements that share a mean and a variance. The estimated rate is the number of running threads. This number is
-// divided by eight if neighbouring threads do not read neighbouring elements, because each thread then fetches a
-// 32-byte sector of its own.
+// Whether one thread per group is faster than one block per group. A group is the set of elements that share a mean and
+// a variance. Uncoalesced reads count as eight times slower: each fetches a 32-byte sector.
 bool prefers_threads(const NormSpaces& s, const Device& d) {
   auto rate = [&](int64_t threads, const NormSpace& neighbours) {
     double running = double(min_of(threads, int64_t(d.sm_count) * 2048));
@@ -44,8 +42,8 @@ struct Generic final : Engine<BatchNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const BatchNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const BatchNormProblem& p, const Device& d) const override {
-    // The kernels of batch norm reach only 0.1 of the device's peak rates, because they compute 64-bit divisions for
-    // each element. In forward, they also read x three times: twice for the sums, and once for y.
+    // The kernels reach only 0.1 of the device's peak rates, because they compute 64-bit divisions for each element. In
+    // forward, they read x three times.
     return roofline_us(norm_flop(p), norm_bytes(p), d, 0.1);
   }
   std::vector<Config> configs(const BatchNormProblem& p, const Device& d) const override {

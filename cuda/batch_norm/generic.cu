@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of tensors with any strides, in two launches. In the first launch, a block or a thread computes the sums
-// of each channel. The second launch computes all elements of y or dx. The first launch passes its results to the
-// second in the output tensors saved_mean and saved_inv_std (forward) or dscale and dbias (backward). Inference needs
-// only the second launch.
+// Batch norm of tensors with any strides, in two launches. The first launch computes the sums of each channel, by a
+// block or a thread, and stores the results in the output tensors saved_mean and saved_inv_std (forward) or dscale and
+// dbias (backward). The second launch computes all elements of y or dx. Inference needs only the second launch.
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cuda/device/grid.cuh"
 #include "cuda/device/reduce.cuh"

@@ -19,8 +19,7 @@ constexpr size_t kMaxConfigs = 12;  // the maximum number of configs that find()
 // One way to divide a batch norm among clusters of blocks, and its estimated time.
 struct Candidate {
   PersistentTiling tiling;
-  // The number of blocks in a cluster, the number of 16-byte vectors per row that a cluster processes (0 for NCHW
-  // tensors), and the number of threads in a block.
+  // `width` is the number of 16-byte vectors of each row that a cluster processes, or 0 for NCHW.
   int64_t blocks = 1, width = 0, threads = 0;
   int64_t clusters = 0, smem_bytes = 0;
   double us = 0;
@@ -31,13 +30,12 @@ struct Candidate {
 
 bool is_backward(const BatchNormProblem& p) { return p.direction == NormDirection::backward; }
 
-// The layout of a dense tensor: as planes (NCHW) or as columns (NHWC). A plane is the contiguous elements of a channel
-// in one image. A column is all elements with the same innermost index. `group` is the number of neighbouring columns
-// that share a mean and a variance. channel_layout() returns "", or the reason why it does not support the tensor.
+// The layout of a dense tensor. NCHW: a plane is the contiguous elements of a channel in one image. NHWC: the tensor is
+// a matrix of rows (pixels) and columns (channels). `group` adjacent columns share a mean and a variance.
 struct ChannelLayout {
   ChannelTiling channels;
-  // `vector` is the number of elements in 16 bytes. For planes (NCHW), `items` is the number of vectors in a channel.
-  // For columns (NHWC), `items` is the number of rows.
+  // `vector` is the number of elements in 16 bytes. `items` is the number of vectors in a channel (NCHW) or of rows
+  // (NHWC).
   int64_t vector = 1, group = 1, items = 0;
   bool columns = false;
 };
@@ -51,9 +49,8 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   h.columns = c.plane == 1;
   c.parameters = c.channels;
   if (p.alignment < kVector) return cat("needs tensors aligned to 16 bytes; got ", p.alignment);
-  // A plane is the contiguous elements of a channel in one image. If a plane is not a whole number of vectors, or has
-  // fewer than 128 bytes, the tensor is processed as columns: each image becomes one row, and each element of a plane
-  // becomes a column.
+  // Planes that are too small or not a whole number of vectors are processed as columns: each image becomes one row of
+  // a matrix, and each element of a plane becomes a column.
   if (!h.columns && (c.plane % h.vector || c.plane * size < 128)) {
     h.group = c.plane;
     h.columns = true;
@@ -69,9 +66,8 @@ std::string channel_layout(const BatchNormProblem& p, ChannelLayout& h) {
   return "";
 }
 
-// Returns the widths, in vectors, that are worth trying for a tile (the columns that a cluster processes, for NHWC). A
-// tile contains whole channels. It has at least 64 bytes of each row, or the whole row if a row has fewer than 64
-// bytes.
+// Returns the tile widths, in vectors, that are worth trying for NHWC. A tile is the columns that a cluster processes.
+// It has at least 64 bytes of each row, or the whole row.
 std::vector<int64_t> widths_of(const ChannelLayout& h) {
   if (!h.columns) return {0};
   const int64_t all = h.channels.channels / h.vector, unit = h.group / std::gcd(h.group, h.vector);
@@ -82,23 +78,21 @@ std::vector<int64_t> widths_of(const ChannelLayout& h) {
   return widths;
 }
 
-// Estimates how many clusters run at the same time. All blocks of a cluster run in one GPC, a group of about 16 SMs on
-// an H100. If the remaining SMs of a GPC are too few for another cluster, they stay idle. Measured on an H100 with 8
-// blocks per cluster: 14 clusters run at the same time if an SM has one block, and 30 if it has two.
+// Estimates how many clusters run at the same time. A cluster runs within one GPC (about 16 SMs of an H100), so some
+// SMs of a GPC stay idle. Measured on an H100 with 8 blocks per cluster: 14 clusters at one block per SM, and 30 at
+// two.
 double at_once(int64_t blocks, int64_t per_sm, const Device& d) {
   const double slots = double(d.sm_count) * double(per_sm), gpcs = double(ceil_div<int64_t>(d.sm_count, 17));
   return std::floor(slots / double(blocks) - (blocks > 2 ? gpcs * (double(blocks) / 2 - 1) / double(blocks) : 0));
 }
 
-// Computes the division among clusters and the estimated time of `w`. The time w.us stays 0 if the division does not
-// fit the device.
+// Fills in the tiling and the estimated time w.us, which stays 0 if the tiling does not fit the device.
 void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d, Candidate& w) {
   ChannelTiling& c = w.tiling.channels;
   c = h.channels;
   const bool backward = is_backward(p);
   const int64_t chunk = ceil_div(h.items, w.blocks);
-  // The blocks of a cluster share the vectors or rows of a channel. With w.blocks blocks, the last block would have
-  // none.
+  // With w.blocks blocks, the last block would have no vectors or rows.
   if (ceil_div(h.items, chunk) != w.blocks) return;
   int64_t tiles = h.channels.channels, rows = w.threads, left = 0;
   if (h.columns) {
@@ -136,11 +130,9 @@ void complete(const BatchNormProblem& p, const ChannelLayout& h, const Device& d
       min_of((d.max_smem_bytes + 1024) / (w.smem_bytes + 1024), persistent_threads(backward, h.columns) / w.threads);
   const double together = at_once(w.blocks, per_sm, d);
   if (together < 1) return;
-  // This estimate is a guess, not a measurement. The data rate is that of a copy; it is lower if an SM runs fewer
-  // threads. The clusters run in waves: a wave is the clusters that fit on the device. Four tenths of a wave are enough
-  // to reach the data rate, so a partial last wave takes at least 0.4 of the time of a full wave. For NHWC tensors, the
-  // transfer takes a tenth longer if two clusters read the same 128-byte line. The start and the end of a wave take 2
-  // us.
+  // The estimate is a guess, not a measurement: the time of a copy, plus 2 us per wave (the clusters that run at the
+  // same time). A partial last wave takes at least 0.4 of a full wave. For NHWC, a tenth is added if two clusters read
+  // the same 128-byte line.
   const double waves = double(w.clusters) / together, whole = std::floor(waves), rest = waves - whole;
   const double busy = double(per_sm) * double(h.columns ? rows * w.width : w.threads);
   double bytes_us = norm_bytes(p) / (d.copy_gb_s * 1e3) / waves * (whole + (rest > 0 ? std::max(rest, 0.4) : 0));

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm in one launch. The blocks of a cluster load all elements of a channel (or of a tile of neighbouring
-// channels) to shared memory, exchange their sums, and compute the result from shared memory.
+// Batch norm in one launch. The blocks of a cluster load all elements of a channel (or of a tile of adjacent channels)
+// to shared memory, exchange their sums, and compute the result from shared memory.
 // - Grid: one cluster per channel or tile. Before sm_90, a cluster is one block.
 // - Shared memory, in this order: a table with the sums of all blocks, the coefficients of each channel, scratch for
 //   adding up the sums of the block's threads, x, dy.
 // - Bytes: x (in backward, x and dy) is read once.
-// - Copies: a thread first starts all of its copies, in four stages. Then it waits for one stage at a time. A thread
-//   reads only vectors that it has copied itself, so the copies need no barrier.
-// - Sums: the formulas of channel_sums.cuh, which cuda.batch_norm.two_pass uses, too. Sums are joined first in each
-//   warp, then in the block. Each block sends its sums to all blocks of the cluster. Therefore, all blocks compute the
+// - Copies: a thread starts all of its copies, in four stages, and then waits for one stage at a time. A thread reads
+//   only vectors that it has copied itself, so the copies need no barrier.
+// - Sums: the formulas of channel_sums.cuh. All blocks of a cluster receive the sums of all blocks, and compute the
 //   same coefficients.
 #include "cuda/batch_norm/persistent_params.h"
 #include "cuda/device/ptx/cluster.cuh"
@@ -22,8 +21,7 @@ namespace minidnn {
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool is_single_block(const ChannelTiling& s) { return s.chunks == 1; }
 __device__ __forceinline__ void wait_cluster_start() { cluster_sync_relaxed(); }
-// Stores v in the shared memory of another block of the cluster. The offset in that block's shared memory is the offset
-// that `to` has in the shared memory of the calling block.
+// Stores v in the shared memory of another block of the cluster, at the offset of `to` in this block's shared memory.
 __device__ __forceinline__ void store_in_cluster(float4* to, uint32_t block, const float4& v) {
   st_cluster(mapa(cvta_to_shared(to), block), v.x, v.y, v.z, v.w);
 }
@@ -35,9 +33,9 @@ __device__ __forceinline__ void store_in_cluster(float4*, uint32_t, const float4
 __device__ __forceinline__ void sync_cluster() {}
 #endif
 
-// The vectors that one thread processes. The index of a vector is its position in the channel (NCHW) or its row (NHWC).
-// The indices of this thread's vectors are from, from + by, from + 2 * by and so on, below `end`. In shared memory,
-// consecutive vectors of the thread are `stride` vectors apart.
+// The vectors that one thread processes: from, from + by, from + 2 * by and so on, below `end`. The numbers count the
+// vectors of a channel (NCHW) or the rows (NHWC). In shared memory, consecutive vectors of the thread are `stride`
+// vectors apart.
 struct ThreadSlice {
   uint4 *x, *dy;
   uint32_t from, by, end, stride;
@@ -57,16 +55,15 @@ struct ThreadSlice {
   __device__ __forceinline__ uint32_t item(uint32_t i) const { return from + i * by; }
 };
 
-// A thread copies its vectors in kStages stages. Waits until its copies of the stages 0 to `stage` are complete.
+// Waits until this thread's copies of the stages 0 to `stage` are complete.
 template <uint32_t kLast = kStages - 1> __device__ __forceinline__ void wait_stage(uint32_t stage) {
   if constexpr (kLast > 0)
     if (stage < kLast) return wait_stage<kLast - 1>(stage);
   cp_async_wait_group<kStages - 1 - kLast>();
 }
 
-// At most kVectorsAtOnce vectors of x and as many of dy, which a thread reads from shared memory. `have` is the number
-// of vectors of each tensor. If a third tensor `others` in global memory is given, `other` receives its vectors at the
-// same offsets.
+// Up to kVectorsAtOnce vectors of x and of dy, read from shared memory. `have` is the number of vectors of each.
+// `others` receives the vectors of a third tensor in global memory, if there is one.
 template <class T, int kVec> struct Batch {
   static constexpr int kUnroll = kVectorsAtOnce;
   Vec<T, kVec> x[kUnroll], dy[kUnroll], other[kUnroll];
@@ -92,8 +89,7 @@ template <class T, int kVec> struct Batch {
   }
 };
 
-// Joins the sums of a block's threads, and sends the result to all blocks of the cluster as one float4 per channel.
-// This overload is for NCHW tensors, where all elements of a cluster belong to one channel.
+// For NCHW: adds up the sums of a block, and sends the result to all blocks of the cluster as one float4.
 template <bool kBackward>
 __device__ __forceinline__ void all_gather_sums(const PersistentTiling& r, float4* table, uint32_t chunk, void* scratch,
                                                 typename SumsOf<kBackward>::type total, float about) {

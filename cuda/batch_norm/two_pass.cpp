@@ -9,10 +9,9 @@ namespace minidnn {
 namespace cuda::batch_norm {
 namespace {
 
-// Takes planes as columns if a plane is not a whole number of 16-byte vectors, but an image is. A plane is the
-// contiguous elements of a channel in one image (NCHW). Each image becomes one row, and each of its elements becomes a
-// column. The columns of a plane share a mean and a variance. If there are fewer than 16 images, planes stay planes,
-// because each column adds 16 bytes of partial results to the memory traffic, and a column would have few elements.
+// Processes planes as columns if a plane is not a whole number of 16-byte vectors, but an image is. A plane is the
+// contiguous elements of a channel in one image (NCHW). Each image becomes one row of a matrix, and each of its
+// elements a column. With fewer than 16 images, the partial results of each column would cost too much memory traffic.
 void planes_as_columns(const BatchNormProblem& p, ChannelTiling& c) {
   if (c.plane == 1 || vector_of(p, c) > 1) return;
   ChannelTiling columns = c;
@@ -51,8 +50,7 @@ struct TwoPass final : Engine<BatchNormProblem> {
     const bool sums = p.direction != NormDirection::inference;
     const double once = double(p.x.numel()) * double(itemsize(p.x.dtype));
     const double again = !sums ? 0 : once * double(1 + (p.direction == NormDirection::backward) * (1 + p.relu));
-    // The numbers of this estimate are guesses. The kernel reaches 0.85 of the copy rate with vectors, and 0.4 with
-    // single elements. The two launches that compute the sums take 4 us.
+    // The numbers of this estimate are guesses.
     return roofline_us(norm_flop(p), norm_bytes(p) + again, d, vector_of(p, c) > 1 ? 0.85 : 0.4) + (sums ? 4 : 0);
   }
   size_t workspace_bytes(const BatchNormProblem& p, const Device& d, const Config&) const override {

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// BlockTile, for elementwise kernels that read and write each element of a dense tensor once. The grid has one block
-// for each tile of the tensor, and a block holds its tile in registers. Each thread loads several 16-byte vectors of
-// the tile before it uses any of them. A grid-stride loop would be slower, because a block would wait for its loads in
-// each iteration. If the last tile is incomplete, or if an address is not a multiple of 16, threads load single
-// elements instead of vectors. Neighbouring threads then load neighbouring elements. Single elements keep as many bytes
-// in flight as vectors do, but take more instructions. Offsets have 64 bits.
+// BlockTile, for elementwise kernels that read and write each element of a dense tensor once. Each block processes one
+// tile of the tensor. Each thread loads several 16-byte vectors of the tile before it uses any of them; a grid-stride
+// loop would be slower, because a block would wait for its loads in each iteration. In an incomplete or unaligned tile,
+// threads load single elements. Offsets have 64 bits.
 #pragma once
 #include "cuda/device/block_tile_params.h"
 #include "cuda/device/vec.cuh"

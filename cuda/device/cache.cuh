@@ -11,9 +11,8 @@ namespace minidnn {
 // they are written to memory.
 enum class CachePolicy : uint64_t { normal = 0x1000000000000000, evict_first = 0x12F0000000000000 };
 
-// The eviction policy for data that a kernel reads only once; `bytes` is the size of the data. With evict_first, the
-// data does not evict from the L2 what other kernels have written. If the data is at least 8 times as large as the L2,
-// it evicts the results of other kernels anyway, and evict_first is slower (docs/notes/memory.md).
+// The eviction policy for `bytes` bytes of data that a kernel reads only once. evict_first keeps the results of other
+// kernels in the L2. It is slower if the data is at least 8 times as large as the L2 (docs/notes/memory.md).
 MINIDNN_HD CachePolicy policy_of_once(double bytes, int64_t l2_bytes) {
   return bytes < 8 * double(l2_bytes) ? CachePolicy::evict_first : CachePolicy::normal;
 }

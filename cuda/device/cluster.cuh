@@ -6,10 +6,9 @@
 
 namespace minidnn {
 
-// An all-gather over the blocks of a cluster. Each block contributes `mine`, an array of kRows values. Block i receives
-// the array of block j in of_block[row][j], for each index `row` of the array. The function returns when the values of
-// all blocks have arrived; it does not wait for other stores. `arrived` is an mbarrier that expects one arrival.
-// `parity` is the parity of the mbarrier's current phase.
+// An all-gather over the blocks of a cluster. Each block contributes the array `mine` of kRows values. Each block
+// receives the value mine[row] of block j in of_block[row][j]. `arrived` is an mbarrier that expects one arrival, and
+// `parity` is the parity of its current phase.
 template <int kRows, int kMaxBlocks>
 __device__ __forceinline__ void cluster_all_gather(uint32_t blocks, float4 (&of_block)[kRows][kMaxBlocks],
                                                    uint64_t& arrived, uint32_t parity, const float4 (&mine)[kRows]) {

@@ -55,8 +55,7 @@ MINIDNN_HD float reciprocal_ftz(float x) {
 #endif
 }
 
-// exp(x) for x <= 0, for a result that is rounded to T. If T has 16 bits, the function takes a few instructions, and
-// its relative error is at most 2^-15. If T is float32, it calls maths::exp_of_negative().
+// exp(x) for x <= 0, for a result that is rounded to T. For 16-bit types T, the relative error is at most 2^-15.
 template <class T> MINIDNN_HD float exp_of_negative(float x) {
   if constexpr (sizeof(T) == 4) return maths::exp_of_negative(x);
   else return exp2_in<T>(x * kLog2E);
@@ -67,8 +66,8 @@ template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
   else return exp2_ftz(x * kLog2E);
 }
 
-// tanh(x) with a relative error of at most 2^-19. The relative error of sech2(x) has the same bound. The relative error
-// of x * normal(x).cdf (GELU) is at most 2^-19 * (1 + x^2 / 2).
+// tanh(x), and sech2(x), with a relative error of at most 2^-19. The relative error of x * normal(x).cdf (GELU) is at
+// most 2^-19 * (1 + x^2 / 2).
 MINIDNN_HD float tanh(float x) {
   const float a = ::fabsf(x), square = x * x;
   const float e = exp2(-2 * kLog2E * a);

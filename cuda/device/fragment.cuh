@@ -16,7 +16,7 @@ namespace minidnn {
 
 constexpr int kFragmentRows = 16, kFragmentBytes = 32;
 
-// The dynamic shared memory of a block. Its alignment of 1024 bytes suffices for all swizzled layouts.
+// Dynamic shared memory, aligned to 1024 bytes for swizzled layouts.
 __device__ __forceinline__ char* dynamic_shared() {
   extern __shared__ __align__(1024) char memory[];
   return memory;

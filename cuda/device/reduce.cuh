@@ -7,8 +7,7 @@
 
 namespace minidnn {
 
-// An operation of a reduction is a struct with an associative function of(a, b), and with the neutral element
-// identity() of that function.
+// An operation of a reduction is a struct with an associative function of(a, b) and its neutral element identity().
 struct SumOp {
   __device__ static float identity() { return 0; }
   __device__ static float of(float a, float b) { return a + b; }
@@ -32,8 +31,8 @@ template <class Op> __device__ __forceinline__ float warp_reduce(float v) {
   for (int offset = 16; offset > 0; offset /= 2) v = Op::of(v, __shfl_xor_sync(0xffffffff, v, offset));
   return v;
 }
-// Two lanes of a warp are in the same group if their indices have the same remainder modulo `stride`, which is a power
-// of two. Reduces each v[e] over the lanes of each group. All lanes of a group get the result.
+// Reduces each v[e] over the lanes of a warp whose indices have the same remainder modulo `stride`, a power of two. All
+// lanes get the result.
 template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(float (&v)[kN], int stride) {
 #pragma unroll 1
   for (int offset = stride; offset < 32; offset *= 2)
@@ -41,9 +40,7 @@ template <class Op, int kN> __device__ __forceinline__ void warp_reduce_strided(
     for (int e = 0; e < kN; ++e) v[e] = Op::of(v[e], __shfl_xor_sync(0xffffffff, v[e], offset));
 }
 
-// These functions return the value v of another lane of the warp. If l is the index of the calling lane, shuffle_down()
-// reads from lane l + offset, shuffle_up() from lane l - offset, and shuffle_xor() from lane l ^ mask. shuffle() reads
-// from lane `lane`.
+// As __shfl_down_sync, __shfl_up_sync and __shfl_xor_sync of all lanes. shuffle() reads from lane `lane`.
 template <class T> __device__ __forceinline__ T shuffle_down(T v, int offset) {
   return __shfl_down_sync(0xffffffff, v, offset);
 }
@@ -57,17 +54,17 @@ template <class T> __device__ __forceinline__ T shuffle(T v, int lane) { return 
 struct ShuffleDown {
   template <class T> __device__ __forceinline__ T operator()(T v, int offset) const { return shuffle_down(v, offset); }
 };
-// Reduces v over each group of `lanes` neighbouring lanes of a warp, where `lanes` is a power of two. The first lane of
-// a group gets the result of the group. shuffle(v, offset) returns the v of the lane whose index is higher by `offset`.
+// Reduces v over each group of `lanes` adjacent lanes of a warp, where `lanes` is a power of two. The first lane of a
+// group gets the result.
 template <class T, class Combine, class Shuffle = ShuffleDown>
 __device__ __forceinline__ T warp_reduce_down(T v, int lanes, Combine combine, Shuffle shuffle = {}) {
   for (int offset = lanes / 2; offset > 0; offset /= 2) v = combine(v, shuffle(v, offset));
   return v;
 }
 
-// The threads of a block as a team (cpp/core/host_device/team.h), which computes sums and maxima over all its threads.
-// All threads receive the same bits as the result. The block is one-dimensional and has whole warps, at most 1024
-// threads. The class uses 33 doubles of static shared memory.
+// The threads of a block as a team (cpp/core/host_device/team.h), which computes sums and maxima. All threads receive
+// the same bits as the result. The block is one-dimensional and has whole warps. The class uses 33 doubles of static
+// shared memory.
 class BlockReduce {
  public:
   __device__ int64_t rank() const { return threadIdx.x; }

@@ -23,9 +23,7 @@ template <> struct BitsOf<8> {
 // the number of elements of T in 16 bytes
 template <class T> constexpr int kVecWidth = 16 / int(sizeof(T));
 
-// N elements of T, packed in words so that they take few registers. An array T[N] would take more registers: where
-// branches join, the compiler gives each element of the array a whole register. It also unpacks the elements
-// immediately after the load.
+// N elements of T, packed in 32-bit words. The compiler would use a whole register for each element of an array T[N].
 template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N * sizeof(T) : 16) Vec {
   static constexpr int kBytes = N * int(sizeof(T)), kBits = 8 * int(sizeof(T));
   using Bits = typename BitsOf<sizeof(T)>::type;
@@ -69,9 +67,8 @@ template <class T, int N = kVecWidth<T>> struct alignas(N * sizeof(T) < 16 ? N *
     return v;
   }
 
-  // pack() converts N floats to a Vec, and unpack() converts a Vec to N floats. T is float, float16 or bfloat16. The
-  // two functions are written without loops, because loops in them would change how the compiler treats the loops of
-  // the caller.
+  // pack() converts N floats to a Vec, and unpack() converts a Vec to N floats. They are written without loops, which
+  // would change how the compiler treats the loops of the caller.
   __device__ __forceinline__ void unpack(float* f) const {
     unpack_word(word[0], f);
     if constexpr (kWords > 1) unpack_word(word[1], f + kPerWord);

@@ -17,8 +17,8 @@ template <class Word> __global__ void __launch_bounds__(kGatherThreads)
   const int64_t first = int64_t(blockIdx.x) * (kGatherThreads * kGatherAhead) + threadIdx.x;
   int64_t from[kGatherAhead];
 #pragma unroll
-  // The address of a word of x depends on an index. So a thread loads the indices of all its words before its first
-  // word. The loads of the indices are then in flight at the same time, and so are the loads of the words.
+  // The indices of all words are loaded first, so that all these loads, and then all loads of the words, are in flight
+  // at the same time.
   for (int k = 0; k < kGatherAhead; ++k) {
     const int64_t at = first + k * kGatherThreads;
     from[k] = -1;

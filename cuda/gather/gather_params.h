@@ -7,12 +7,12 @@
 namespace minidnn {
 
 constexpr int kGatherThreads = 256, kGatherAhead = 4;
-// The number of threads of a block of gather_index_sort, the largest number of rows whose indices a block sorts, and
-// the number of indices that it reads at a time.
+// The number of threads of a block of gather_index_sort, the maximum number of rows that it sorts, and the number of
+// indices that it reads at a time.
 constexpr int kSortThreads = 1024, kSortRows = 1024, kSortTile = 4096;
 
-// Forward: y[outer][index][0 .. span) = x[outer][row that the index selects][0 .. span). `span` counts words of up to
-// 16 bytes. Backward: each row of dx is the sum of the rows of dy whose indices select it.
+// Forward: y[outer][i][0 .. span) = x[outer][index[i]][0 .. span), where `span` counts words of up to 16 bytes.
+// Backward: each row of dx is the sum of the rows of dy whose indices select it.
 struct GatherParams {
   int64_t words = 0;  // the number of words (of up to 16 bytes) of the result
   LongDivisor span;

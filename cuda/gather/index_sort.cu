@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A stable counting sort of the indices by row.
-// Method: each block sorts the indices of `rows` neighbouring rows. It loops over all indices twice, one tile
-// (kSortTile indices) at a time. The first loop counts the indices of each of the block's rows. It also counts the
-// indices of all earlier rows, because the output of the block begins after the indices of these rows. In the second
-// loop, the block collects its indices of a tile in shared memory, in order. One warp then appends them to the outputs
-// of their rows. Block: 1024 threads. Shared memory (static): 20 KB.
+// Method: each block sorts the indices of `rows` adjacent rows. It first counts the indices of its rows and of all
+// earlier rows, which give the offset of its output. Then it collects its indices in shared memory, one tile (kSortTile
+// indices) at a time, and one warp appends them to the outputs of their rows.
+// Block: 1024 threads. Shared memory (static): 20 KB.
 #include "cuda/device/reduce.cuh"
 #include "cuda/gather/gather_params.h"
 
@@ -15,14 +14,14 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
   constexpr int kWarps = kSortThreads / 32, kEach = kSortTile / kSortThreads;
   static_assert(kWarps == 32 && kSortRows <= 1 << 16 && kSortTile <= 1 << 16);
   __shared__ int32_t counts[kSortRows], of_warp[kWarps];
-  // Each element of `own` is an index that selects one of the block's rows. Bits 16 to 31 are the row, counted from the
-  // first row of the block. Bits 0 to 15 are the position of the index in the tile.
+  // The indices of a tile that select the rows of this block. Bits 16 to 31 are the row, relative to the block's first
+  // row. Bits 0 to 15 are the position in the tile.
   __shared__ uint32_t own[kSortTile];
   const int64_t indices = p.index.numel(), begin = int64_t(blockIdx.x) * rows;
   const int here = int(min_of(int64_t(rows), p.rows() - begin));
   const int thread = threadIdx.x, warp = thread / 32, lane = thread % 32;
   const uint32_t below = (1u << lane) - 1;
-  // The first index that the thread reads in a tile. The indices that a warp reads are contiguous.
+  // The first index that the thread reads in a tile. A warp reads contiguous indices.
   const int index_in_tile = warp * (32 * kEach) + lane;
   const auto load_rows = [&](int64_t tile, int64_t(&row)[kEach]) {
 #pragma unroll
@@ -57,8 +56,8 @@ template <bool contiguous> __global__ void __launch_bounds__(kSortThreads)
     }
     return v;
   };
-  // One warp converts the number of indices of each row to the offset at which the output of that row begins, 32 rows
-  // at a time. One warp is enough, because there are at most kSortRows rows.
+  // One warp computes the offset at which the output of each row begins. One warp is enough, because there are at most
+  // kSortRows rows.
   if (warp == 0) {
     int32_t start = __shfl_sync(~0u, sum_up_to(of_warp[lane]), 31);
     for (int r = 0; r < here; r += 32) {

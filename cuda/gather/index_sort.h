@@ -10,8 +10,7 @@ namespace minidnn::cuda::gather {
 
 inline bool is_backward(const GatherProblem& p) { return p.direction == GatherDirection::backward; }
 
-// Sorts the indices by row. The constructor loads the kernel. run() launches it, and returns the addresses of the
-// arrays in the workspace that the kernel fills in.
+// Sorts the indices by row. run() launches the kernel, and returns the addresses of the sorted arrays in the workspace.
 class IndexSort {
  public:
   IndexSort(const GatherProblem& p, const Device& d);

@@ -12,8 +12,7 @@ KernelSpec spec(DType t, int pass) {
   return {"cuda/layer_norm/generic.cu", cat("minidnn::layer_norm_generic<", cuda_name(t), ", ", pass, ">")};
 }
 cuda::LaunchConfig blocks_for(int64_t items) {
-  // The largest number of blocks in a grid. If there are more rows (elements that share a mean) or parameters than
-  // blocks, each block loops over several of them.
+  // The largest number of blocks in a grid. Blocks loop over the remaining rows or parameters.
   constexpr int64_t kMostBlocks = 1 << 20;
   cuda::LaunchConfig config;
   config.block = {256};
@@ -28,8 +27,7 @@ struct Generic final : Engine<LayerNormProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const LayerNormProblem&, const Device&) const override { return ""; }
   double estimate_us(const LayerNormProblem& p, const Device& d) const override {
-    // The kernels of layer norm reach about 0.05 of the device's peak rates, because their index arithmetic has 64-bit
-    // divisions, and the sums for the parameters load elements one by one.
+    // The kernels reach about 0.05 of the device's peak rates, because their index arithmetic has 64-bit divisions.
     return roofline_us(row_norm_flop(p), row_norm_bytes(p), d, 0.05);
   }
   std::unique_ptr<Plan<LayerNormProblem>> build(const LayerNormProblem& p, const Device& d,

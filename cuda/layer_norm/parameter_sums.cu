@@ -6,10 +6,8 @@
 
 namespace minidnn {
 
-// Adds up `count` partial results of dscale and dbias, in float64. A column is a position of a row, with one dscale and
-// one dbias. A block computes 32 columns. Each of its 16 warps adds up every 16th partial result. Then the sums of the
-// warps are joined. The kernel is a template for one reason: a kernel without template arguments would be compiled into
-// the cubin of every kernel of this file.
+// Adds up `count` partial results of dscale and dbias, in float64. A block computes 32 columns, and each of its 16
+// warps adds up every 16th partial result. The kernel is a template so that it is compiled only if it is used.
 template <int kUnused>
 __global__ void __launch_bounds__(kJoinThreads)
     layer_norm_parameter_sums(int64_t columns, int64_t count, const float2* partials, float* dscale, float* dbias) {

@@ -4,19 +4,18 @@
 // - Work division: a thread has kVectors vectors of a row. The threads of a row are 8 or 16 lanes of a warp, one or
 //   more warps, a block, or a cluster of blocks (sm_90).
 // - Short rows are in registers.
-// - Long rows are in shared memory, and blocks are persistent: the grid has as many blocks as run at the same time.
-//   Each block copies its next rows while it processes the current ones.
+// - Long rows are in shared memory, and blocks are persistent. Each block copies its next rows while it processes the
+//   current ones.
 // - Bytes: x is read once, and the result is written once.
-// - Numerics: each warp first computes a provisional mean of an eighth of its values or more: one vector of each
-//   thread. Then it computes the deviations of all its values from the provisional mean. The mean of the deviations
-//   corrects the provisional mean and the sum of squares. The provisional mean is at most 2.7 standard deviations off,
-//   so |mean| >> std costs no precision. At the end, the moments of all warps of a row are joined.
+// - Numerics: each warp first computes a provisional mean of at least an eighth of its values, and then the moments of
+//   all deviations from it. The provisional mean is at most 2.7 standard deviations off, so |mean| >> std costs no
+//   precision.
 #include "cuda/layer_norm/row_sums.cuh"
 
 namespace minidnn {
 
-// The forward norm of short rows, which are in registers. If a row has one block, the grid has one block per
-// r.rows_at_once rows. If a row has r.blocks blocks, the grid has one cluster per row.
+// The forward norm of short rows, which are in registers. The grid has one block per r.rows_at_once rows, or one
+// cluster of r.blocks blocks per row.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_constant__ RowTiling r, LayerNormArgs a) {
   __shared__ RowSums<1> shared;
@@ -33,8 +32,8 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
   }
   if (several_blocks(r)) init_cluster(shared);
   const float n = float(r.columns);
-  // The moments of a warp's values, or of a row's values if several rows share a warp. The mean of the values is mean +
-  // rest. `count` is the number of values, and `per_element` is 1 / count.
+  // The moments of the values of a warp or, if rows share a warp, of a row. The mean is mean + rest, and `per_element`
+  // is 1 / count.
   float mean = 0, rest = 0, count = 0, per_element = 0;
   if (r.centered) {
     float sum = 0, firsts = 0;
@@ -95,11 +94,10 @@ __global__ void __launch_bounds__(1024) layer_norm_rows_forward(const __grid_con
     }
 }
 
-// The forward norm of long rows, which are in shared memory. Clusters of r.blocks blocks are persistent. In each
-// iteration, a cluster normalises kRows rows while it copies the rows of the next iterations. A thread keeps scale and
-// bias of its columns in registers. A thread reads only elements that it has copied itself, so the copies need no
-// barrier. The layout of shared memory is [r.stages][kRows][kVectors][threads], in vectors. A stage is the buffer for
-// the rows of one iteration.
+// The forward norm of long rows, which are in shared memory. A persistent cluster of r.blocks blocks normalises kRows
+// rows per iteration, while the rows of the next iterations are copied. A thread reads only elements that it has copied
+// itself, so the copies need no barrier. Shared memory is [r.stages][kRows][kVectors][threads] vectors, where a stage
+// is the buffer of one iteration.
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads)
     layer_norm_rows_forward_smem(const __grid_constant__ RowTiling r, LayerNormArgs a) {

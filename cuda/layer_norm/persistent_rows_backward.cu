@@ -15,18 +15,17 @@ namespace minidnn {
 // The number of blocks of 512 threads for which the registers of an SM suffice.
 template <int kVec, int kVectors> constexpr int kBlocksOfSm = kVec * kVectors <= kTwoBlocksPerSm ? 2 : 1;
 
-// Waits until commit group w of cp.async is complete. Only the kVectors latest commit groups are counted, from the
-// oldest (0) to the latest (kVectors - 1).
+// Waits until commit group w of cp.async is complete, where group 0 is the oldest of the kVectors latest groups.
 template <int kVectors, int kGroup = 0> __device__ __forceinline__ void wait_group(int w) {
   if (w == kGroup) cp_async_wait_group<kVectors - 1 - kGroup>();
   else if constexpr (kGroup + 1 < kVectors) wait_group<kVectors, kGroup + 1>(w);
 }
 
-// A ring buffer of r.stages stages in shared memory. A stage is the buffer for the rows of x and dy of one iteration.
-// While one stage is computed, the copies to the other stages are in flight. A thread reads only vectors that it has
-// copied itself, so the copies need no barrier. Vectors beyond the end of the row or of the tensor are zeros.
+// A ring buffer of r.stages stages in shared memory. A stage has the rows of x and dy of one iteration. A thread reads
+// only vectors that it has copied itself, so the copies need no barrier. Vectors beyond the end of the row or of the
+// tensor are zeros.
 template <class T, int kVec, int kVectors> struct RowRing {
-  // The layout is [stages][kVectors][x, dy][threads], where a stage is the buffer of one iteration.
+  // The layout is [stages][kVectors][x, dy][threads].
   Vec<T, kVec>* slots;
 
   __device__ __forceinline__ Vec<T, kVec>* stage(uint32_t i) const {
@@ -36,8 +35,7 @@ template <class T, int kVec, int kVectors> struct RowRing {
   static __device__ __forceinline__ Vec<T, kVec>& dy(Vec<T, kVec>* stage, int w) {
     return stage[(2 * w + 1) * blockDim.x];
   }
-  // Copies vector w of x and of dy, which begins at element `at` of the tensor, to a stage (the buffer of one
-  // iteration) of the ring buffer. Stores zeros if the vector is beyond the end of the row or of the tensor.
+  // Copies vector w of x and of dy, which begins at element `at` of the tensor, to a stage of the ring buffer.
   static __device__ __forceinline__ void fetch(const LayerNormArgs& a, Vec<T, kVec>* stage, int w, int64_t at,
                                                bool exists) {
     Vec<T, kVec>&x_to = x(stage, w), &dy_to = dy(stage, w);
@@ -64,15 +62,13 @@ struct RowStatistics {
   }
 };
 
-// Whether a thread keeps scale in registers. If the registers do not suffice, scale is in shared memory, after the ring
-// buffer of rows.
+// Whether a thread keeps scale in registers, instead of in shared memory.
 template <int kVec, int kVectors> constexpr bool kKeepsScale = kVec * kVectors <= kScaleInRegisters;
 
 // The values of scale for a thread's columns, in registers or in shared memory.
 template <int kVec, int kVectors> struct RowScale {
   float registers[kVectors][kVec];
-  // The address of the thread's first float4 of scale in shared memory. The thread has every blockDim.x-th float4 from
-  // there.
+  // The thread's first float4 of scale in shared memory. The next ones are blockDim.x float4 apart.
   float4* smem;
 
   __device__ __forceinline__ void load(const RowTiling& r, const RowSlice& slice, const void* from) {
@@ -109,8 +105,8 @@ template <int kVec, int kVectors> struct RowScale {
   }
 };
 
-// Adds up dscale and dbias over the rows that a block processed at the same time. Each iteration of the loop halves the
-// number of rows: it adds the sums of the second half of the rows to those of the first half.
+// Adds up dscale and dbias over the rows that a block processes at the same time. Each iteration halves the number of
+// rows.
 template <int kVec, int kVectors>
 __device__ __forceinline__ void join_block_rows(const RowTiling& r, const RowSlice& slice, float2* other,
                                                 float (&dscale)[kVectors][kVec], float (&dbias)[kVectors][kVec]) {
@@ -152,8 +148,8 @@ __device__ __forceinline__ void store_partials(const RowTiling& r, const RowSlic
     }
 }
 
-// Computes dx, and partial sums of dscale and dbias. Clusters of r.blocks blocks are persistent, and process
-// r.rows_at_once rows per iteration. `partials` receives pairs of dscale and dbias, [clusters][columns].
+// Computes dx, and partial sums of dscale and dbias. Persistent clusters of r.blocks blocks process r.rows_at_once rows
+// per iteration. `partials` receives pairs of dscale and dbias, [clusters][columns].
 template <class T, int kVec, int kVectors>
 __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     layer_norm_rows_backward(const __grid_constant__ RowTiling r, LayerNormArgs a, float2* partials) {
@@ -167,9 +163,8 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
   auto has = [&](int w) { return slice.has(r, w); };
   auto column = [&](int w) { return slice.column<kVec>(w); };
 
-  // If the ring buffer has several stages (the buffer of one iteration each), the copies of a stage are one commit
-  // group of cp.async. If it has only one stage, the copies of each vector are a commit group, so that the computation
-  // begins when the first vector has arrived.
+  // With several buffers, the copies of an iteration are one commit group of cp.async. With a single buffer, each
+  // vector is a commit group, so that the computation begins when the first vector has arrived.
   constexpr bool kOneStage = kVec > 1 && kVectors == 8;
   auto commit = [](int w) {
     if (kOneStage || w == kVectors - 1) cp_async_commit_group();
@@ -200,8 +195,8 @@ __global__ void __launch_bounds__(kMaxRowThreads, (kBlocksOfSm<kVec, kVectors>))
     const auto [mean, inv_std] = next;
     next.load(r, a, row + step);
     if constexpr (!kOneStage) wait_stage(r.stages);
-    // In the loop, `second` is the sum of dy scale (x - mean), without the factor inv_std. After the loop, inv_std
-    // multiplies the sum of the whole row, because one multiplication per row costs less than one per element.
+    // In the loop, `second` is the sum of dy scale (x - mean). The factor inv_std is applied once per row, after the
+    // loop.
     float first = 0, second = 0;
 #pragma unroll
     for (int w = 0; w < kVectors; ++w) {

@@ -6,33 +6,29 @@
 namespace minidnn {
 
 constexpr int kMaxRowThreads = 512;  // the maximum number of threads in a persistent block
-// Two limits of the backward kernel, in elements per thread. With at most kScaleInRegisters elements, a thread has
-// enough registers for scale and for its sums of dscale and dbias. With at most kTwoBlocksPerSm elements, an SM has
-// enough registers for two blocks.
+// The maximum number of elements per thread in the backward kernel with which scale and the sums of dscale and dbias
+// fit in registers, and with which two blocks fit on an SM.
 constexpr int kScaleInRegisters = 16, kTwoBlocksPerSm = 8;
 constexpr int kFewSumsThreads = 256;  // the number of threads in a block of layer_norm_few_parameter_sums
-// The maximum number of elements of a row that a thread of the persistent forward kernel has. The thread keeps scale
-// and bias of these elements in registers.
+// The maximum number of elements of a row per thread in the persistent forward kernel, which keeps scale and bias of
+// these elements in registers.
 constexpr int kForwardElements = 32;
-// The number of rows that a cluster of the persistent forward kernel processes per iteration. For 16-bit types it is
-// two, so that threads synchronise once for two rows. `vector` is the number of elements in 16 bytes.
+// The number of rows per iteration of the persistent forward kernel. It is two for 16-bit types, so that threads
+// synchronise once for two rows. `vector` is the number of elements in 16 bytes.
 MINIDNN_HD constexpr int rows_per_iteration(int64_t vector) { return vector == 4 ? 1 : 2; }
 
 struct RowTiling {
   int64_t rows = 0, columns = 0;
   uint32_t vectors = 0;  // the number of vectors in a row
-  // The number of threads of one block that share a row. It is a multiple of 32. In forward with rows in registers, it
-  // may also be 8 or 16.
+  // The number of threads of one block that share a row: a multiple of 32 or, for short rows in forward, 8 or 16.
   uint32_t threads = 0;
   uint32_t rows_at_once = 0;  // the number of rows that a block processes at the same time
   uint32_t blocks = 1;        // the number of blocks (a cluster) that share a row
-  // For persistent blocks: the number of stages in shared memory, at most 4. A stage contains the rows of one
-  // iteration.
+  // for persistent blocks: the number of iterations whose rows are in shared memory, at most 4
   uint32_t stages = 1;
   int64_t centered = 1;
-  // In group norm, row r has the channels of group r % groups. A group has `of_group` channels. `span` divides by the
-  // number of vectors in a channel. A channel has one scale and one bias. In layer and RMS norm, `groups` is 0, and
-  // each element of a row has a scale and a bias of its own.
+  // For group norm: row r has the `of_group` channels of group r % groups. `span` divides by the number of vectors in a
+  // channel. In layer and RMS norm, `groups` is 0.
   uint32_t groups = 0, of_group = 0;
   FastDivmod span;
   float per_column = 0;

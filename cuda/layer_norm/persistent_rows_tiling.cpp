@@ -14,19 +14,17 @@ constexpr int64_t kStaticBytes = 8 << 10;  // bytes of shared memory in a block 
 int64_t threads_for(const PersistentRowsTiling& t, int64_t each) {
   return ceil_div(ceil_div(int64_t(t.rows.vectors), each * t.rows.blocks), int64_t(32)) * 32;
 }
-// Chooses the number of blocks that share a row, and the number of their threads, so that a thread has at most `each`
-// vectors. Returns false if that takes more than `most` blocks.
+// Chooses how many blocks and threads share a row, if a thread has at most `each` vectors. Returns false if the row
+// needs more than `most` blocks.
 bool set_blocks(PersistentRowsTiling& t, int64_t most, int64_t each, int64_t most_threads) {
   while (threads_for(t, each) > most_threads && t.rows.blocks < most) t.rows.blocks *= 2;
   t.rows.threads = uint32_t(min_of(threads_for(t, each), most_threads));
   return threads_for(t, each) <= most_threads;
 }
 
-// Chooses the tiling of the forward kernel for rows that are in registers. From short to long rows:
-// - A thread has four vectors of a row, and at most 512 threads share a row.
-// - A thread has eight vectors of a row, and at most 512 threads share a row.
-// - A cluster of blocks shares a row. Each block has 512 threads, so that two blocks fit on an SM.
-// - A cluster of blocks of 1024 threads shares a row. One such block takes all registers of an SM.
+// Chooses the tiling of the forward kernel for rows that are in registers. From short to long rows: four vectors per
+// thread, eight vectors per thread, a cluster of blocks of 512 threads (two blocks per SM), a cluster of blocks of 1024
+// threads.
 bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   const int64_t most = cuda::usual_cluster(d), max_thread_vectors = 8, full = 512;
   const int64_t each = t.vector == 1 ? max_thread_vectors : 4;
@@ -34,9 +32,8 @@ bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   if (threads_for(t, each) <= full) set_blocks(t, most, each, full);
   else if (!set_blocks(t, most, max_thread_vectors, full) && !set_blocks(t, most, max_thread_vectors, 1024))
     return false;
-  // The sums of a row take fewer shuffles if fewer lanes share the row, but then the grid has fewer threads. So 16 or 8
-  // lanes share a row only if there are enough rows to fill the GPU. Eight lanes still load a whole cache line of 128
-  // bytes at a time.
+  // With 16 or 8 lanes per row, sums take fewer shuffles, but the grid has fewer threads. So there must be enough rows
+  // to fill the GPU. Eight lanes still load a whole cache line of 128 bytes.
   for (uint32_t lanes : {16, 8})
     if (r.vectors <= lanes * each && r.rows * lanes >= int64_t(1024) * d.sm_count) r.threads = lanes;
   const int64_t w = ceil_div<int64_t>(r.vectors, r.threads * r.blocks);
@@ -45,9 +42,8 @@ bool tile_registers(PersistentRowsTiling& t, const Device& d) {
   return true;
 }
 
-// Chooses the tiling of the forward kernel for long rows, which are in the shared memory of a cluster. It returns false
-// for shorter rows, which are at least as fast in registers (docs/notes/layer_norm.md). It also returns false for group
-// norm, because a column then has different parameters in different rows.
+// Chooses the tiling of the forward kernel for long rows, which are in the shared memory of a cluster. Returns false
+// for shorter rows, which are at least as fast in registers (docs/notes/layer_norm.md), and for group norm.
 bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   RowTiling& r = t.rows;
   if (t.vector == 1 || r.groups || r.columns <= (t.vector == 4 ? 65536 : 16384)) return false;
@@ -62,14 +58,8 @@ bool tile_forward_smem(PersistentRowsTiling& t, const Device& d) {
   return r.stages > 0;
 }
 
-// Chooses the tiling of the backward kernel. From short to long rows:
-// - A thread has two vectors of a row.
-// - A thread has as many vectors as kScaleInRegisters allows: its registers contain scale and the sums of dscale and
-//   dbias.
-// - A cluster of blocks shares a row.
-// - A thread has twice as many vectors, and scale is in shared memory.
-// The ring buffer of rows has at most 4 stages (the buffer of one iteration each). The stages must fit in shared memory
-// or, if two blocks run on an SM, in half of it.
+// Chooses the tiling of the backward kernel. From short to long rows: two vectors per thread, up to kScaleInRegisters
+// elements per thread, a cluster of blocks, twice as many elements per thread with scale in shared memory.
 bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNormProblem& p) {
   RowTiling& r = t.rows;
   const int64_t most = cuda::usual_cluster(d), full = kMaxRowThreads,
@@ -88,8 +78,7 @@ bool tile_backward_smem(PersistentRowsTiling& t, const Device& d, const LayerNor
   t.blocks_per_sm = elements <= kTwoBlocksPerSm ? 2 : 1;
   const int64_t smem = (int64_t(d.max_smem_bytes) - kStaticBytes) / t.blocks_per_sm - scale;
   r.stages = uint32_t(std::clamp<int64_t>(smem / stage, 0, t.thread_vectors == 8 ? 1 : 4));
-  // At the end of the kernel, a block adds up dscale and dbias over the rows that it processed at the same time. For
-  // this addition, the sums are stored in the shared memory where the rows were.
+  // The final addition of dscale and dbias reuses the shared memory of the rows.
   const int64_t joined = ceil_div(int64_t(r.rows_at_once), int64_t(2)) * r.threads * elements * 8;
   t.smem_bytes = std::max(r.stages * stage + scale, r.rows_at_once > 1 ? joined : 0);
   return r.stages > 0;

@@ -10,15 +10,14 @@ struct PersistentRowsTiling {
   RowTiling rows;
   int64_t vector = 1, thread_vectors = 1;
   bool persistent = false;  // Blocks are persistent in backward, and in forward if rows are in shared memory.
-  // For persistent blocks: the number of rows per iteration, the bytes of shared memory per block, and the maximum
-  // number of blocks on an SM.
+  // These members are for persistent blocks. smem_bytes is per block.
   int64_t rows_per_iteration = 1, smem_bytes = 0, blocks_per_sm = 1;
 };
 
 // Fills in the tiling. Returns "" if the engine supports the problem. If not, returns the reason.
 std::string tile_persistent_rows(const LayerNormProblem&, const Device&, PersistentRowsTiling&);
-// Returns an upper bound for the number of persistent blocks. If a row has several blocks, it is an upper bound for the
-// number of clusters. Only the driver knows how many blocks run at the same time.
+// Returns an upper bound for the number of persistent blocks or clusters. Only the driver knows how many run at the
+// same time.
 int64_t max_persistent_blocks(const PersistentRowsTiling&, const Device&);
 
 }  // namespace minidnn::cuda::layer_norm

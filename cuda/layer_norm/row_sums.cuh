@@ -15,22 +15,20 @@ namespace minidnn {
 
 constexpr int kMaxWarps = 32, kMaxBlocks = 16;
 
-// Shared memory for the sums of kRows rows. Even iterations use the first of two buffers, and odd iterations use the
-// second. Two buffers suffice: while some warps read the sums of an iteration, other warps may write those of the next
-// iteration, but not of a later one.
+// Shared memory for the sums of kRows rows, with one buffer for even and one for odd iterations. Two buffers suffice,
+// because no warp can be two iterations ahead of another.
 template <int kRows> struct RowSums {
   float4 of_warp[2][kRows][kMaxWarps];
   float4 of_block[2][kRows][kMaxBlocks];
   uint64_t arrived[2];  // two mbarriers, which complete when the sums of all blocks have arrived
 };
 
-// The exchange of sums between the blocks of a cluster, for rows that several blocks share. Devices before sm_90 have
-// no clusters, so a row has only one block there.
+// The exchange of sums between the blocks of a cluster.
 #if __CUDA_ARCH__ >= 900
 __device__ __forceinline__ bool several_blocks(const RowTiling& r) { return r.blocks > 1; }
 __device__ __forceinline__ uint32_t block_of_row(const RowTiling& r) { return r.blocks == 1 ? 0 : cluster_ctarank(); }
-// Initialises the mbarriers, then waits until all blocks of the cluster run. A block must not write to the shared
-// memory of another block before that block runs. The wait overlaps with loads that are in flight.
+// Initialises the mbarriers, then waits until all blocks of the cluster run, because a block must not write to the
+// shared memory of a block that has not started.
 template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>& shared) {
   if (threadIdx.x == 0) {
     mbarrier_init(cvta_to_shared(&shared.arrived[0]), 1);
@@ -39,9 +37,8 @@ template <int kRows> __device__ __forceinline__ void init_cluster(RowSums<kRows>
   }
   cluster_sync_relaxed();
 }
-// Sends the sums of a block to all blocks of the cluster, and waits for the sums of all blocks. Two buffers suffice for
-// these sums. A block writes the sums of iteration i + 2 only after it has received the sums of iteration i + 1 from
-// all blocks. Each block has read the sums of iteration i before it sends its sums of iteration i + 1.
+// Sends the sums of a block to all blocks of the cluster, and waits for the sums of all blocks. Two buffers suffice,
+// because a block sends the sums of iteration i + 1 only after it has read those of iteration i.
 template <int kRows>
 __device__ __forceinline__ void exchange(const RowTiling& r, RowSums<kRows>& shared, int iteration,
                                          const float4 (&sums)[kRows]) {
@@ -60,8 +57,8 @@ __device__ __forceinline__ float warp_sum(float a) {
   for (int lane = 1; lane < 32; lane *= 2) a += shuffle_xor(a, lane);
   return a;
 }
-// Returns the sum over the lanes of a warp that share a row. If `threads` is 8 or 16, this number of lanes shares a
-// row. If it is 32 or more, all lanes of the warp belong to one row.
+// Returns the sum over the lanes of a warp that share a row: `threads` lanes, or the whole warp if `threads` is 32 or
+// more.
 __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
 #pragma unroll
   for (int lane = 1; lane < 8; lane *= 2) a += shuffle_xor(a, lane);
@@ -70,16 +67,15 @@ __device__ __forceinline__ float row_lanes_sum(float a, uint32_t threads) {
   return a;
 }
 
-// JoinSums and JoinMoments join the partial results of the warps of a row, and then those of the blocks of a row. Each
-// lane passes one partial result. All lanes obtain the same bits.
+// JoinSums and JoinMoments combine one partial result per lane. All lanes obtain the same bits.
 struct JoinSums {  // Adds up two independent sums, x and y, over the lanes of a warp.
   static __device__ __forceinline__ float4 of(float4 partial) {
     return {warp_sum(partial.x), warp_sum(partial.y), 0, 0};
   }
 };
-// Joins moments over the lanes of a warp. In a float4, x is the number of elements. The mean is y + z, where y is the
-// mean rounded to float. w is the sum of squares about the mean. Lanes without elements are ignored, but lane 0 must
-// have elements. The means of all lanes are taken relative to the mean of lane 0, so |mean| >> std costs no precision.
+// Joins moments over the lanes of a warp. In a float4, x is the count, y + z is the mean (y is the mean rounded to
+// float), and w is the sum of squares about the mean. Lanes with a count of 0 are ignored, but lane 0 must have
+// elements. Means are taken relative to that of lane 0, so |mean| >> std costs no precision.
 struct JoinMoments {
   static __device__ __forceinline__ float4 of(float4 partial) {
     const float first = shuffle(partial.y, 0);
@@ -90,7 +86,7 @@ struct JoinMoments {
   }
 };
 
-// Replaces the sums of a warp by the sums of the whole row. It does so for each of kRows rows.
+// Replaces the sums of a warp by the sums of the whole row, for each of kRows rows.
 template <class Join, int kRows>
 __device__ __forceinline__ void join_rows(const RowTiling& r, RowSums<kRows>& shared, int iteration,
                                           float4 (&sums)[kRows]) {
@@ -125,8 +121,7 @@ __device__ __forceinline__ float4 join_row(const RowTiling& r, RowSums<1>& share
   return sums[0];
 }
 
-// The vectors of a row that a thread has. `row_in_block` is the index of the row among the rows that the block
-// processes at the same time.
+// The vectors of a row that a thread has. `row_in_block` is the index of the row within the block.
 struct RowSlice {
   uint32_t row_in_block, first, step;  // The thread has the vectors first, first + step, first + 2 * step, and so on.
   __device__ explicit RowSlice(const RowTiling& r) {

@@ -6,8 +6,7 @@ namespace {
 
 int64_t vector_of(const LayerNormProblem& p, const RowTiling& r) {
   const int64_t wide = 16 / int64_t(itemsize(p.x.dtype));
-  // The number of elements in a channel (for group norm) or in a row (for layer and RMS norm). It must be a multiple of
-  // the vector's elements, because a vector must not extend beyond a channel or row.
+  // The number of elements in a channel (group norm) or in a row. A vector must not extend beyond it.
   const int64_t even = r.groups ? r.columns / r.of_group : r.columns;
   return p.alignment == 16 && even % wide == 0 ? wide : 1;
 }

@@ -8,17 +8,16 @@
 
 namespace minidnn {
 
-// A kernel of parameter_sums.cu that adds up `count` pairs of dscale and dbias, [count][columns]. `threads` is the
-// number of threads in a block. `columns` is the number of columns that a block computes.
+// A kernel of parameter_sums.cu, which adds up `count` pairs of dscale and dbias, [count][columns]. A block has
+// `threads` threads and computes `columns` columns.
 struct ParameterSums {
   KernelSpec kernel;
   int64_t threads, columns;
 };
 ParameterSums parameter_sums(int64_t count);
 
-// Checks for the layout that cuda.layer_norm.persistent_rows and cuda.layer_norm.two_pass need: contiguous rows, one
-// after another in memory. Fills in the sizes of the tiling, and `vector`, the number of elements in a vector. Returns
-// "", or the reason if the tensors do not have this layout.
+// Checks for contiguous rows, one after another in memory, and fills in the sizes of the tiling. `vector` receives the
+// number of elements in a vector. Returns "", or the reason if the layout is another one.
 std::string contiguous_rows(const LayerNormProblem&, RowTiling&, int64_t& vector);
 
 }  // namespace minidnn

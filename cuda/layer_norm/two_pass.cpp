@@ -29,7 +29,7 @@ std::string tile(const LayerNormProblem& p, const Device& d, Tiling& c) {
   r.vectors = contiguous.vectors;
   const int64_t vectors = r.vectors, batches = ceil_div(r.rows, int64_t(kTwoPassRows));
   // The launch that computes the sums of rows has about four blocks per SM. A thread adds up at most 64 vectors of a
-  // row, because its sums are uncompensated float32 sums, whose rounding errors grow with the number of terms.
+  // row, because rounding errors of float32 sums grow with the number of terms.
   const int64_t chunks = std::clamp<int64_t>(4 * d.sm_count / batches, ceil_div<int64_t>(vectors, 64 * kTwoPassThreads),
                                              ceil_div<int64_t>(vectors, kTwoPassThreads));
   r.chunk = uint32_t(ceil_div(ceil_div(vectors, chunks), int64_t(kTwoPassThreads)) * kTwoPassThreads);

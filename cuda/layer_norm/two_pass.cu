@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of layer and RMS norm with long rows, for which registers and shared memory do not suffice.
-// - First launch: a block has a chunk of columns of kTwoPassRows neighbouring rows. It computes two sums for each of
-//   these rows.
-// - Second launch (the map): a block has a tile of columns of a section of neighbouring rows. It computes dx, and sums
-//   of dscale and dbias over these rows. It reads scale only once.
-// - Third launch (parameter_sums.cu): joins the sums of all sections.
-// - Bytes: x and dy are read twice, and dx is written once, at the bandwidth of a copy. The map processes the tiles and
-//   sections in reverse order, so it begins with data that is still in the L2 cache.
+// - First launch: computes two sums for each row. A block has some columns (a chunk) of kTwoPassRows adjacent rows.
+// - Second launch: computes dx, and partial sums of dscale and dbias. A block has some columns (a tile) of up to 128
+//   adjacent rows (a section). It reads scale only once.
+// - Third launch (parameter_sums.cu): joins the partial sums of all sections.
+// - Bytes: x and dy are read twice, and dx is written once, at the bandwidth of a copy. The second launch processes
+//   tiles and sections in reverse order, because the last ones are still in the L2 cache.
 #include "cpp/layer_norm/layer_norm_math.h"
 #include "cuda/device/vec.cuh"
 #include "cuda/layer_norm/two_pass_params.h"
@@ -17,8 +16,8 @@ namespace minidnn {
 
 constexpr int kTwoPassWarps = kTwoPassThreads / 32;
 
-// What a thread loads at a time: one vector of x and one vector of dy from each of kTwoPassRows rows, all in the same
-// columns. `row` is the first of these rows.
+// One vector of x and one vector of dy from each of kTwoPassRows adjacent rows, in the same columns. `row` is the first
+// of these rows.
 template <class T, int kVec> struct RowBatch {
   Vec<T, kVec> x[kTwoPassRows], dy[kTwoPassRows];
   __device__ __forceinline__ void load(const TwoPassTiling& r, const LayerNormArgs& a, int64_t row, uint32_t vector) {
@@ -32,8 +31,8 @@ template <class T, int kVec> struct RowBatch {
   }
 };
 
-// The first launch computes two sums for each chunk (some columns) of each row: sum(g) and sum(g x_hat), where g = dy
-// scale and x_hat = (x - mean) inv_std. `sums` receives these pairs, [rows][chunks].
+// The first launch. For each chunk (some columns) of each row, it computes sum(g) and sum(g x_hat), where g = dy scale
+// and x_hat = (x - mean) inv_std. `sums` receives these pairs, [rows][chunks].
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_sums(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, float2* sums) {
@@ -76,8 +75,8 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   sums[mine * r.chunks + chunk] = {all.dy, all.product * typed<float>(a.inv_std)[mine]};
 }
 
-// The second launch computes dx, and sums of dscale and dbias over sections of neighbouring rows. `partials` receives
-// pairs of dscale and dbias, [sections][columns].
+// The second launch computes dx, and sums of dscale and dbias over sections of adjacent rows. `partials` receives pairs
+// of dscale and dbias, [sections][columns].
 template <class T, int kVec>
 __global__ void __launch_bounds__(kTwoPassThreads)
     layer_norm_two_pass_map(const __grid_constant__ TwoPassTiling r, LayerNormArgs a, const float2* sums,
@@ -91,8 +90,7 @@ __global__ void __launch_bounds__(kTwoPassThreads)
   const uint32_t block = gridDim.x - 1 - blockIdx.x, section = block / r.tiles, tile = block - section * r.tiles;
   const int64_t begin = int64_t(section) * r.section, end = min_of(begin + int64_t(r.section), r.rows);
   const float per_member = 1.f / float(r.columns);
-  // A row has one pair of sums for each chunk of its columns. A warp adds up the pairs of four rows at the same time,
-  // with eight lanes for each row. Each of these lanes adds up every eighth pair.
+  // A warp adds up the sums of four rows at the same time, with eight lanes for each row.
   constexpr int kRows = 4;
   for (int64_t at = begin; at < end; at += kTwoPassWarps * kRows) {
     const int64_t row = at + threadIdx.x / 32 * kRows + threadIdx.x % kRows;

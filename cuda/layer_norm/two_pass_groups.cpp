@@ -17,8 +17,8 @@ ChannelTiling split_of(const LayerNormProblem& p, const BatchNormProblem& like, 
   const int64_t samples = p.x.shape[0], channels = c.channels, of_group = channels / p.groups;
   c.items = uint32_t(c.members / samples);
   c.members = c.members / samples * of_group;
-  // In group norm, a plane is one channel of one sample, with c.items elements. If there is only one channel,
-  // dense_channels() counts all samples as one plane, so the size of a plane is corrected here.
+  // A plane is one channel of one sample. If there is only one channel, dense_channels() counts all samples as one
+  // plane, so the size of a plane is corrected here.
   if (channels == 1) c.plane = c.items;
   c.parameters = channels;
   c.by_group = FastDivmod(of_group);
@@ -32,8 +32,8 @@ KernelSpec groups_finish_spec(bool backward) {
   return {"cuda/norm/channel_passes.cu", cat("minidnn::norm_groups_finish<", backward ? "true" : "false", ">")};
 }
 
-// Returns a batch norm problem with the tensors of a group norm, because the functions that divide channels among
-// blocks take a batch norm problem.
+// Returns a batch norm problem with the tensors of a group norm, because the shared tiling functions take a batch norm
+// problem.
 BatchNormProblem batch_norm_like(const LayerNormProblem& p) {
   BatchNormProblem like{p.backward ? NormDirection::backward : NormDirection::training, p.x, p.dy, p.out, 1, 2};
   like.alignment = p.alignment;
@@ -59,7 +59,7 @@ struct TwoPassGroups final : Engine<LayerNormProblem> {
     ChannelTiling c;
     dense_channels(like, c);
     const double again = row_norm_bytes(p) * (p.backward ? 2.0 / 3 : 0.5);
-    // If planes (NCHW) have fewer than 4 * kChannelThreads elements, some threads of a block are idle.
+    // Small planes (NCHW) leave some threads of a block idle.
     const double busy = c.plane > 1 ? std::min(1.0, double(c.plane) / (4 * kChannelThreads)) : 1;
     return roofline_us(row_norm_flop(p), row_norm_bytes(p) + again, d,
                        (vector_of(like, c) > 1 ? 0.8 : 0.4) * std::max(busy, 0.1)) +

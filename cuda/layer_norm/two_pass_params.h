@@ -13,11 +13,11 @@ constexpr int kMaxSectionRows = 128;
 struct TwoPassTiling {
   int64_t rows = 0, columns = 0;
   uint32_t vectors = 0;  // the number of vectors in a row
-  // The launch that computes sums divides each row into `chunks` chunks of `chunk` vectors. A block has one chunk of
-  // columns in kTwoPassRows neighbouring rows.
+  // The first launch divides each row into `chunks` chunks of `chunk` vectors. A block has one chunk of kTwoPassRows
+  // adjacent rows.
   uint32_t chunk = 0, chunks = 0;
-  // The launch that computes dx divides each row into `tiles` tiles of kTwoPassThreads vectors. It divides the rows
-  // into `sections` sections of `section` rows. A block has one tile of the rows of one section.
+  // The second launch, which computes dx, divides each row into `tiles` tiles of kTwoPassThreads vectors, and the rows
+  // into `sections` sections of `section` rows. A block has one tile of one section.
   uint32_t tiles = 0, section = 0, sections = 0;
   int64_t centered = 1;
 };

@@ -6,8 +6,8 @@
 
 namespace minidnn {
 
-// Adds up `sum` and `count` over the threads of a block. Stores the two totals as pair number blockIdx.x of `sums`. The
-// block must consist of whole warps. All threads of the block must call this function, and only once per kernel.
+// Adds up `sum` and `count` over the threads of a block, and stores both as pair blockIdx.x of `sums`. All threads must
+// call this function, and only once per kernel.
 template <class Acc> __device__ void store_block_sums(Acc sum, Acc count, Acc* sums) {
   __shared__ Acc of_warp[32][2];
   for (int offset = 16; offset > 0; offset /= 2) {

@@ -15,9 +15,8 @@
 namespace minidnn {
 namespace {
 
-// Processes the rows of a team of threads: every `step`-th row, beginning with row `begin`. In forward with a
-// reduction, `numbers` receives a partial sum from each block. In forward without a reduction, it receives the losses
-// of all rows. In backward, it has the gradients of the losses.
+// Processes every `step`-th row, beginning with row `begin`. `numbers` receives a partial sum per block (forward with a
+// reduction) or the loss of each row (forward without a reduction), or has the gradients of the losses (backward).
 template <class T, LossDirection direction, class Team>
 __device__ __forceinline__ void loss_rows(const LossProblem& p, const LossArgs& a, void* numbers, int64_t begin,
                                           int64_t step, Team team) {
@@ -68,8 +67,8 @@ __global__ void __launch_bounds__(256)
   loss_rows<T, direction>(p, a, numbers, int64_t(blockIdx.x) * blockDim.x + threadIdx.x, threads, SingleThread());
 }
 
-// Adds up `sum` and `count` over the threads of the block. If the grid has several blocks, stores the two totals, and a
-// further launch adds up the totals of all blocks. If the grid has one block, stores the final result.
+// Adds up `sum` and `count` over the threads of the block. Stores the final result if the grid has one block. Otherwise
+// stores partial totals, which a further launch adds up.
 template <class Acc>
 __device__ void store_total(const LossProblem& p, const LossArgs& a, Acc sum, Acc count, Acc* block_sums) {
   if (gridDim.x > 1) return store_block_sums(sum, count, block_sums);
@@ -88,8 +87,8 @@ __global__ void __launch_bounds__(512) loss_count(const __grid_constant__ LossPr
   store_total(p, a, Acc(0), count, block_sums);
 }
 
-// Adds up n pairs of a partial sum and a count of rows. If the grid has several blocks, each block stores its own
-// totals. If the grid has one block, it stores the final result.
+// Adds up n pairs of a partial sum and a count of rows. Stores the final result if the grid has one block, and
+// otherwise the totals of each block.
 template <class Acc>
 __global__ void __launch_bounds__(512)
     loss_add_sums(const __grid_constant__ LossProblem p, LossArgs a, const Acc* sums, int32_t n, Acc* block_sums) {

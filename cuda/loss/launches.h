@@ -8,16 +8,14 @@
 namespace minidnn {
 
 constexpr int64_t kLossBlocks = 256;  // the maximum number of blocks that add up partial sums or count rows
-// The number of partial sums or rows that one block processes in the time of a launch. Up to this number, one block
-// processes all of them. If there are more, several blocks process them, and one more launch adds up the results of
-// these blocks.
+// The number of partial sums or rows that one block processes in the time of a launch. If there are more, several
+// blocks share them, and one more launch adds up the totals of these blocks.
 constexpr int64_t kLossMostOfBlock = 8192;
 constexpr int64_t kLossThreads = 512;
 
-// The workspace of cross-entropy has three arrays. The first array is for forward only: each block of the kernel over
-// rows stores a sum and a count. The second array is for the launch that adds up these sums or counts rows: each of its
-// blocks stores a sum and a count. The third array has one number: in the backward function of a mean, the gradient
-// that every row receives.
+// The workspace of cross-entropy has three arrays: a sum and a count of each block of the kernel over rows (forward
+// only), a sum and a count of each block of the next launch, and the gradient that every row of a mean receives (one
+// number).
 inline size_t loss_sums_bytes(int64_t blocks) { return size_t(blocks) * 16; }
 inline size_t loss_device_workspace(const LossProblem& p, int64_t blocks) {
   return loss_sums_bytes(p.direction == LossDirection::forward ? blocks : 0) + loss_sums_bytes(kLossBlocks + 1);
@@ -33,19 +31,17 @@ inline std::vector<KernelSpec> loss_total_kernels() {
   return all;
 }
 
-// `spec` is a kernel with the parameters (Params, LossArgs, pointer). In forward with a reduction, the pointer is the
-// address of the partial sums of the kernel's blocks. In forward without a reduction, it is the address of the losses
-// of all rows. In backward with a reduction, the pointer is the address of the gradient that all rows share. In
-// backward without a reduction, it is the address of the gradients of all rows. From sm_90 on, a launch may start
-// before the preceding launch ends.
+// `spec` is a kernel with the parameters (Params, LossArgs, pointer). With a reduction, the pointer is the address of
+// the partial sums of all blocks (forward) or of the gradient that all rows share (backward). Without a reduction, it
+// is the address of the losses or gradients of all rows. From sm_90 on, a launch may start before the preceding launch
+// ends.
 template <class Params>
 std::unique_ptr<Plan<LossProblem>> loss_plan(const KernelSpec& spec, const LossProblem& p, const Device& d,
                                              cuda::LaunchConfig over_rows, const Params& params) {
   const bool backward = p.direction == LossDirection::backward, reduced = p.reduction != LossReduction::none;
   const bool early = d.arch >= 90, totals = backward ? p.reduction == LossReduction::mean : reduced;
   auto rows = cuda::load_kernel(spec, d.place.index);
-  // In forward, `first` is the number of partial sums to add up. In backward, it is the number of rows to count. If
-  // several blocks share this work, one more launch adds up their results.
+  // `first` is the number of partial sums to add up (forward) or of rows to count (backward).
   const int64_t first = backward ? p.rows() : int64_t(over_rows.grid.x);
   const unsigned blocks = first <= kLossMostOfBlock ? 1u : unsigned(min_of(ceil_div(first, kLossThreads), kLossBlocks));
   std::shared_ptr<const cuda::Kernel> total, count;

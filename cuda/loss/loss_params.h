@@ -12,9 +12,9 @@ namespace minidnn {
 constexpr int kLossVectors = 4;  // the number of 16-byte vectors that a thread of persistent_rows loads at a time
 
 struct LossRows {
-  rows::Shape shape;  // The distribution of rows to threads. In forward, a row is never divided among blocks.
-  // In forward, a team of threads processes rows_per_team rows, one after the other. The distance from one of these
-  // rows to the next is row_step rows. The team reads each row in `steps` iterations.
+  rows::Shape shape;  // in forward, a row is never divided among blocks
+  // In forward, a team of threads processes rows_per_team rows, which are row_step rows apart. It reads each row in
+  // `steps` iterations.
   int32_t rows_per_team = 1, steps = 1;
   int64_t row_step = 0;
   CachePolicy policy = CachePolicy::normal;  // the cache policy for the loads of x in forward
@@ -30,8 +30,8 @@ constexpr int kLossColumnsWidth = 4;  // the number of neighbouring rows that a 
 // The division of a cross-entropy whose axis is not innermost. x has the shape [outer][class][inner], and the rows have
 // the shape [outer][inner].
 struct LossColumns {
-  // Divides by the number of strips (kLossColumnsWidth neighbouring rows, which one thread processes) in the dimension
-  // `inner`.
+  // Divides by the number of strips in the dimension `inner`. A strip is kLossColumnsWidth adjacent rows, which one
+  // thread processes.
   FastDivmod strips_of_inner;
   uint32_t strips = 0;
   int32_t classes = 0;

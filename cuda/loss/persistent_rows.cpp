@@ -14,9 +14,8 @@ namespace cuda::loss {
 namespace {
 
 constexpr int64_t kFewestLanes = 8;  // Eight lanes with 16-byte vectors read a whole cache line of 128 bytes.
-// In forward, a team of threads processes several rows, and loads the next row while it computes the current one.
-// However, each SM should get at least kBlocksOfSm blocks. With few blocks per SM, some SMs would be idle at the end,
-// because blocks end at different times.
+// In forward, a team of threads loads its next row while it computes the current one, so it should have several rows.
+// But with fewer than kBlocksOfSm blocks per SM, some SMs would be idle at the end.
 constexpr int64_t kBlocksOfSm = 24, kMostRowsOfTeam = 8;
 
 int64_t blocks_of(const LossRows& t) { return ceil_div(rows::blocks_of(t.shape), int64_t(t.rows_per_team)); }
@@ -31,8 +30,7 @@ LossRows params_of(const LossProblem& p, const Device& d) {
     t.shape.threads = rows::kBlock;
     t.shape.chunks = backward ? int32_t(ceil_div<int64_t>(wanted, rows::kBlock)) : 1;
   }
-  // Several lanes of a warp share a row. Joining their results takes as much time as a few more elements per lane
-  // would. Therefore, a row gets no more lanes than are necessary to fill the GPU.
+  // A row gets no more lanes than are necessary to fill the GPU, because joining the results of lanes takes time.
   if (!backward) {
     const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);

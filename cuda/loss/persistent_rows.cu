@@ -19,17 +19,15 @@ __device__ __forceinline__ int64_t target_of_row(const LossRows& p, const LossAr
 
 }  // namespace
 
-// The forward kernel of cross-entropy. A team of threads processes p.rows_per_team rows. The distance from one of these
-// rows to the next is p.row_step rows. The team starts to load the next row before it reduces the sums of the current
-// row.
+// The forward kernel of cross-entropy. A team of threads processes p.rows_per_team rows, which are p.row_step rows
+// apart. The loads of the next row begin before the reduction of the current row.
 template <class T>
 __global__ void __launch_bounds__(256, 4)
     loss_rows_forward(const __grid_constant__ LossRows p, LossArgs a, float* losses_or_sums) {
   constexpr int kWidth = kVecWidth<T>, kVectors = kLossVectors;
   rows::Shape shape = p.shape;
   shape.chunks = 1;
-  // In this kernel, a row is never divided into chunks, and there are no clusters: `chunks` is 1 and `clustered` is 0.
-  // Assigning the constants lets the compiler remove code.
+  // Constants let the compiler remove the code for chunks and clusters, which this kernel does not use.
   shape.clustered = 0;
   const rows::RowReduce team(shape);
   const int32_t reach = kVectors * team.threads;
@@ -137,7 +135,7 @@ __global__ void __launch_bounds__(256)
   griddep_wait();
   float g = gradient[p.reduced ? 0 : team.row];
   if (!known) g = INFINITY - INFINITY;
-  // The index of the target's element, relative to the beginning of the first aligned vector of the row.
+  // The index of the target's element, counted from the row's first aligned vector.
   const int32_t at = known ? int32_t(target) + line.skip : -1;
 #pragma unroll
   for (int k = 0; k < kVectors; ++k) {

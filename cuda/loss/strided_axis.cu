@@ -81,8 +81,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
     loss_columns_forward(const __grid_constant__ LossColumns p, LossArgs a, float* losses_or_sums) {
   const uint32_t number = blockIdx.x * kLossColumnsThreads + threadIdx.x;
   const bool mine = number < p.strips;
-  // All threads of a block take part in its sum. Each thread computes a strip, which is a group of adjacent rows.
-  // Excess threads compute the last strip again, and their result is not counted.
+  // All threads of a block take part in its sum. Excess threads repeat the last rows, and are not counted.
   const Strip<T> strip(p, a, mine ? number : p.strips - 1);
   float largest[kWidth], sum[kWidth], logit[kWidth], logits[kWidth];
 #pragma unroll
@@ -121,8 +120,7 @@ __global__ void __launch_bounds__(kLossColumnsThreads, 4)
   float lse[kWidth], loss[kWidth];
 #pragma unroll
   for (int w = 0; w < kWidth; ++w) {
-    // The term (largest - largest) makes the results NaN if `largest` is infinite. If `largest` is finite, the term is
-    // 0.
+    // (largest - largest) is 0, or NaN if `largest` is infinite.
     const float log_sum = maths::log(sum[w]) + (largest[w] - largest[w]);
     lse[w] = largest[w] + log_sum;
     loss[w] =

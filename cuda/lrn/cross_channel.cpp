@@ -15,7 +15,7 @@ namespace {
 struct Tiling {
   CrossChannelParams rows;
   SlidingWindowTiling planes;
-  bool whole = false;  // For NHWC: whether a thread's channels are one aligned vector of 16 bytes.
+  bool whole = false;  // for NHWC: whether a thread loads its channels as one aligned vector of 16 bytes
   int64_t size = 0;    // the window size if it is a template argument of the kernel, else 0
   int64_t blocks = 0;  // the number of blocks in the grid for NHWC tensors, or 0 for NCHW
 };
@@ -41,8 +41,7 @@ std::string tile(const LrnProblem& p, const Device& d, Tiling& c) {
   r.step = kCrossChannelThreads - 2 * r.halo;
   r.of_row = FastDivmod(min_of(of_row, int64_t(INT32_MAX)));
   c.blocks = ceil_div(columns, int64_t(r.step));
-  // Strips (the channels of one thread) are numbered with 32 bits. The last block may have threads beyond the last
-  // strip. With at most 2^30 strips, the strip numbers of these threads stay below 2^31, too.
+  // The kernel numbers strips with 32 bits. At most 2^30 strips leave room for the threads beyond the last strip.
   constexpr int64_t kMostColumns = int64_t(1) << 30;
   if (columns > kMostColumns || r.channels > INT32_MAX)
     return cat("supports at most 2^30 vectors and 2^31 - 1 channels; got ", columns, " and ", r.channels);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Local response norm of dense tensors.
+// Local response norm of dense tensors. A strip is a group of adjacent channels of one position.
 // - NCHW (lrn_cross_channel_planes): each thread loops over the channels of some positions (see sliding_window.cuh).
-// - NHWC: each thread computes a strip, which is a group of adjacent channels of one position. It also loads the
-//   channels before and after the strip, and issues all loads before it uses the first value. Most elements that two
-//   threads load come from the L1 cache.
-// - Numerics: the elements of each window are summed separately. A sliding sum would keep the rounding errors of large
-//   elements that have left the window.
+// - NHWC: each thread computes a strip. It also loads the channels before and after the strip, mostly from the L1
+//   cache, and issues all loads before it uses the first value.
+// - Numerics: the elements of each window are summed separately, because a sliding sum would keep the rounding errors
+//   of large elements that have left the window.
 // - Backward in NHWC: threads exchange the factor g (lrn_math.h) through shared memory. A block also computes g of the
-//   strip before its first strip and of the strip after its last strip.
+//   strips before and after its own strips.
 #include "cuda/lrn/cross_channel_params.h"
 #include "cuda/lrn/power.cuh"
 #include "cuda/lrn/sliding_window.cuh"
@@ -32,8 +31,8 @@ template <class T, bool kWhole> struct Rows {
   int64_t at, channel, channels;
   bool inside, own;
 
-  // In backward (r.halo is 1), the first and the last thread of a block write no results. They only compute the factors
-  // g (lrn_math.h) that the neighbouring threads read.
+  // In backward (r.halo is 1), the first and the last thread of a block compute only the factors g (lrn_math.h), for
+  // the adjacent threads.
   __device__ __forceinline__ explicit Rows(const CrossChannelParams& r) : channels(r.channels) {
     const int64_t strip = int64_t(blockIdx.x) * r.step - r.halo + threadIdx.x;
     inside = strip >= 0 && strip < r.columns;
@@ -82,8 +81,8 @@ template <class T, bool kWhole> struct Rows {
     }
   };
 
-  // The number of floats in shared memory for the factors g (lrn_math.h) of a block. A thread has a strip of channels.
-  // The layout is [channels of a strip / 4][threads][4].
+  // The number of floats in shared memory for the factors g (lrn_math.h) of a block, [channels of a thread /
+  // 4][threads][4].
   static constexpr int kShared = kCrossChannelThreads * kOwn;
   __device__ __forceinline__ static int smem_offset(int strip, int l) {
     return (l / 4 * kCrossChannelThreads + strip) * 4;

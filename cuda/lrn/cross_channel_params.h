@@ -6,19 +6,18 @@
 
 namespace minidnn {
 
-constexpr int kMaxSide = 4;  // the maximum number of channels of a window on either side of its centre
-// the number of channels in a strip (the channels of a thread) if a thread loads channels one by one
+constexpr int kMaxSide = 4;  // the maximum number of channels in a window before or after its centre
+// the number of channels in a strip if channels are loaded one by one
 constexpr int kStripChannels = 4;
 constexpr int kCrossChannelThreads = 256;
 
 struct CrossChannelParams {
   int64_t channels = 0;
   int32_t behind = 0, ahead = 0;
-  // A strip is the neighbouring channels that a thread computes. `columns` is the number of strips of the tensor.
-  // `step` is the number of strips that a block writes. Of the `halo` strips before these and of the `halo` strips
-  // after these, the block computes only the factor g (lrn_math.h).
+  // `columns` is the number of strips of the tensor. A block writes `step` strips. Of the `halo` strips before and
+  // after them, it computes only the factor g (lrn_math.h).
   uint32_t columns = 0, step = 0, halo = 0;
-  FastDivmod of_row;  // divides by the number of strips (the channels of a thread) per position
+  FastDivmod of_row;  // divides by the number of strips per position
 };
 
 }  // namespace minidnn

@@ -5,9 +5,8 @@
 
 namespace minidnn {
 
-// Computes s^-beta as 2^(-beta log2(s)). If s is below 2^-126, it counts as 0. For float32 results, the absolute error
-// of the approximate logarithm would be too large. Therefore, the exponent of s is split off and multiplied by beta
-// separately, unless s is 0, infinite or NaN.
+// Computes s^-beta as 2^(-beta log2(s)). If s is below 2^-126, it counts as 0. For float32 results, the exponent of s
+// is multiplied by beta separately, because the absolute error of the approximate logarithm would be too large.
 template <class T> __device__ __forceinline__ float power_of(float s, float beta) {
   int32_t exponent = 0;
   if (sizeof(T) == 4 && s >= 0x1p-126f && s < INFINITY)

@@ -6,7 +6,7 @@
 namespace minidnn {
 namespace {
 
-// For NHWC: the maximum number of vectors of channels that a group of threads has at each position.
+// for NHWC: the maximum number of channel vectors per position in a group of threads
 constexpr int64_t kSlice = 4;
 constexpr int64_t kReserved = 1024;  // the bytes of shared memory that the system reserves in each block
 
@@ -39,7 +39,7 @@ void tile_groups(SlidingWindowTiling& c, int64_t images, int64_t channels, bool 
   r.halo = uint32_t(halo);
   r.threads = uint32_t((r.own + 2 * halo) * r.slice);
   r.in_block = uint32_t(max_of(most / (r.threads + gap / 2), int64_t(1)));
-  // Whether neighbouring warps have one vector in common (see WindowSlots::kOverlaps).
+  // Whether adjacent warps overlap by one vector (see WindowSlots::kOverlaps).
   const bool overlaps = c.axis == Axis::none && !c.whole;
   if (overlaps) r.in_block = uint32_t(most / 32 * 31);
   r.groups = uint32_t(images * tiles * slices);
@@ -59,15 +59,12 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   m.block = c.axis == Axis::none ? uint32_t(c.block) : r.threads * r.in_block;
   m.gap = c.axis == Axis::none ? 0 : c.axis == Axis::contiguous ? 1 : r.slice * reach;
   m.slots = m.block + (r.in_block + 1) * m.gap;
-  // A line is the buffer of one row. A ring buffer has a line for each row of a window and, if rows are aligned, for
-  // each row whose loads are in flight. If windows extend along the row, threads also read the vectors of other
-  // threads. The ring buffer then has more lines, because one thread may still read a line while another thread writes
-  // the next line.
+  // The ring buffer has a row for each row of a window and for each row whose loads are in flight. It has more if
+  // threads also read the vectors of other threads, because these may already write the next row.
   const uint32_t later = c.axis == Axis::none ? 0 : 1;
   m.line = m.slots * vector;
   m.ring = (size + later + (c.whole ? kRowsAhead : later)) * m.line;
-  // If rows are unaligned, a thread loads two aligned vectors to obtain one vector of x or of the means. The vectors of
-  // x before and after those of a group of threads are loaded in the same way.
+  // If rows are unaligned, two aligned vectors are loaded for each vector of x or of the means.
   const uint32_t stages = kRowsAhead + 1, pairs = stages * 2 * vector;
   m.means = next(0, m.ring);
   m.staging = next(m.means, c.centered ? m.ring : 0);
@@ -77,11 +74,10 @@ void lay_out_smem(SlidingWindowTiling& c, bool backward, int64_t item) {
   m.bytes = next(m.own, backward && !c.centered ? (uint32_t(r.behind) + 1 + later) * m.block * numbers : 0);
 }
 
-// Chooses the number of rows per block. The windows of a block also contain some rows above and below the block's own
-// rows. A neighbouring block reads and computes these rows, too, so a block should have many rows. But there should be
-// enough blocks for all SMs.
+// Chooses the number of rows per block. A block also reads the rows of its windows above and below its own rows, so it
+// should have many rows. But there should be enough blocks for all SMs.
 void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
-  // kBeginning is an estimate of the time that the start of a block takes. It is in units of the time of one row.
+  // kBeginning is an estimate of the time that the start of a block takes, divided by the time of one row.
   constexpr int64_t kBeginning = 2, kLeast = 8, kMaxChunks = 64;
   SlidingWindowParams& r = c.params;
   const int64_t groups = ceil_div(int64_t(r.groups), int64_t(r.in_block)), window = r.behind + r.ahead;
@@ -92,9 +88,8 @@ void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
   for (int64_t chunks = 1; chunks <= min_of(max_of(r.height / kLeast, int64_t(1)), kMaxChunks); ++chunks) {
     const int64_t tall = ceil_div(r.height, chunks), blocks = groups * ceil_div(r.height, tall);
     const double in_sm = double(ceil_div(blocks, int64_t(d.sm_count)));
-    // In backward, three quarters of the blocks that fit an SM keep it busy, because each thread has much arithmetic.
-    // On an H100, LRN of 128x64x56x56 elements in bfloat16 takes 63 us with this rule. It took 81 us with a rule that
-    // wanted as many blocks as fit the SMs.
+    // In backward, three quarters of the blocks that fit an SM keep it busy. On an H100, LRN of 128x64x56x56 elements
+    // in bfloat16 takes 63 us with this rule, and 81 us without it.
     const double least = backward ? resident * 0.75 : resident;
     const double cost = max_of(in_sm, least) * double(tall + (backward ? 2 : 1) * window + kBeginning);
     if (chunks > 1 && cost >= best) continue;
@@ -107,9 +102,8 @@ void tile_rows(SlidingWindowTiling& c, bool backward, const Device& d) {
 
 }  // namespace
 
-// Returns the number of elements in the vector of a thread. In backward, if means are subtracted, a thread keeps sums
-// for the gradients of twelve rows. With vectors of eight elements, these sums would take so many registers that too
-// few threads fit an SM.
+// Returns the number of elements in the vector of a thread. Backward kernels that subtract means keep sums for twelve
+// rows, so vectors of eight elements would take too many registers.
 int64_t window_vector(DType t, int64_t size, bool means_gradients) {
   return size && !means_gradients ? 16 / int64_t(itemsize(t)) : 4;
 }
@@ -159,8 +153,7 @@ LrnFactors lrn_factors(const LrnProblem& p, const LrnArgs& a) {
 }
 
 double sliding_window_us(const LrnProblem& p, const Device& d, const SlidingWindowTiling& c) {
-  // Some rows are read by two neighbouring blocks. The second block reads these rows from the L2 cache. This is
-  // estimated to take an eighth of the time of a read from memory.
+  // Rows that two blocks read come from the L2 cache the second time, in an estimated eighth of the time.
   const double again = double((p.backward ? 2 : 1) * (c.params.behind + c.params.ahead)) / double(c.params.tall);
   return roofline_us(local_norm_flop(p), local_norm_bytes(p) * (1 + again / 8), d, c.whole ? 0.75 : 0.5);
 }
@@ -174,9 +167,8 @@ std::unique_ptr<Plan<LrnProblem>> sliding_window_plan(const LrnProblem& p, const
   config.smem_bytes = c.smem.bytes;
   const int64_t at_once = max_of(int64_t(cuda::fit_at_once(*kernel, config, d)), int64_t(1));
   const int64_t rounds = ceil_div(c.grid, at_once), even = ceil_div(c.grid, rounds * d.sm_count);
-  // Blocks run in waves. If the last wave has fewer blocks than the GPU has SMs, it takes almost as long as a full
-  // wave. In this case, fewer blocks run at the same time, so that all waves have nearly the same number of blocks. To
-  // limit how many blocks an SM runs, each block requests more shared memory than it needs.
+  // A partial last wave takes almost as long as a full wave. So blocks request more shared memory than they need, which
+  // limits how many run at the same time and makes all waves nearly equal.
   if (rounds > 1 && c.grid - (rounds - 1) * at_once < d.sm_count && even * d.sm_count < at_once) {
     config.smem_bytes = unsigned((d.max_smem_bytes + kReserved) / (even + 1) - kReserved + 16) / 16 * 16;
     kernel = cuda::load_kernel(spec, d.place.index, int(config.smem_bytes));

@@ -1,22 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 // Window sums of local response norm and local contrast norm. Threads loop down the rows of an image (a plane or a
-// sample). Each iteration processes one row.
-// - Load: cp.async copies each row once, kRowsAhead iterations before the row is used, to a line of shared memory. A
-//   line is the buffer of one row.
-// - Sum: a thread has one vector of each row. For each element of the vector, it sums the elements of the row that are
-//   in the element's window. It adds this row sum to the sums of all windows that contain the row. The window sums are
-//   in registers. Each window is summed separately; there are no sliding sums.
-// - Backward: threads exchange the factors g (lrn_math.h) through lines that contain g only. Windows of g are summed
-//   like windows of x. If windows also extend along the row, g is summed one iteration after it was computed.
+// sample), one row per iteration.
+// - Load: cp.async copies each row once, kRowsAhead iterations before its use, to a ring buffer in shared memory.
+// - Sum: a thread has one vector of each row. It sums the row over the window of each element, and adds the result to
+//   the sums of all windows that contain the row, which are in registers. There are no sliding sums.
+// - Backward: threads exchange the factors g (lrn_math.h) through shared memory, and sum windows of g in the same way.
 //
 // Numerics of local contrast norm: the sum over a window is sum (x_j - m)^2, where m is the mean at the window's
-// centre. A row is in several windows, which have different means m. But a thread computes the sums over the row only
-// once, relative to c, the value of x in that row and in the column of the thread. With d_j = x_j - c, e = c - m, and n
-// elements of the row in a window,
-//   sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e).
-// No digits cancel: c is in the window, so the window's sum of squares bounds d_j and e. The gradients use a similar
-// formula, where m_c is the mean in the row of g and in the column of the thread:
-//   sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j).
+// centre. Several windows with different means contain a row, but its sums are computed only once, relative to the
+// value c of x in the row and in the column of the thread. With d_j = x_j - c, e = c - m and n elements of the row in a
+// window: sum (x_j - m)^2 = sum d_j^2 + e (2 sum d_j + n e). No digits cancel, because c is in the window. The
+// gradients use a similar formula: sum g_j (x - m_j) = (x - m_c) sum g_j + sum g_j (m_c - m_j), where m_c is the mean
+// in the row of g and in the column of the thread.
 #pragma once
 #include "cuda/lrn/power.cuh"
 #include "cuda/lrn/window_rows.cuh"
@@ -32,28 +27,25 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       Rows::thread, Rows::top;
   using typename Rows::Bases, typename Rows::Ends, typename Rows::Taps, typename Rows::Vector, typename Rows::Weights;
 
-  // Whether the sum over a row is a sum of pairs of elements. Neighbouring windows have most pairs in common, so a pair
-  // is added only once for several windows.
+  // Whether the sum over a row is a sum of pairs of elements, which adjacent windows share.
   static constexpr bool kPairs = kAxis == Axis::contiguous && kSize != 0;
   using Sums = float[kMost - 1][kVec];
   // The values that a thread keeps from one row to the next.
   struct State {
-    // In backward, if means are subtracted: `deviations` has the window sums of 2 (x_j - m), where m is the mean at the
-    // window's centre.
+    // `deviations` is for backward with means: the window sums of 2 (x_j - m), where m is the mean at the window's
+    // centre.
     Sums squares{}, deviations{}, gradients{};
-    // In backward: dy s^-beta of the preceding row (lrn_math.h). Only kernels for any window size (kSize = 0) read it.
+    // for backward with windows of any size: dy s^-beta (lrn_math.h) of the preceding row
     float own_before[kVec]{};
     float counts[kCounts];
     int parity = 0;  // the buffer (0 or 1) that receives the factors g (lrn_math.h) of this iteration
-    // the byte offset in the array `own` of shared memory at which the current iteration stores dy s^-beta, the first
-    // term of dx
+    // where the current iteration stores dy s^-beta: a byte offset in the array `own` of shared memory
     uint32_t own_offset;
   };
-  // The results of iteration t. The iteration adds row t of x. This completes the windows of row t - ahead(), because a
-  // window has ahead() rows below its centre. The results are those of row t - ahead(). `total` is the sum of squares,
-  // and later the sum of gradients. `total_away` is 2 sum (x_j - m), where m is the mean at the window's centre. `mine`
-  // is x. `of_g` is the factor g (lrn_math.h); if means are subtracted (kCentered), it is multiplied by
-  // LrnFactors::slope. `result` is y in forward, and dy s^-beta in backward.
+  // The results of the row whose windows are complete after iteration t. `total` is the sum of squares, and later of
+  // gradients. `total_away` is 2 sum (x_j - m), where m is the mean at the window's centre. `of_g` is the factor g
+  // (lrn_math.h), times LrnFactors::slope if means are subtracted. `result` is y in forward, and dy s^-beta in
+  // backward.
   struct Results {
     float total[kVec], total_away[kVec];
     float mine[kVec]{}, of_g[kVec]{}, result[kVec]{};
@@ -62,9 +54,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ SlidingWindow(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Rows(r, smem, shared) {}
 
-  // Computes sum[e], the sum of f over those elements of a row that are in the window of element e. If kPairs is true,
-  // the sums for elements e and e + 1 share all pairs of elements that are in both windows. Then each of the two sums
-  // adds one more element.
+  // Computes sum[e], the sum of f over the elements of a row that are in the window of element e. If kPairs is true,
+  // the windows of elements e and e + 1 share the sums of pairs.
   template <class Line, class F>
   static __device__ __forceinline__ void sum_line(float (&sum)[kVec], Line& line, const F& f) {
     if constexpr (kPairs) {
@@ -97,13 +88,12 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return at >= 0 && at < int(r.width);
   }
 
-  // Returns `term` plus sums[k][e], the sum of a window over the preceding rows. The last window has no preceding rows,
-  // so its result is `term`. Without this special case, the compiler would add 0.
+  // Returns `term` plus sums[k][e], the sum of a window over the preceding rows. The last window has no preceding rows.
   static __device__ __forceinline__ float with(const Sums& sums, int k, int e, float term) {
     return k < kMost - 1 ? sums[k][e] + term : term;
   }
-  // Adds the term of a row to the sums of all windows that contain the row. The sum of the topmost window is then
-  // complete, and goes to `total`. Each of the remaining sums moves to the preceding index.
+  // Adds the term of a row to the sums of all windows that contain the row. `total` receives the topmost sum, which is
+  // now complete.
   __device__ __forceinline__ void add(Sums& sums, const float (&term)[kVec], float (&total)[kVec]) const {
 #pragma unroll
     for (int e = 0; e < kVec; ++e) total[e] = sums[0][e] + term[e];
@@ -119,7 +109,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     add(sums, nothing, total);
   }
 
-  // Computes, for each element of the thread's vector, how many elements of a row are in the element's window.
+  // For each element of the vector, computes how many elements of a row are in its window.
   __device__ __forceinline__ void count_members(float (&counts)[kCounts]) const {
 #pragma unroll
     for (int e = 0; e < kCounts; ++e) {
@@ -127,8 +117,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       counts[e] = float(min_of(at + ahead(), int(r.width) - 1) - max_of(at - behind(), 0) + 1);
     }
   }
-  // Computes, for each element of the vector, the differences d between its neighbours in the row and the element
-  // itself. `once` receives 2 sum d, and `twice` receives sum d^2. It is for norms that subtract means (kCentered).
+  // For norms that subtract means: computes the differences d between an element and the other elements of its window
+  // in the row. `once` receives 2 sum d, and `twice` receives sum d^2.
   __device__ __forceinline__ void sum_differences(Taps& taps, const float (&mine)[kVec], float (&once)[kVec],
                                                   float (&twice)[kVec]) const {
 #pragma unroll
@@ -137,21 +127,19 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         taps.to(o);
 #pragma unroll
         for (int e = 0; e < kVec; ++e) {
-          // `difference` is always an element of the row minus an element before it. So the compiler computes each
-          // difference once, and uses it for the windows of both elements.
+          // A later element minus an earlier one, so that the compiler computes each difference once for the windows of
+          // both elements.
           const float difference = !has(o, e) ? 0.f : o > 0 ? taps(o, e) - mine[e] : mine[e] - taps(o, e);
           once[e] = o == -kSide ? -difference : o < 0 ? once[e] - difference : once[e] + difference;
           twice[e] += difference * difference;
         }
       }
-    // If a window contains an infinite element, its sum of squares must be infinite. Later, `once` is added to this
-    // sum, and could make it NaN. So `once` is set to 0 if `twice` is not finite.
+    // If a window contains an infinite element, its sum of squares must become infinite, and not NaN.
 #pragma unroll
     for (int e = 0; e < kVec; ++e) once[e] = twice[e] < INFINITY ? 2 * once[e] : 0.f;
   }
-  // Adds a row of x to the sums of all windows that contain the row. It is for norms that subtract means (kCentered).
-  // `once` is 2 sum d_j, and `twice` is sum d_j^2, where d_j is x_j minus the value of x in this row and in the
-  // thread's column.
+  // For norms that subtract means: adds a row of x to the sums of all windows that contain it. `once` is 2 sum d_j and
+  // `twice` is sum d_j^2, where d_j is x_j minus the value of x in this row and in the thread's column.
   __device__ __forceinline__ void add_centered(const float (&mine)[kVec], const float (&once)[kVec],
                                                const float (&twice)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -181,18 +169,17 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     for (int e = 0; e < kVec; ++e) {
       const float s = f.k + f.scale * v.total[e], p = power_of<T>(s, f.beta);
       v.result[e] = (kBackward ? dy[e] : v.mine[e]) * p;
-      // Beyond the end of a row, the factor g (lrn_math.h) must be 0, because neighbouring threads read it.
+      // Beyond the end of a row, the factor g (lrn_math.h) must be 0, because other threads read it.
       const bool inside = kWhole || kAxis == Axis::none || e < own.count;
       if (kBackward) v.of_g[e] = inside ? v.result[e] * (v.mine[e] * fast::reciprocal_ftz(s)) : 0.f;
       if (kBackward && kCentered) v.of_g[e] *= f.slope;
-      // Adds the first term of dx, dy s^-beta, to the sum of the other terms. For this row, that sum has the index
-      // behind() + 1.
+      // Adds dy s^-beta, the first term of dx, to the sum of the other terms.
       if constexpr (kBackward && kCentered && kSize != 0) gradients[behind() + 1][e] += v.result[e];
     }
   }
-  // Sums a row of the factors g (lrn_math.h) over the window of each element (`sum`). Also sums g_j (m_c - m_j) over
-  // the window (`rest`). m_j is the mean at element j of the row, and m_c (`center`) is the mean at the element of the
-  // thread. It is for norms that subtract means (kCentered).
+  // For norms that subtract means: sums a row of the factors g (lrn_math.h) over the window of each element (`sum`),
+  // and also g_j (m_c - m_j) (`rest`). m_j is the mean at element j, and m_c (`center`) is the mean at the thread's
+  // element.
   __device__ __forceinline__ void sum_gradients(Weights& weights, Taps& means, const float (&center)[kVec],
                                                 float (&sum)[kVec], float (&rest)[kVec]) const {
     if constexpr (kPairs) sum_line(sum, weights, [](float g) { return g; });
@@ -209,8 +196,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Adds the terms of dx that come from a row of the factors g (lrn_math.h) to the sums of dx. It is for norms that
-  // subtract means (kCentered).
+  // For norms that subtract means: adds the terms of a row of the factors g (lrn_math.h) to the sums of dx.
   __device__ __forceinline__ void add_gradients(bool inner, const float (&center)[kVec], const float (&sum)[kVec],
                                                 const float (&rest)[kVec], State& s, Results& v) const {
 #pragma unroll
@@ -231,8 +217,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         }
       }
   }
-  // Computes dx from its first term, dy s^-beta (`first`), and the complete window sum of g (`total`). It is for norms
-  // that do not subtract means.
+  // For norms that do not subtract means: computes dx from dy s^-beta (`first`) and the window sum of g (`total`).
   static __device__ __forceinline__ void finish_gradients(const LrnFactors& f, const float (&first)[kVec],
                                                           const float (&x)[kVec], float (&total)[kVec]) {
 #pragma unroll
@@ -242,8 +227,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   // The number of iterations after which the factors g (lrn_math.h) of a row are summed.
   static constexpr int kLater = kAxis == Axis::none ? 0 : 1;
 
-  // Calls step(), which increments t, until t is `end`. If kSize is not 0, the iterations from first_inner to
-  // last_inner - 1 need no checks for the ends of the image.
+  // Calls step(), which increments t, until t is `end`. Iterations first_inner to last_inner - 1 need no checks for the
+  // ends of the image.
   template <class Step>
   static __device__ __forceinline__ void run_steps(const Step& step, int& t, int end, int first_inner, int last_inner) {
 #pragma unroll 1
@@ -263,9 +248,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     return {max_of(top - (kBackward ? rows() - 1 : behind()), 0),
             min_of(bottom + (kBackward ? rows() - 1 : ahead()), height)};
   }
-  // Addresses for this block. The code that uses them adds own.at, the offset of its vector in the row that is loaded
-  // next. When iteration t stores its results, the row that is loaded next is t + kRowsAhead + 1. So kRowsAhead + 1 is
-  // subtracted from the rows of results.
+  // Base addresses of the tensors. own.at is the offset in row t + kRowsAhead + 1, the next row to load, so the
+  // addresses for results are that many rows lower.
   __device__ __forceinline__ Bases bases_of(const LrnArgs& a) const {
     return {rows_on(a.x, 0), rows_on(a.means, behind()), rows_on(a.dy, -ahead()),
             rows_on(a.out, (kBackward ? 1 - rows() - kLater : -ahead()) - kRowsAhead - 1),
@@ -295,9 +279,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       add(s.squares, row, v.total);
     }
   }
-  // Computes the results of row o, whose window sums are complete. In forward, it stores y. In backward, it puts the
-  // factor g (lrn_math.h) and the first term of dx, dy s^-beta, into shared memory, and stores dmeans if the row
-  // belongs to this block.
+  // Computes the results of row o, whose window sums are complete. Forward stores y. Backward puts g and dy s^-beta
+  // (lrn_math.h) into shared memory, and stores dmeans for rows of this block.
   __device__ __forceinline__ void finish_row(const LrnArgs& a, const LrnFactors& f, const Bases& at, int o, bool inner,
                                              State& s, Results& v) const {
     float dy[kVec];
@@ -362,8 +345,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kAxis != Axis::none || kCentered) {
       this->clear_smem();
       __syncthreads();
-      // Shared memory has slots (each for one vector) for the first smem.block threads only. Other threads have no
-      // vector.
+      // Only the first smem.block threads have a vector, and memory for it.
       if (kWhole && threadIdx.x >= smem.block) return;
     }
     const Bases at = bases_of(a);
@@ -373,8 +355,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     if constexpr (kCentered) count_members(s.counts);
     s.own_offset = thread * 16;
 
-    // `inner` tells whether all rows that this iteration needs are inside the image. If so, the iteration does not
-    // check this.
+    // If `inner` is true, all rows of this iteration are inside the image, and are not checked.
     auto step = [&](bool inner) {
       cp_async_wait_group<kRowsAhead - 1>();
       if constexpr (!kWhole) this->extract_rows(a, at, t, x, g);
@@ -390,8 +371,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       const int o = t - ahead();
       if (inner || g.has(o)) finish_row(a, f, at, o, inner, s, v);
       if constexpr (kBackward) {
-        // `row` is the row of the factors g (lrn_math.h) that this iteration sums. This completes the sums of row i of
-        // dx.
+        // `row` is the row of g (lrn_math.h) that this iteration sums, which completes the sums of row i of dx.
         const int row = o - kLater, i = row - behind();
         if (inner || g.has(row)) add_row_of_g(inner, s, v);
         else skip(s.gradients, v.total);

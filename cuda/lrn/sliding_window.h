@@ -21,8 +21,8 @@ struct SlidingWindowTiling {
   bool whole = false, centered = false;
 };
 
-// Fills in the tiling. Returns "" if the kernels support the problem. If not, returns the reason. In the tiling,
-// `whole` tells whether the window size is kCompiledSize and each row begins at a multiple of 16 bytes.
+// Fills in the tiling. Returns "", or the reason if the kernels do not support the problem. `whole` tells whether the
+// window size is kCompiledSize and each row begins at a multiple of 16 bytes.
 std::string tile_sliding_window(const LrnProblem&, Axis, const Device&, SlidingWindowTiling&);
 // Returns the number of elements in the vector that a thread has.
 int64_t window_vector(DType, int64_t size, bool means_gradients);

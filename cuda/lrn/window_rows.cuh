@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a window kernel (sliding_window.cuh) loads the rows of a tensor into lines of shared memory, reads the neighbours
-// of a vector from these lines, and stores rows of results. A line is the buffer of one row.
+// How a window kernel (sliding_window.cuh) loads the rows of a tensor into shared memory, reads the neighbours of a
+// vector from it, and stores rows of results.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/lrn/window_slots.cuh"
@@ -19,16 +19,15 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ WindowRows(const SlidingWindowParams& r, const SmemLayout& smem, unsigned char* shared)
       : Slots(r, smem, shared) {}
 
-  // Returns an address in `tensor`. If the caller adds own.at, the offset of its vector in the row that is loaded next,
-  // it obtains the address of its vector `rows` rows further down. The asm barrier makes the compiler keep the returned
-  // address in a register.
+  // Returns a base address in `tensor`, `rows` rows below row 0. The caller adds own.at, the offset of its vector in
+  // the row that is loaded next. The asm barrier keeps the address in a register.
   __device__ __forceinline__ T* rows_on(const void* tensor, int rows) const {
     T* at = static_cast<T*>(const_cast<void*>(tensor)) + rows * r.row;
     asm volatile("" : "+l"(at));
     return at;
   }
-  // Loads the one or two aligned vectors that contain an unaligned vector of `count` elements. The lower aligned vector
-  // is stored at byte offset `to` of shared memory, and the upper one n vectors after it.
+  // Loads the one or two aligned vectors that contain an unaligned vector of `count` elements. The lower one goes to
+  // byte offset `to` of shared memory, and the upper one n vectors after it.
   __device__ __forceinline__ void load_unaligned(uint32_t to, uint32_t n, const void* tensor, const T* rows_on,
                                                  int64_t index, int32_t count) const {
     const T* at = rows_on + index;
@@ -39,18 +38,17 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       if (left >= 2 * kVec) {
         cp_async<kBytes>(smem, at - shift, 1);
         cp_async<kBytes>(smem + n * kBytes, at - shift + kVec, 1, two);
-      } else {  // The bytes of an aligned vector beyond the end of the tensor are not read, but set to 0.
+      } else {  // Bytes beyond the end of the tensor are not read, but set to 0.
         cp_async_zfill<kBytes>(smem, at - shift, uint32_t(min_of(left, int64_t(kVec))) * sizeof(T));
         if (two) cp_async_zfill<kBytes>(smem + n * kBytes, at - shift + kVec, uint32_t(left - kVec) * sizeof(T));
       }
     }
   }
-  // Extracts an unaligned vector from the pair of aligned vectors that contains it. The elements with index `count` or
-  // more are set to 0.
+  // Extracts an unaligned vector from two aligned vectors. Elements from index `count` on are set to 0.
   __device__ __forceinline__ Vector read_unaligned(uint32_t pair, uint32_t n, const T* at, int32_t count) const {
     Vector low = *reinterpret_cast<const Vector*>(shared + pair),
            high = *reinterpret_cast<const Vector*>(shared + pair + n * kBytes);
-    // Without this asm barrier, the compiler would load the words that extract() needs one by one.
+    // Without this asm barrier, the compiler would load the needed words one by one.
 #pragma unroll
     for (int i = 0; i < int(sizeof(low.word) / sizeof(low.word[0])); ++i)
       asm volatile("" : "+r"(low.word[i]), "+r"(high.word[i]));
@@ -75,8 +73,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
         before.word[i] = shuffle_up(mine.word[i], 1);
       if (!writes) return;
       const uint32_t shift = shift_of(to);
-      // `joined` is the vector that is stored at the aligned address to - shift. It consists of the last `shift`
-      // elements of the preceding lane's vector and the first `head` elements of this lane's vector.
+      // The vector at the aligned address to - shift: the last `shift` elements of the preceding lane, and the first
+      // `head` elements of this lane.
       const int head = kVec - int(shift);
       const Vector joined = shift ? extract(before, mine, uint32_t(head)) : mine;
       T* const from = to - shift;
@@ -125,8 +123,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
       return q[kAxis == Axis::contiguous ? kSide + e + o : e];
     }
   };
-  // The factors g (lrn_math.h) around a thread's vector in a row, read from shared memory. The buffer of a row has
-  // elements 0-3 of all vectors, then elements 4-7 of all vectors.
+  // The factors g (lrn_math.h) around a thread's vector in a row, read from shared memory. The layout is elements 0 to
+  // 3 of all vectors, then elements 4 to 7 of all vectors.
   struct Weights {
     const float4* at;
     int slots;
@@ -181,8 +179,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
 #pragma unroll
     for (int e = 0; e < kVec; ++e) v[e] = float(all.get(e));
   }
-  // The rows of a tensor that a block loads: first <= row < last. `has_begun` tells has() that row >= first, so that it
-  // skips this comparison.
+  // The rows first <= row < last of a tensor that a block loads. If has_begun is true, has() does not compare with
+  // `first`.
   struct Ends {
     int first, last;
     __device__ __forceinline__ bool has(int row, bool has_begun = false) const {
@@ -192,18 +190,14 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   struct Bases {  // the base address of a row in each tensor
     T *x, *means, *dy, *out, *dmeans;
   };
-  // Loads the rows that iteration t of the loop over rows needs. A window has behind() rows before the row of its
-  // centre, and ahead() rows after it.
-  // - x: row t.
-  // - The means: row t + behind(). The windows with their centre in that row begin with row t.
-  // - dy: row t - ahead(). The windows with their centre in that row end with row t.
+  // Loads the rows that iteration t of the loop over rows needs: row t of x, row t + behind() of the means, and row t -
+  // ahead() of dy. A window has behind() rows above its centre, and ahead() rows below.
   __device__ __forceinline__ void load_rows(const LrnArgs& a, const Bases& from, int t, int later, Ends x, Ends g,
                                             bool has_begun) {
     const uint32_t all = smem.block + 2 * smem.gap;
     const Ends means{x.first, g.last};
     if constexpr (kWhole) {
-      // If a row is outside the range, cp.async writes zeros to a buffer that no thread reads. This takes no branch,
-      // because the condition is an operand of cp.async.
+      // A row outside the image is replaced by zeros in a buffer that no thread reads, so no branch is needed.
       const bool x_comes = x.has(t, has_begun);
       const uint32_t to = begin + slot(0, -later);
       cp_async<kBytes>(to, from.x + own.at, x_comes && own.count > 0);
@@ -235,9 +229,8 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   __device__ __forceinline__ uint32_t means_staging() const {
     return smem.staging + kStages * 2 * kBytes * (smem.block + 2 * smem.gap);
   }
-  // If rows are unaligned, the vectors of x and of the means are first loaded to a staging buffer, as pairs of aligned
-  // vectors. This function extracts the vectors of the current row from their pairs, and stores them in the row buffers
-  // of shared memory.
+  // If rows are unaligned, extracts the vectors of x and of the means from the staged pairs of aligned vectors, and
+  // stores them in the ring buffers.
   __device__ __forceinline__ void extract_rows(const LrnArgs& a, const Bases& from, int t, Ends x, Ends g) const {
     const uint32_t all = smem.block + 2 * smem.gap;
     const int64_t at = own.at - kRowsAhead * r.row;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectors that a thread of a window kernel (sliding_window.cuh) has, and their slots in shared memory. A line is
-// the buffer of one row of the block. It has a slot (the memory of one vector) for each thread. The lines of x form a
-// ring buffer, in which a new row replaces the oldest row. The lines of the means form another ring buffer.
+// The vectors that a thread of a window kernel (sliding_window.cuh) has, and their places in shared memory. A line is
+// the buffer of one row, and has a slot (the memory of one vector) for each thread. The lines of x form a ring buffer,
+// in which a new row replaces the oldest row, and so do the lines of the means.
 #pragma once
 #include "cpp/lrn/lrn_math.h"
 #include "cuda/device/ptx/cvta.cuh"
@@ -11,18 +11,16 @@
 
 namespace minidnn {
 
-// The location of a vector. `at` is the offset of its first element in the tensor. `column` is the position of that
-// element in the row. `count` is the number of the vector's elements that are inside the row, or 0 if the whole vector
-// is outside. `slot` is the index of the vector in a line (the buffer of one row).
+// The location of a vector: its offset in the tensor (`at`), its position in the row (`column`), the number of its
+// elements that are inside the row (`count`), and its index in a line of shared memory (`slot`).
 struct VecCoord {
   int64_t at = 0;
   int32_t column = 0, count = 0;
   uint32_t slot = 0;
 };
 
-// Byte offsets from a vector in shared memory to the vectors at neighbouring positions, at most kReach positions before
-// or after it. The asm barrier keeps the offsets in registers. Without the barrier, the compiler would multiply at each
-// use.
+// Byte offsets in shared memory from a vector to the vectors up to kReach positions before or after it. The asm barrier
+// keeps them in registers, so that the compiler does not multiply at each use.
 template <int kReach> struct Positions {
   int32_t bytes[2 * kReach];
   __device__ __forceinline__ void set(int32_t position) {
@@ -46,12 +44,11 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   static constexpr int kMost = kSize ? kSize : 2 * kMaxReach + 1;  // the maximum number of rows in a window
   static constexpr int kSide = kAxis == Axis::none ? 0 : kSize ? kSize / 2 : kMaxReach;
   static constexpr int kStages = kRowsAhead + 1, kBytes = kVec * int(sizeof(T));
-  // The number of counts that a vector needs. A count is how many elements of a row are in a window. The elements of a
-  // vector have different counts only if windows extend over adjacent elements (Axis::contiguous).
+  // A count is how many elements of a row are in a window. All elements of a vector have the same count, unless windows
+  // extend over adjacent elements.
   static constexpr int kCounts = kAxis == Axis::contiguous ? kVec : 1;
-  // Whether neighbouring warps have one vector in common. An unaligned store combines the vectors of two neighbouring
-  // lanes. Therefore, the first lane of a warp has the same vector as the last lane of the preceding warp. The first
-  // lane only passes this vector to the next lane.
+  // Whether the first lane of a warp has the same vector as the last lane of the preceding warp. An unaligned store
+  // combines the vectors of two lanes of a warp.
   static constexpr bool kOverlaps = kAxis == Axis::none && !kWhole;
   using Vector = Vec<T, kVec>;
   using Far = Positions<kAxis == Axis::strided ? kSide : 0>;
@@ -60,21 +57,19 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
   const SmemLayout& smem;
   unsigned char* const shared;
   const uint32_t begin;  // the address of `shared` in the shared state space, for cp.async
-  // `own` is this thread's vector in the row that is loaded next. If a group of threads has only a tile of a row,
-  // in_gap is a second vector that this thread loads, before or after the tile. The offset in_gap.at is relative to
-  // own.at.
+  // `own` is this thread's vector in the row that is loaded next. in_gap is a second vector that this thread loads,
+  // next to the group's tile of a row. in_gap.at is relative to own.at.
   VecCoord own, in_gap;
   uint32_t thread;  // the index of the thread in the block, or 0 for threads that have no vector
   uint32_t writes;
-  // `linked` tells whether this thread's vector follows the preceding lane's vector in memory, and both vectors are
-  // written. `leads` tells whether the next lane's vector follows this thread's vector in the same way.
+  // Whether this thread's vector follows the preceding lane's vector in memory (`linked`), and whether the next lane's
+  // vector follows this one (`leads`). Only vectors that are written count.
   bool linked, leads;
   int32_t top, bottom;  // The block writes the rows top <= row < bottom.
-  // Byte offsets in shared memory to the vectors at neighbouring positions. `x_far` is for buffers of x and of the
-  // means, and `g_far` is for buffers of the factors g (lrn_math.h).
+  // Byte offsets in shared memory to the vectors at other positions: in buffers of x and the means, and in buffers of g
+  // (lrn_math.h).
   Far x_far, g_far;
-  // `here` is the byte offset of the thread's vector in the buffer of the current row. `stage` counts the iterations,
-  // from 0 on.
+  // `here` is the byte offset of the thread's vector in the current row. `stage` counts the iterations.
   uint32_t here = 0, stage = 0;
 
   __device__ __forceinline__ int behind() const { return kSize ? (kSize - 1) / 2 : r.behind; }
@@ -115,8 +110,7 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
           coord_of(int32_t(far) + (before ? -reach : past), i - far * r.slice, before ? i : smem.gap + r.threads + i);
       in_gap.at -= own.at;
     }
-    // Without these asm barriers, the compiler would compute the members of this class again at each use, including
-    // their divisions.
+    // Without these asm barriers, the compiler would compute these members, and their divisions, again at each use.
     asm volatile("" : "+l"(own.at), "+r"(own.slot), "+r"(own.column), "+r"(own.count), "+r"(writes), "+r"(thread));
     if (kAxis != Axis::none) asm volatile("" : "+l"(in_gap.at), "+r"(in_gap.slot), "+r"(in_gap.count));
     here = own.slot * kBytes;
@@ -132,33 +126,29 @@ template <class T, int kVec, Axis kAxis, bool kWhole, bool kCentered, int kSize,
     }
   }
 
-  // In a ring buffer, returns the byte offset that is `lines` lines (buffers of one row) after offset `at`, or before
-  // `at` if `lines` is negative. min_of() selects between the offset and the same offset moved by the size of the ring
-  // buffer. The one outside of the ring buffer is the larger one, because an unsigned number that wraps below 0 is
-  // large.
+  // Returns the byte offset `lines` rows after offset `at` in a ring buffer (before `at` if `lines` is negative).
+  // Wrapped below 0, an unsigned offset is large, so min_of() selects the offset inside the ring buffer.
   static __device__ __forceinline__ uint32_t ring_offset(uint32_t at, int lines, uint32_t line, uint32_t ring) {
     at += uint32_t(lines) * line;
     return lines > 0 ? min_of(at, at - ring) : lines < 0 ? min_of(at, at + ring) : at;
   }
-  // Returns the byte offset of the thread's vector in the buffer of a row. The row is `back` rows before the current
-  // row, or after it if `back` is negative. `first` is the offset at which the ring buffer of rows begins.
+  // Returns the byte offset of the thread's vector in the row `back` rows before the current one. `first` is the offset
+  // of the ring buffer.
   __device__ __forceinline__ uint32_t slot(uint32_t first, int back) const {
     return first + ring_offset(here, -back, smem.line, smem.ring);
   }
   __device__ __forceinline__ T* slot_of(uint32_t first, int back) const {
     return reinterpret_cast<T*>(shared + slot(first, back));
   }
-  // Returns the byte offset, in the row buffers of x, of the thread's second vector (in_gap).
+  // Returns the byte offset of the thread's second vector (in_gap) in the ring buffer of x.
   __device__ __forceinline__ uint32_t gap_slot(int back) const {
     return slot(0, back) + (in_gap.slot - own.slot) * kBytes;
   }
   static __device__ __forceinline__ uint32_t shift_of(const T* p) {
     return uint32_t(reinterpret_cast<uint64_t>(p) / sizeof(T)) % kVec;
   }
-  // Returns the byte offset of a staging slot (the memory for one vector). An iteration uses n vectors. The result is
-  // for the i-th vector of the iteration that comes `later` iterations after this one. If rows are unaligned, two
-  // aligned vectors are loaded instead of each vector. In this case, the result is the slot of the lower aligned
-  // vector, and the slot of the upper one is n slots after it.
+  // Returns the byte offset of staging slot i of n, where a slot is the memory of one vector, for the iteration `later`
+  // iterations after this one. If rows are unaligned, each vector takes two slots, n slots apart.
   __device__ __forceinline__ uint32_t staging_slot(uint32_t first, int later, uint32_t n, uint32_t i) const {
     return first + ((stage + uint32_t(later)) % kStages * n * (kWhole ? 1 : 2) + i) * kBytes;
   }

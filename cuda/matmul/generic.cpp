@@ -13,8 +13,8 @@ struct Generic final : Engine<MatmulProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    // The two loads for one k together take a thread about 0.04 us. The rate is only 0.05 of the peak, because both
-    // operands of each multiplication are loaded from memory or caches.
+    // The two loads per k take a thread about 0.04 us. The rate is 0.05 of the peak, because each operand is loaded
+    // anew.
     return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.05) + 0.04 * double(sizes_of(p).k);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device& d, const Config&) const override {

@@ -27,11 +27,11 @@ int64_t tile_count(const MatmulProblem& p, int64_t tile_m) {
 }
 
 double tile_us(const MatmulProblem& p, const Device& d, int64_t tile_m) {
-  // The estimate assumes that an SM computes one tile after another, at about half of its peak rate. Tiles of 64 rows
-  // are slower, because they read shared memory more often. (Both rates are guesses; they were not measured.)
+  // Guesses: an SM computes one tile after another, at half of its peak rate, or less for tiles of 64 rows, which read
+  // shared memory more often.
   double efficiency = tile_m == 128 ? 0.5 : 0.45;
   double rounds = std::ceil(double(tile_count(p, tile_m)) / d.sm_count);
-  // The wait for the first loads of a tile takes as long as the multiplications of 16 values of k.
+  // The first loads of a tile take as long as the products of 16 values of k.
   double flop = 2.0 * double(tile_m * kTileN) * double(sizes_of(p).k + 16);
   return std::max(roofline_us(rounds * d.sm_count * flop, 0, d, efficiency), roofline_us(0, matmul_bytes(p), d, 0.7));
 }

@@ -11,21 +11,17 @@
 namespace minidnn {
 
 constexpr int kThreads = 256, kTileK = 16;
-// The number of elements by which each row of an operand's slice (16 values of k) is padded in shared memory. The
-// padding reduces bank conflicts if threads store elements of different k at the same time. Vectors of 16 bytes remain
-// aligned.
+// Padding of a slice's rows in shared memory, in elements. It reduces bank conflicts and keeps 16-byte alignment.
 constexpr int kPad = 4;
 
-// Copies slices of an operand to shared memory. A slice has kTileK elements of each of kLines lines, where a line is a
-// row of a or a column of b. Its layout in shared memory is [kTileK][kLines + kPad]. Elements beyond the edges of the
-// matrix become zeros. Neighbouring threads read along the smaller stride.
+// Copies slices of an operand to shared memory, as [kTileK][kLines + kPad]. A line is a row of a or a column of b.
+// Elements beyond the matrix become zeros. Adjacent threads read along the smaller stride.
 template <class T, int kLines>
 class SliceLoader {
  public:
   static constexpr int kPitch = kLines + kPad;
 
-  // `from` is the address of the tile's first line (row of a or column of b) at k = 0. `lines` is the number of lines
-  // from there to the edge of the matrix.
+  // `from`: the tile's first line at k = 0. `lines`: the number of lines to the edge of the matrix.
   __device__ SliceLoader(const T* from, int64_t line_stride, int64_t k_stride, int64_t lines, int64_t k)
       : k_left_(k), slice_step_(kTileK * k_stride) {
     int64_t along_line = line_stride < 0 ? -line_stride : line_stride, along_k = k_stride < 0 ? -k_stride : k_stride;
@@ -123,8 +119,7 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
 #pragma unroll
           for (int j = 0; j < kPerN; ++j) sums[i][j] += from_a[i] * from_b[j];
       }
-      // The next slices are stored in the buffer that is not being multiplied. All threads had read this buffer before
-      // the barrier of the previous iteration.
+      // The buffer that is not being multiplied. All threads had read it before the previous barrier.
       if (more) {
         load_a.store(slice_a + (buffer ^ 1) * kSliceA);
         load_b.store(slice_b + (buffer ^ 1) * kSliceB);
@@ -147,7 +142,7 @@ __global__ void __launch_bounds__(kThreads) matmul_tiled(const __grid_constant__
       if (row + i < s.m && column + j < s.n)
         epilogue.store(p.activation, shared[i * kSumPitch + j], row + i, column + j);
     }
-    // This barrier waits until all threads have read the sums. The next tile overwrites them.
+    // The next tile overwrites the sums.
     __syncthreads();
   }
 }

@@ -18,7 +18,7 @@ std::string Wgmma::refusal(const MatmulProblem& p) const {
 OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
   OperandRelayout<MatmulProblem> r{p, {}};
   const int last = int(p.y.rank) - 1;
-  // Returns the layout of one matrix of the batch. The main loop itself checks the strides along the batch.
+  // The layout of one matrix. The main loop checks the batch strides.
   auto matrix_of = [&](TensorDesc d) {
     for (int i = 0; i < last - 1; ++i) d.shape[i] = 1;
     return d;
@@ -31,8 +31,8 @@ OperandRelayout<MatmulProblem> Wgmma::relayout(const MatmulProblem& p) const {
     std::vector<int> order;
     for (int i = 0; i < last - 1; ++i) order.push_back(i);
     const int inner =
-        // The contiguous dimension of an operand's copy. For TF32, it is k. For 16-bit dtypes, it is a dimension that
-        // is not contiguous in the operand. The copy is then a transpose, and transposes are the fastest copies.
+        // The contiguous dimension of an operand's copy: k for TF32. For 16 bits, it is a dimension that is not
+        // contiguous in the operand, because transposes are the fastest copies.
         d.dtype == DType::float32 || d.stride[k] != 1 ? k : other;
     order.push_back(inner == k ? other : k);
     order.push_back(inner);

@@ -41,32 +41,28 @@ int64_t vector_of(const BatchNormProblem& p, const ChannelTiling& c) {
 }
 
 void divide_channels(ChannelTiling& c, int64_t vector, const Device& d) {
-  // For planes (NCHW), the grid has about 16 blocks per SM. If an SM cannot run 16 blocks at the same time, the blocks
-  // run in several waves, and SMs are idle only for a short time at the end. For columns (NHWC), the grid has 8 blocks
-  // per SM, because each block has more work at its beginning and end, and writes the sums of all its channels.
+  // For planes (NCHW), the grid has about 16 blocks per SM, so that SMs are idle only for a short time at the end. For
+  // columns (NHWC), it has 8, because a block has more work at its beginning and end.
   const int64_t blocks = max_of((c.plane > 1 ? 16 : 8) * d.sm_count / c.samples, int64_t(1));
-  // `least` is the smallest number of vectors (for planes, NCHW) or rows (for columns, NHWC) that a block processes.
+  // `least` is the minimum number of vectors (NCHW) or rows (NHWC) per block.
   int64_t tiles = c.channels, least = 4 * kChannelThreads;
   if (c.plane > 1) {
     c.items = uint32_t(c.items / vector);
     c.by_plane = FastDivmod(c.plane / vector);
   } else {
     c.vectors = uint32_t(c.channels / vector);
-    // A tile (the channels of a block) is at most 32 vectors wide. The lanes of a warp read contiguous vectors of one
-    // row, or of several rows if the tile is narrower than a warp.
+    // A tile, the channels of a block, is at most 32 vectors wide, one per lane of a warp.
     tiles = ceil_div(int64_t(c.vectors), int64_t(32));
     c.width = uint32_t(ceil_div(int64_t(c.vectors), tiles));
     c.rows = uint32_t(kChannelThreads / c.width);
     c.by_width = FastDivmod(c.width);
     c.tiles = uint32_t(tiles);
     c.by_tiles = FastDivmod(tiles);
-    // The number of rows that a block loads at the same time. Each block gets a multiple of this number, except for the
-    // last block of a tile.
+    // The number of rows that a block loads at the same time. The rows per block are a multiple of it.
     least = kRowsInFlight * c.rows;
   }
   int64_t chunks = std::clamp<int64_t>(blocks / tiles, 1, ceil_div<int64_t>(c.items, least));
-  // A thread adds up at most 1024 rows, because its sums are uncompensated float32 sums, whose rounding errors grow
-  // with the number of terms.
+  // A thread adds up at most 1024 rows, because rounding errors of float32 sums grow with the number of terms.
   if (c.plane == 1) chunks = max_of(chunks, ceil_div<int64_t>(c.items, int64_t(1024) * c.rows));
   c.chunk = uint32_t(ceil_div(ceil_div<int64_t>(c.items, chunks), least) * least);
   c.chunks = uint32_t(ceil_div<int64_t>(c.items, c.chunk));

@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Batch norm of dense tensors in three launches.
+// Batch norm and group norm of dense tensors in three launches.
 // - First launch: computes sums over chunks. A chunk is the elements of a channel that one block adds up.
-// - Second launch: joins the sums of all chunks of a channel.
-// - Third launch (the map): computes y or dx.
-// - Group norm uses the same first and third launch for the channels of each sample. Its second launch joins the
-//   channels of a group.
+// - Second launch: joins the sums of all chunks of a channel (batch norm) or group (group norm).
+// - Third launch (the map): computes y or dx. It processes elements in reverse order, because the last ones are still
+//   in the L2 cache.
 // - Grid: one block per chunk. A channel has several chunks, so even a few channels fill the GPU. Sums are bitwise
 //   reproducible. From sm_90 on, a launch may start before the preceding launch ends.
-// - Bytes: x is read twice. In backward, dy is read twice, too. A thread loads several vectors of 16 bytes at the same
-//   time. The map processes all elements in reverse order, so it begins with data that is still in the L2 cache.
+// - Bytes: x (in backward, x and dy) is read twice.
 // - Numerics: see channel_sums.cuh.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/norm/channel_sums.cuh"
@@ -58,8 +56,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   uint32_t i = tile.begin + threadIdx.x;
   for (; i + (kUnroll - 1) * kChannelThreads < tile.end; i += kUnroll * kChannelThreads)
     add_items<T, kVec, kUnroll>(tile, a, i, about, total);
-  // The loop over kUnroll vectors at a time leaves some vectors. They are loaded 4 and 2 at a time. If they were loaded
-  // one by one, each load would wait for the previous one. Small planes (NCHW) consist mostly of such vectors.
+  // The remaining vectors are loaded 4 and 2 at a time, so that several loads are in flight. Small planes (NCHW)
+  // consist mostly of such vectors.
   if constexpr (kVec == 1) {
     for (; i + 3 * kChannelThreads < tile.end; i += 4 * kChannelThreads)
       add_items<T, kVec, 4>(tile, a, i, about, total);
@@ -77,8 +75,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   partials[int64_t(tile.chunk) * s.channels + tile.channel] = partial_of(total, about);
 }
 
-// Adds kUnroll rows of a thread to its sums, beginning with row i. kWhole tells whether all these rows exist. If it is
-// false, only rows before tile.end are added.
+// Adds kUnroll rows of a thread to its sums, beginning with row i. If kWhole is false, only rows before tile.end are
+// added.
 template <class T, int kVec, int kUnroll, bool kWhole>
 __device__ __forceinline__ void add_rows(const ColumnTile<kVec>& tile, const BatchNormArgs& a, uint32_t i,
                                          ColumnAdds<kVec>& adds) {
@@ -146,10 +144,9 @@ __global__ void __launch_bounds__(kChannelThreads)
     partials[int64_t(tile.chunk) * s.samples * s.channels + tile.of_all() + k] = total.partial(k, shift[k]);
 }
 
-// Joins the partial results of each channel, one for each chunk of its elements. NHWC tensors have about a thousand
-// chunks per channel. A block joins only kFinishChannels channels, so that many blocks share this work. The partial
-// results of these channels are 128 contiguous bytes per chunk. Threads are arranged in kFinishRows rows of
-// kFinishChannels threads, and each row adds up every kFinishRows-th chunk.
+// Joins the partial results of each channel, one per chunk of its elements. NHWC tensors have about a thousand chunks
+// per channel, so a block has only kFinishChannels channels. Its threads form kFinishRows rows, and each row adds up
+// every kFinishRows-th chunk.
 template <bool kBackward>
 __global__ void __launch_bounds__(kFinishThreads)
     norm_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials) {
@@ -182,9 +179,8 @@ __global__ void __launch_bounds__(kFinishThreads)
   write_statistic<kBackward>(s, a, channel, statistic_of(s, a, channel, about, total));
 }
 
-// Group norm: a warp joins the partial results of a group and writes the coefficients of the group's channels. In
-// backward, the warp also writes what each channel of the sample contributes to dscale and dbias. A later launch
-// (parameter_sums.cu) adds up these contributions over the samples.
+// Group norm: a warp joins the partial results of a group and writes the coefficients of its channels. In backward, it
+// also writes the terms of dscale and dbias of this sample, which parameter_sums.cu adds up over the samples.
 template <bool kBackward>
 __global__ void __launch_bounds__(kChannelThreads)
     norm_groups_finish(const __grid_constant__ ChannelTiling s, BatchNormArgs a, const float4* partials,
@@ -196,8 +192,7 @@ __global__ void __launch_bounds__(kChannelThreads)
   const int64_t first = group * of_group;
   if (first >= all) return;
   const double n = double(s.members);
-  // `first` is the index of a channel among the channels of all samples. The samples share the parameters, so
-  // `parameter` is the index of the channel within its sample.
+  // `first` is the index of a channel over all samples, and `parameter` is its index within a sample.
   const int64_t parameter = first % s.parameters;
   const float* scale = typed<float>(a.scale);
   if constexpr (!kBackward) {
@@ -241,8 +236,8 @@ __global__ void __launch_bounds__(kChannelThreads)
   }
 }
 
-// Returns the coefficients of channel c. In group norm, norm_groups_finish has already written them to `lines`. In
-// batch norm, `lines` is null, and this function computes them.
+// Returns the coefficients of channel c: from `lines`, which norm_groups_finish wrote, or computed here if `lines` is
+// null.
 template <bool kBackward>
 __device__ __forceinline__ ChannelCoefficients line_of(const ChannelTiling& s, const BatchNormArgs& a,
                                                        const ChannelCoefficients* lines, int64_t c) {
@@ -276,16 +271,14 @@ __device__ __forceinline__ void map_vectors(const Tile& tile, const BatchNormArg
   for (int u = 0; u < kUnroll; ++u) map_vector<T, kVec, kBackward>(a, at[u], x[u], dy[u], other[u], lines);
 }
 
-// Computes y or dx for the vectors or rows of a thread, kUnroll at a time, in reverse order. `first` is the lowest
-// number of a vector or row of the thread. If the count is not a multiple of kUnroll, the thread begins with fewer
-// vectors or rows, those with the highest numbers.
+// Computes y or dx for the vectors or rows of a thread in reverse order, kUnroll at a time, beginning with the
+// remainder. `first` is the lowest index.
 template <class T, int kVec, bool kBackward, int kCoefficients, class Tile>
 __device__ __forceinline__ void map_backwards(const Tile& tile, const BatchNormArgs& a, uint32_t first, uint32_t step,
                                               const ChannelCoefficients (&lines)[kCoefficients]) {
   constexpr int kUnroll = kVec == 1 ? 8 : 4;
   uint32_t whole = (tile.end - tile.begin) / (kUnroll * step), i = first + whole * (kUnroll * step);
-  // Small planes (NCHW) consist mostly of the vectors that remain after the loop over kUnroll vectors at a time, so
-  // these vectors are loaded 4 and 2 at a time.
+  // The remaining vectors are loaded 4 and 2 at a time. Small planes (NCHW) consist mostly of them.
   if constexpr (kVec == 1) {
     for (; i + 3 * step < tile.end; i += 4 * step) map_vectors<T, kVec, 4, kBackward>(tile, a, i, step, lines);
     for (; i + step < tile.end; i += 2 * step) map_vectors<T, kVec, 2, kBackward>(tile, a, i, step, lines);

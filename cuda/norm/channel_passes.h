@@ -8,13 +8,12 @@
 
 namespace minidnn {
 
-// The upper limit for the number of blocks, and for the number of vectors (NCHW) or rows (NHWC) of a channel. The
-// kernels compute these numbers with 32 bits.
+// The upper limit for the number of blocks, and for the vectors (NCHW) or rows (NHWC) of a channel, because kernels use
+// 32-bit indices.
 constexpr int64_t kMostItems = int64_t(1) << 30;
 
-// Describes a dense batch norm as planes (NCHW) or columns (NHWC). Fills in the number of channels, the elements per
-// channel (`members`) and the elements per plane, which is 1 for columns. Returns "", or the reason if the layout is
-// neither NCHW nor NHWC.
+// Describes a dense batch norm as planes (NCHW) or columns (NHWC), and fills in its sizes. Returns "", or the reason if
+// the layout is another one.
 std::string dense_channels(const BatchNormProblem&, ChannelTiling&);
 // the number of elements in 16 bytes, or 1 if x does not divide into vectors of 16 bytes
 int64_t vector_of(const BatchNormProblem&, const ChannelTiling&);

@@ -1,15 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of batch norm and group norm on dense tensors: which vectors or rows a block processes, their sums,
-// how sums are joined, and the map, which computes y or dx. Three engines use it: cuda.batch_norm.two_pass,
+// The arithmetic of batch norm and group norm on dense tensors, for cuda.batch_norm.two_pass,
 // cuda.batch_norm.persistent and cuda.layer_norm.two_pass_groups.
 //
 // Numerics: neither |mean| >> std nor a first element that is an outlier costs precision.
-// - Planes (NCHW): threads subtract the first element of the channel from x. A thread loads several vectors at a time,
-//   and computes their mean and the sum of squares about this mean. Chan's formula joins both to the moments of the
-//   vectors that the thread loaded before.
-// - Columns (NHWC): Chan's formula would be necessary for each element of a vector. Instead, a thread subtracts its
-//   first element from x, and sums the differences and their squares. Few digits are lost, because a thread has few
-//   elements: if it has n elements, (first element - mean)^2 <= n times their variance.
+// - Planes (NCHW): threads subtract the first element of the channel from x. A thread computes the mean and the sum of
+//   squares of a few vectors, and joins them to its moments by Chan's formula.
+// - Columns (NHWC): a thread subtracts its own first element from x, and sums the differences and their squares. Few
+//   digits are lost, because (first element - mean)^2 <= n times the variance of its n elements, and n is small.
+//
 // A forward partial result is four floats: the count, the mean, the sum of squares about the mean, and the value to
 // which the mean is relative. A backward partial result is two sums.
 #pragma once
@@ -46,8 +44,7 @@ __device__ __forceinline__ float4 partial_of(const Moments<float>& m, float firs
 }
 __device__ __forceinline__ float4 partial_of(const Gradients<float>& g, float) { return {g.dy, g.product, 0, 0}; }
 
-// The vectors of x that a block processes if a tensor is NCHW: vectors begin to end - 1 of one channel, numbered
-// through all images.
+// For NCHW: the vectors begin to end - 1 of one channel, numbered through all images, which a block processes.
 template <class T, int kVec> struct PlaneTile {
   static constexpr bool kColumns = false;
   const ChannelTiling& s;
@@ -65,8 +62,8 @@ template <class T, int kVec> struct PlaneTile {
   }
 };
 
-// Adds the first `have` of kUnroll vectors of one channel to `total`. In forward, `total` has the moments of the
-// differences between x and `first`, the first element of the channel. In backward, it has the sums of gradients.
+// Adds the first `have` of kUnroll vectors of one channel to `total`: moments of x - `first` (forward), or sums of
+// gradients (backward). `first` is the first element of the channel.
 template <class T, int kVec, int kUnroll>
 __device__ __forceinline__ void add_vectors(Moments<float>& total, const Vec<T, kVec> (&x)[kUnroll], uint32_t have,
                                             float first) {
@@ -106,9 +103,8 @@ __device__ __forceinline__ void add_vectors(Gradients<float>& total, const Vec<T
   total.join(some);
 }
 
-// The elements that a block processes if a tensor is NHWC: `width` vectors of channels in each of the rows begin to end
-// - 1. The threads form s.rows rows of `width` threads. A thread has the same vector of channels in every s.rows-th
-// row.
+// For NHWC: the elements that a block processes, `width` vectors of channels in each of the rows begin to end - 1. A
+// thread has the same vector of channels in every s.rows-th row.
 template <int kVec> struct ColumnTile {
   static constexpr bool kColumns = true;
   const ChannelTiling& s;
@@ -131,7 +127,7 @@ template <int kVec> struct ColumnTile {
   __device__ __forceinline__ int64_t offset(uint32_t item) const {
     return start + int64_t(item) * s.channels + channel;
   }
-  // Returns the channel number if the channels of all samples are numbered consecutively.
+  // Returns the channel's index over all samples.
   __device__ __forceinline__ int64_t of_all() const { return sample * s.channels + channel; }
 };
 
@@ -154,8 +150,8 @@ template <int kVec> struct ColumnMoments {
     }
     n += o.n;
   }
-  // Joins the moments of those lanes of a warp whose numbers are equal modulo `first`, a power of two. The lowest of
-  // these lanes obtains the result.
+  // Joins the moments of the lanes of a warp whose indices are equal modulo `first`, a power of two. The lowest lane
+  // obtains the result.
   __device__ __forceinline__ void join_lanes(uint32_t first) {
 #pragma unroll 1
     for (uint32_t lane = first; lane < 32; lane *= 2) {
@@ -197,9 +193,8 @@ template <int kVec> struct ColumnAdds {
     }
     n += float(have);
   }
-  // Returns the moments of this thread's elements. Their means are relative to `of_block`, which is the same for all
-  // threads of a column: the shift of the column's first thread in the block. Shared memory (`shifts`) passes it to all
-  // threads.
+  // Returns the moments of this thread's elements. The means are relative to `of_block`, the shift of the block's first
+  // thread for the same channels.
   __device__ __forceinline__ Joined relative_to_block(const ColumnTile<kVec>& tile, float* shifts,
                                                       float (&of_block)[kVec]) const {
     const uint32_t at = (threadIdx.x - tile.row * tile.s.width) * kVec;
@@ -270,9 +265,8 @@ template <int kVec, bool kBackward> struct ColumnAddsOf {
 template <int kVec> struct ColumnAddsOf<kVec, true> {
   using type = ColumnGradientAdds<kVec>;
 };
-// Joins the sums of `rows` rows of `width` threads. Each iteration halves the number of rows: the second half of the
-// rows stores its sums to shared memory (`left`), and the first half joins them to its own sums. The first row of
-// threads obtains the result.
+// Joins the sums of `rows` rows of `width` threads by a tree over shared memory (`left`). The first row of threads
+// obtains the result.
 template <class Sums>
 __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows, uint32_t width, uint32_t row,
                                           uint32_t column) {
@@ -287,10 +281,9 @@ __device__ __forceinline__ void join_rows(Sums& total, Sums* left, uint32_t rows
   }
 }
 
-// Functions that add up the partial results of a channel or group, in float64. All means are taken relative to `about`,
-// the mean of one of the partial results. Few digits are lost: if this partial result has m of the n elements, (about -
-// mean)^2 <= n / m times the variance. Chan's formula would take a division for each partial result; these functions
-// take none.
+// These functions add up the partial results of a channel or group, in float64. All means are taken relative to
+// `about`, the mean of one partial result, so that no divisions are needed. Few digits are lost: if this partial result
+// has m of n elements, (about - mean)^2 <= n / m times the variance.
 __device__ __forceinline__ double mean_of(const float4& partial) { return double(partial.w) + double(partial.y); }
 struct MomentSums {
   double away, squares;

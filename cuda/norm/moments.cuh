@@ -24,8 +24,7 @@ template <class F> struct Moments {
       o.n = shuffle_xor(n, lane);
       o.mean = shuffle_xor(mean, lane);
       o.squares = shuffle_xor(squares, lane);
-      // In each step, two lanes exchange their moments. Both lanes take the lower lane's moments first. If each lane
-      // took its own moments first, the bits of their results would differ.
+      // Both lanes take the lower lane's moments first, so that their results have the same bits.
       if (threadIdx.x & lane) {
         const Moments mine = *this;
         *this = o;
@@ -42,7 +41,7 @@ template <class F> struct Gradients {
     dy += o.dy;
     product += o.product;
   }
-  // Adds up the sums of those lanes of a warp whose numbers are equal modulo kFirst, a power of two.
+  // Adds up the sums of the lanes of a warp whose indices are equal modulo kFirst, a power of two.
   template <int kFirst = 1> __device__ __forceinline__ void join_warp() {
 #pragma unroll
     for (int lane = kFirst; lane < 32; lane *= 2) {
@@ -52,8 +51,7 @@ template <class F> struct Gradients {
   }
 };
 
-// Joins the sums of the kJoinWarps warps of a block, separately for each lane number. Each iteration halves the number
-// of warps that have sums. The first warp obtains the result.
+// Joins the sums of the kJoinWarps warps of a block, separately for each lane. The first warp obtains the result.
 template <class Sums> __device__ __forceinline__ Sums join_warps(Sums total) {
   __shared__ Sums of_warp[kJoinWarps][32];
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32;

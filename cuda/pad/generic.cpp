@@ -17,7 +17,7 @@ struct Generic final : Engine<PadProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PadProblem&, const Device&) const override { return ""; }
   double estimate_us(const PadProblem& p, const Device& d) const override {
-    // The kernel is slow, because each element takes a 64-bit division for each dimension.
+    // The kernel computes a 64-bit division per element and dimension.
     return roofline_us(0, pad_bytes(p), d, 0.1);
   }
   std::unique_ptr<Plan<PadProblem>> build(const PadProblem& p, const Device& d, const Config&) const override {

@@ -36,9 +36,8 @@ struct Vectorized final : Engine<PadProblem> {
   std::string name() const override { return "cuda.pad.vectorized"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PadProblem& p, const Device&) const override { return tiling_of(p).why_not; }
-  // The efficiencies are fractions of the rate of a copy. The efficiencies for words of 2 and 4 bytes were measured on
-  // an H100. Shorter words need more instructions for each vector. If the lines of y (along its innermost dimension)
-  // are shorter than a vector, y is written word by word.
+  // Fractions of the rate of a copy. Those for words of 2 and 4 bytes were measured on an H100. If the lines of y
+  // (along its innermost dimension) are shorter than a vector, y is written word by word.
   double estimate_us(const PadProblem& p, const Device& d) const override {
     const Tiling t = tiling_of(p);
     const bool by_vectors = int64_t(t.lines.width.divisor) * t.word >= 16;

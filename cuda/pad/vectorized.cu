@@ -76,7 +76,8 @@ template <class Word> __device__ __forceinline__ void pad_all(const PadLines& l,
                                                               const Word& value) {
   using Vector = PadVector<Word>;
   constexpr int kWords = Vector::kWords, kVectors = pad_vectors(kWords);
-  // Vectors start at multiples of 16 bytes. So the first vector may start before y; its words before y are not written.
+  // The first vector may start before y, because vectors start at multiples of 16 bytes. The words before y are not
+  // written.
   const int64_t first = (int64_t(blockIdx.x) * (kPadThreads * kVectors) + threadIdx.x) * kWords -
                         int64_t(reinterpret_cast<uint64_t>(y) % 16 / sizeof(Word));
   Vector vectors[kVectors];

@@ -6,8 +6,8 @@
 namespace minidnn {
 
 constexpr int kPadThreads = 256;
-// Returns the number of 16-byte vectors that a thread writes. A vector has `words` words, and each word takes one load.
-// With fewer words per vector, a thread writes more vectors, so that it has enough loads in flight.
+// Returns the number of 16-byte vectors that a thread writes. It is larger for vectors of few words, so that a thread
+// has enough loads in flight.
 MINIDNN_HD constexpr int pad_vectors(int words) { return words == 1 ? 4 : words <= 4 ? 2 : 1; }
 
 }  // namespace minidnn

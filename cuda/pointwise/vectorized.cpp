@@ -15,8 +15,8 @@ constexpr PointwiseGroup kGroups[] = {PointwiseGroup::unary,   PointwiseGroup::m
                                       PointwiseGroup::binary,  PointwiseGroup::maths2, PointwiseGroup::test2,
                                       PointwiseGroup::ternary, PointwiseGroup::select};
 
-// Returns the dtype for which a kernel is compiled. The function `select` copies bits, so its kernels serve all dtypes
-// of the same size. Only the 16-bit dtypes have a kernel each, because they are converted to float.
+// Returns the dtype for which a kernel is compiled. `select` only copies bits, so all dtypes of one size share a
+// kernel. The 16-bit dtypes have a kernel each, because they are converted to float.
 DType type_of_kernel(PointwiseGroup group, DType t) {
   if (group != PointwiseGroup::select || itemsize(t) == 2) return t;
   return itemsize(t) == 1 ? DType::uint8 : itemsize(t) == 4 ? DType::int32 : DType::int64;

@@ -29,7 +29,7 @@ template <> __device__ __forceinline__ int32_t value_of<bool>(uint8_t v) { retur
 __device__ __noinline__ int64_t far_offset(const PointwiseGrid& g, const PointwiseAccess& x, int64_t i) {
   return g.indexing.offset(x, i);
 }
-// Returns the offset of an element in an operand that repeats periodically, for tensors with fewer than 2^31 elements.
+// Returns the offset of an element in a periodic operand, for tensors with fewer than 2^31 elements.
 __device__ __forceinline__ int64_t offset_in_period(const PointwiseAccess& x, const PointwisePeriod& period,
                                                     int64_t i) {
   uint32_t n = period.inner.quotient(uint32_t(i));
@@ -118,8 +118,8 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
     if constexpr (kOperands > 1) load_vectors(g.indexing.b, g.b, args.b, at, b);
     if constexpr (kOperands > 2) load_vectors(g.indexing.c, g.c, args.c, at, c);
     if constexpr (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) {
-      // Functions of many instructions are compiled only once, so the loop over vectors is not unrolled. Each iteration
-      // processes the vector with index 0, and then moves the next vector to index 0.
+      // Long functions are compiled only once: the loop is not unrolled, and each iteration processes vector 0, and
+      // then shifts the other vectors down.
 #pragma unroll 1
       for (int v = 0; v < kVectors; ++v) {
         Vec<Stored<First>, kWidth> first[1] = {a[0]};
@@ -156,16 +156,15 @@ template <class T, PointwiseGroup group> struct PointwiseBlock {
   }
 };
 
-// The kernel of a group of pointwise functions. `by_vectors` is 1 if all operands and their addresses allow 16-byte
-// accesses. The host checks this.
+// The kernel of a group of pointwise functions. `by_vectors` is 1 if all operands allow 16-byte accesses, which the
+// host checks.
 template <class T, PointwiseGroup group>
 __global__ void __launch_bounds__(kTileThreads, group <= PointwiseGroup::test1 ? 5 : 4)
     pointwise_vectorized(const __grid_constant__ PointwiseGrid g, const __grid_constant__ PointwiseArgs args,
                          int64_t op, int64_t by_vectors) {
   constexpr int kVectors = pointwise_vectors_of(sizeof(T)), kWidth = 16 / int(sizeof(T));
   constexpr int kTile = kTileThreads * kVectors * kWidth, kAtOnce = kVectors * kWidth < 4 ? kVectors * kWidth : 4;
-  // If the tile were not a multiple of what an iteration processes, the last iteration would write to the tile of the
-  // next block.
+  // The tile is a multiple of what an iteration processes, so that no iteration writes to the tile of the next block.
   static_assert(kTile % (kTileThreads * kAtOnce) == 0);
   const PointwiseBlock<T, group> block{g, args, Pointwise(op)};
   const int64_t begin = int64_t(blockIdx.x) * kTile;

@@ -9,8 +9,7 @@
 
 namespace minidnn::cuda::pooling {
 
-// The index of a thread in its block, and the number of threads. On a GPU, the threads run in parallel. A test on the
-// CPU runs them one after another.
+// The index of a thread in its block, and the number of threads. A test on the CPU runs the threads one after another.
 struct Thread {
   int index, count;
 };
@@ -28,9 +27,8 @@ MINIDNN_HD void sync_lanes() {
 #endif
 }
 
-// Returns the address in `smem` (shared memory) for a copy of the elements at `global`. The address in shared memory
-// and the address in global memory are equal modulo 16 bytes. So all elements except the first and last few are copied
-// in 16-byte words.
+// Returns the address in `smem` (shared memory) for a copy of the elements at `global`. Both addresses are equal modulo
+// 16 bytes, so that nearly all elements are copied in 16-byte words.
 template <class T> MINIDNN_HD T* at_same_alignment(const void* global, unsigned char* smem) {
   return reinterpret_cast<T*>(smem + (reinterpret_cast<uint64_t>(global) & 15));
 }

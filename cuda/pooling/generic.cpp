@@ -21,8 +21,7 @@ struct Generic final : Engine<PoolingProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const PoolingProblem&, const Device&) const override { return ""; }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // The kernel of pooling reaches about 0.2 of the device's peak rates, because each element takes 64-bit index
-    // arithmetic.
+    // The kernel of pooling reaches about 0.2 of the device's peak rates, because of its 64-bit index arithmetic.
     return roofline_us(pooling_flop(p), pooling_bytes(p), d, 0.2);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {

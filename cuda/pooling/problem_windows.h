@@ -31,7 +31,7 @@ inline Windows windows_of(const PoolingProblem& p, int i) {
   return w;
 }
 
-// Returns 1 / divisor if all windows have the same divisor. Returns 0 if some windows have fewer elements than others.
+// Returns 1 / divisor if all windows have the same divisor, else 0.
 inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude_padding) {
   for (const Windows& axis : {h, w})
     for (int at : {0, axis.count - 1})
@@ -39,8 +39,8 @@ inline float common_mean_factor(const Windows& h, const Windows& w, bool exclude
   return 1.f / (float(h.window) * float(w.window));
 }
 
-// Returns the window size and stride if there are kernels with this compile-time size. Returns {} if there are none, if
-// the problem does not have two spatial dimensions, or if some window contains no element of x.
+// Returns the window size and stride if kernels with this compile-time size support the problem, else {}. The problem
+// must have two spatial dimensions, and each window must contain an element of x.
 inline StaticStep static_step(const PoolingProblem& p) {
   for (StaticStep s : kStaticSteps) {
     bool same = s.window > 0;
@@ -70,9 +70,8 @@ inline std::string why_not_windows(const PoolingProblem& p) {
   return "";
 }
 
-// Returns the factor by which cuda.pooling.nhwc does less work than a kernel that computes each result by itself. If
-// several windows contain an element, the engine joins the element only once for all of them. In backward, a window
-// finds its maximum only once.
+// Returns the factor by which cuda.pooling.nhwc saves work, because threads share the elements that several windows
+// contain.
 inline double less_work(const PoolingProblem& p) {
   return p.mode == PoolingMode::max && p.direction == PoolingDirection::backward ? 30 : 6;
 }
@@ -95,7 +94,7 @@ inline KernelSpec spec(const char* layout, const char* kind, DType dtype, bool i
               cat(cuda_name(dtype), ", ", is_max ? "true" : "false", ", ", step.window, ", ", step.stride));
 }
 // Returns the specification of the kernel for gradients of maxima. `index_bytes` is the number of bytes of a given
-// index. If it is 0, the kernel finds the maxima itself.
+// index, or 0 if the kernel finds the maxima.
 inline KernelSpec max_backward_spec(const char* layout, DType dtype, StaticStep step, int index_bytes) {
   return spec(layout, "max_backward", cat(cuda_name(dtype), ", ", step.window, ", ", step.stride, ", ", index_bytes));
 }

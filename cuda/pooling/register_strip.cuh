@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Strips of windows of compile-time size, for gradients of maxima. A strip is some columns of windows. A thread loops
-// down the rows of a strip, and finds the first maximum of each window. If windows share elements, these elements are
-// joined only once, across and down.
+// Strips of windows of compile-time size, for gradients of maxima. A strip is adjacent columns of windows, such as
+// columns 0 to 6. A thread loops down the rows of a strip, and finds the first maximum of each window. Elements in
+// several windows are joined only once.
 #pragma once
 #include "cuda/pooling/register_tile.cuh"
 
@@ -20,9 +20,8 @@ template <class T> MINIDNN_HD uint32_t bits_with_one_nan(T v) {
 #endif
 }
 
-// The first maximum of some elements, and its index from 0 to 65535. A 16-bit element and its index are packed in one
-// 32-bit word. The upper bits are the element, and the lower bits are larger for smaller indices. So the larger of two
-// words is the first maximum.
+// The first maximum of some elements, and its index from 0 to 65535, as one 32-bit word. The upper bits are the
+// element, and the lower bits are larger for smaller indices, so the larger word wins.
 template <class T, bool kInWord = sizeof(T) == 2> struct First : FirstMaxima<1> {
   MINIDNN_HD static Item item(T v, int index) { return FirstMaxima<1>::item({{float(v)}}, index); }
   MINIDNN_HD static Item moved(Item item, int by) {
@@ -35,7 +34,7 @@ template <class T> struct First<T, true> {
   using Item = uint32_t;
   MINIDNN_HD static Item item(T v, int index) {
     const uint32_t word = (bits_with_one_nan(v) << 16) + (0x8000ffff - uint32_t(index));
-    // The larger a negative number, the smaller its bits, so the bits of negative numbers are inverted.
+    // The bits of negative numbers are inverted, so that larger numbers have larger bits.
     return word ^ (~uint32_t(int32_t(word) >> 31) & 0x7fff0000);
   }
   MINIDNN_HD static Item join(Item a, Item b) { return max_of(a, b); }
@@ -51,9 +50,8 @@ template <> struct IndexOf<4> {
   using type = int32_t;
 };
 
-// The row and column of a maximum whose index is given. `seen` tells whether the element is inside the window, whose
-// first element is at row first_line and column first_column. If it is false, the given index is invalid, and the dy of
-// the window must not be added to dx.
+// The row and column of a given index. `seen` tells whether it is inside the window, which begins at row first_line and
+// column first_column. If not, the dy of the window is dropped.
 template <class S> struct Given {
   int line, column;
   bool seen;
@@ -67,36 +65,31 @@ template <class S> struct Given {
   }
 };
 
-// A strip of kWindows columns of windows, which a thread processes row by row.
+// A strip of kWindows columns of windows.
 template <class T, class S, int kWindows> struct Strip {
   using R = First<T>;
   using Item = typename R::Item;
-  // The number of rows (or columns) of x that neighbouring windows have in common.
+  // the rows (or columns) of x that adjacent windows have in common
   static constexpr int kKept = S::window - S::stride;
-  static constexpr int kOver = (S::window - 1) / S::stride;  // how many windows before a window overlap it
+  static constexpr int kOver = (S::window - 1) / S::stride;  // the number of windows before a window that overlap it
   // the number of rows of windows that one iteration processes
   static constexpr int kAtOnce = S::stride > 1 ? 1 : kKept;
   // the number of columns of x that the windows of a row contain
   static constexpr int kSeen = (kWindows - 1) * S::stride + S::window;
-  // The number of rows of windows, just above the strip, that have rows of x in common with the strip. The loop over a
-  // strip begins with them.
+  // The number of rows of windows just above the strip that overlap it. The loop over a strip begins with them.
   static constexpr int kEarlier = (kKept + S::stride - 1) / S::stride;
 
   const Windows& h;
   int first;  // the number of columns of the strip's windows that are left of the plane
 
-  // `q` is the index of the strip's first window in its row of windows. A negative index means that this window does
-  // not exist.
+  // `q` is the column of the strip's first window. If it is negative, this window does not exist.
   MINIDNN_HD Strip(const Windows& h, const Windows& w, int q) : h(h), first(max_of(-w.first(q), 0)) {}
 
-  // Loops over the rows of windows from p - kEarlier to p_end - 1, and makes these calls for each:
-  // - step(row), where `row` is the index of the row of windows.
-  // - read(line, j, column), for the elements of the lowest `stride` rows of x in each row of windows. `line` is the
-  //   row of x, and j counts these rows from 0 to stride - 1. For an element outside the plane, read() must return the
-  //   nearest element inside.
-  // - visit(row, maxima), from row p on.
-  // The index of an element is of_line(line) plus its column, counted from the first column of the strip. Elements
-  // above or left of the plane get the index of the nearest element inside.
+  // Loops over the rows of windows from p - kEarlier to p_end - 1. For each row, calls:
+  // - step(row).
+  // - read(line, j, column) for the elements of the lowest `stride` rows of x, where `line` is the row of x and j
+  //   counts these rows. Outside the plane, read() returns the nearest element inside.
+  // - visit(row, maxima), from row p on. The index of an element is of_line(line) plus its column in the strip.
   template <class Step, class Read, class OfLine, class Visit>
   MINIDNN_HD void each_line(int p, int p_end, Step&& step, Read&& read, OfLine&& of_line, Visit&& visit) const {
     int line = h.first(p);
@@ -122,8 +115,7 @@ template <class T, class S, int kWindows> struct Strip {
     }
     for (; p < p_end; p += kAtOnce, line += kAtOnce * S::stride) {
       if constexpr (S::stride == 1) {
-        // The rows of x are divided into groups of kKept rows. Each window consists of the end of one group and the
-        // beginning of the next group.
+        // A window consists of the end of one group of kKept rows of x and the beginning of the next group.
         MINIDNN_UNROLL
         for (int j = kKept - 2; j >= 0; --j) MINIDNN_UNROLL
         for (int i = 0; i < kWindows; ++i) lines[j][i] = R::join(lines[j][i], lines[j + 1][i]);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tiles of windows of compile-time size. A thread computes a tile in registers. For each row of x, it first joins the
-// columns for all windows that contain the row. Then it joins the rows. So elements that neighbouring windows share
-// are joined only once, across and down.
+// Tiles of windows of compile-time size. A thread computes a tile in registers. It joins the columns of each row of x
+// first, and then the rows, so that elements in several windows are joined only once.
 #pragma once
 #include "cuda/pooling/vector_lanes.cuh"
 
@@ -23,9 +22,8 @@ template <class T> MINIDNN_HD uint32_t word_of_lanes(const Lanes<kInWord<T>>& la
   else return word_of(T(lanes.of[0]), T(lanes.of[1]));
 }
 
-// Operations that join elements in order, such as a maximum or a sum. `repeats` tells whether an element may be joined
-// twice without changing the result. If so, elements outside x are replaced by the nearest elements of x. These are in
-// the window, too, because each window of compile-time size contains some element of x.
+// Operations that join elements in order, such as a maximum or a sum. If `repeats` is true, joining an element twice
+// does not change the result. Elements outside x are then replaced by the nearest elements of x.
 template <bool kIsMax> struct Joined {
   static constexpr bool repeats = kIsMax;
   using Item = float;
@@ -46,11 +44,10 @@ template <int kN> struct Sums {
     return sum;
   }
 };
-// Returns v in canonical form: -0 becomes 0, and every NaN gets the same bits. In this form, a number equals the
-// maximum of two numbers exactly if it has the same bits.
+// Returns v in canonical form: -0 becomes 0, and every NaN gets the same bits, so that equal numbers have equal bits.
 MINIDNN_HD float with_one_nan(float v) {
 #ifdef __CUDA_ARCH__
-  return v + 0.f;  // The sum -0 + 0 is 0, and the sum of any NaN and 0 is the NaN 0x7fffffff.
+  return v + 0.f;  // -0 + 0 is 0, and any NaN + 0 is the NaN 0x7fffffff.
 #else
   return v != v ? detail::float_of(0x7fffffff) : v + 0.f;
 #endif
@@ -78,9 +75,9 @@ template <int kN> struct FirstMaxima {
   }
 };
 
-// Joins the elements of kCount windows along one dimension. out[k] joins the S::window elements that begin with in[k *
-// S::stride]. At stride 1, the elements are divided into groups of S::window - 1 elements. Each window consists of the
-// end of one group and the beginning of the next group, and neighbouring windows share partial results of these.
+// Joins the elements of kCount windows along one dimension: out[k] joins the S::window elements from in[k * S::stride]
+// on. At stride 1, each window is the end of one group of S::window - 1 elements and the beginning of the next group,
+// and adjacent windows share partial results of the groups.
 template <class S, class R, int kCount, class Item = typename R::Item>
 MINIDNN_HD void join_axis(const Item (&in)[(kCount - 1) * S::stride + S::window], Item (&out)[kCount]) {
   if constexpr (S::stride == 1 && S::window > 2) {
@@ -108,16 +105,16 @@ MINIDNN_HD void join_axis(const Item (&in)[(kCount - 1) * S::stride + S::window]
   }
 }
 
-// The range of a tile along one dimension. `first` is the index at which the tile's first window begins. Only indices
-// with begin <= index < end are inside the tensor.
+// The range of a tile along one dimension, from index `first` on. Only indices begin <= index < end are inside the
+// tensor.
 struct Span {
   int first, begin, end;
   MINIDNN_HD int nearest(int i) const { return max_of(min_of(first + i, end - 1), begin); }
   MINIDNN_HD bool has(int i) const { return uint32_t(first + i - begin) < uint32_t(end - begin); }
 };
 
-// The rows begin to end - 1 of a plane, and kN of its columns. Columns are stored as byte offsets, which saves
-// multiplications. If a row or a column is outside these rows or outside the plane, the nearest one inside is used.
+// The rows begin to end - 1 of a plane, and kN of its columns, as byte offsets. Outside, the nearest row or column
+// inside is used.
 template <class T, int kN> struct Columns {
   const T* plane;
   uint32_t line, offset[kN];
@@ -135,9 +132,8 @@ template <class T, int kN> struct Columns {
   }
 };
 
-// Joins the elements of all windows of a tile. read(r, c, exists) returns element (r, c) of the tile. If `exists` is
-// false, it loads the nearest element that exists, but returns zero. This takes no branch, because a branch would keep
-// the loads from being in flight at the same time.
+// Joins the elements of all windows of a tile. read(r, c, exists) returns element (r, c). If `exists` is false, it
+// returns zero, but still loads the nearest element, because a branch would separate the loads.
 template <class S, class R, int kDown, int kAcross, class Read, class Item = typename R::Item>
 MINIDNN_HD void join_tile(const Span& lines, const Span& columns, Read&& read, Item (&found)[kDown][kAcross]) {
   constexpr int kLines = (kDown - 1) * S::stride + S::window, kColumns = (kAcross - 1) * S::stride + S::window;

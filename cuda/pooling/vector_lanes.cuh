@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The arithmetic of values in registers: access to the elements of 16-byte words, reciprocals of the divisors of means,
-// and accumulators of maxima and sums. NVRTC compiles this file into the kernels. g++ compiles it into a test that runs
-// the kernels on the CPU.
+// The arithmetic of values in registers: elements of 16-byte words, reciprocals of divisors, and accumulators of maxima
+// and sums. NVRTC compiles this file into the kernels, and g++ into a test that runs the kernels on the CPU.
 #pragma once
 #include "cuda/device/fast_math.cuh"
 #include "cuda/pooling/window_params.h"
@@ -17,21 +16,19 @@
 
 namespace minidnn::cuda::pooling {
 
-// Returns 1 / v, rounded, for v from 1 to 2^48. It computes an approximation and one Newton step. This is faster than a
-// division, which also checks for overflow.
+// Returns 1 / v, rounded, for v from 1 to 2^48, by an approximation and one Newton step.
 MINIDNN_HD float reciprocal(float v) {
   const float r = fast::reciprocal_ftz(v);
   return ::fmaf(::fmaf(-v, r, 1.f), r, r);
 }
-// Returns the reciprocal of the number of elements that a mean counts, along one dimension. For a tile of windows, this
-// is computed once per row and once per column, not once per window.
+// Returns the reciprocal of the number of elements that a mean counts, along one dimension. A tile computes it once per
+// row and column.
 template <class S> MINIDNN_HD float axis_mean_factor(const Windows& axis, int at, bool exclude_padding) {
   const int first = at * S::stride - axis.before, low = exclude_padding ? 0 : -axis.before;
   const int high = axis.size + (exclude_padding ? 0 : axis.after);
   return reciprocal(float(max_of(min_of(first + S::window, high) - max_of(first, low), 1)));
 }
-// Returns 1 / divisor for the mean of window (p, q). If all windows have the same divisor, it is s.mean_factor. If not,
-// s.mean_factor is 0, and the reciprocal is computed.
+// Returns 1 / divisor for the mean of window (p, q): s.mean_factor unless that is 0.
 template <class S, class Params> MINIDNN_HD float mean_factor_of(const Params& s, int p, int q) {
   if (s.mean_factor != 0) return s.mean_factor;
   if constexpr (S::window > 0) {
@@ -119,8 +116,7 @@ template <class T> MINIDNN_HD uint32_t larger_in(uint32_t a, uint32_t b) {
 }
 
 // Accumulators for the lanes of a 16-byte word: maxima (of type T) or sums (of type float). result() multiplies a sum
-// by the rounded reciprocal of the mean's divisor. A division takes about ten instructions. With a division per lane,
-// half of a kernel's instructions would be divisions.
+// by the rounded reciprocal of the divisor, because a division takes about ten instructions.
 template <class T> struct MaxLanes {
   static constexpr bool has_indices = false;
   Words v;
@@ -181,9 +177,9 @@ struct Best {
   }
 };
 
-// Largest, FirstLargest and Total accumulate the elements of a row of a window, and then the rows of the window.
-// begin() starts a row; its argument is the index of the row's first element, or -1 if the row is empty. next() adds an
-// element to a row. join() adds a row to a window. Rows must be added from top to bottom.
+// Largest, FirstLargest and Total accumulate each row of a window, and then the rows from top to bottom. begin() starts
+// a row with the index of its first element, or -1 if it is empty. next() adds an element to the row. join() adds the
+// row to the window.
 struct Largest {
   float value = -INFINITY;
   MINIDNN_HD void begin(int32_t) {}

@@ -6,11 +6,10 @@
 
 namespace minidnn::cuda::pooling {
 
-// A key is the index of a window's maximum among the elements of dx that a block computes. kNowhere is the key of a
-// window whose maximum is not among these elements.
+// The key of a window is the index of its maximum among the elements of dx that a block computes, or kNowhere if the
+// maximum is not among them.
 constexpr uint32_t kNowhere = 0xffff;
-// The upper limit for each size, stride and padding, and for the extent of a window with dilation. Under this limit,
-// the sum of any two of these numbers fits 32 bits, and so does the product of such a number with a small number.
+// The upper limit for sizes, strides, paddings and dilated windows. With it, sums of two of them fit 32 bits.
 constexpr int64_t kMostSize = 1 << 24;
 
 // The window size and stride of a kernel, as compile-time constants. Both are 0 if they are unknown at compile time. If
@@ -26,8 +25,8 @@ struct Windows {
   FastDivmod by_stride;
 
   MINIDNN_HD int first(int at) const { return at * stride - before; }
-  // A tap is an element of a window. In window `at`, begin(at, low) is the number of the first tap whose index in x is
-  // at least `low`. end(at, high) is the number after the last tap whose index in x is below `high`.
+  // A tap is an element of a window. begin(at, low) is the first tap of window `at` whose index in x is at least `low`.
+  // end(at, high) is the number after the last tap whose index in x is below `high`.
   MINIDNN_HD int begin(int at, int low) const {
     int missing = low - first(at);
     return missing <= 0 ? 0 : dilation == 1 ? missing : ceil_div(missing, dilation);

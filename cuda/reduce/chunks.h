@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the engines cuda.reduce.contiguous_axis and cuda.reduce.strided_axis share. An output is one element of the
-// result. If the elements that are reduced to an output are divided into several chunks, a second kernel (combine.cu)
-// combines the results of the chunks.
+// What the engines cuda.reduce.contiguous_axis and cuda.reduce.strided_axis share. If many elements are reduced to one
+// result, they are divided into chunks, and a second kernel (combine.cu) combines the results of the chunks.
 #pragma once
 #include "cpp/engine/engine_object.h"
 #include "cuda/reduce/tiling.h"
@@ -29,9 +28,8 @@ struct FloatEngine : Engine<ReduceProblem> {
 };
 
 inline size_t state_bytes(const ReduceProblem& p) { return kind_of(p.mode) == ReduceKind::arg ? 16 : 4; }
-// Returns a plan that calls launch(args, workspace, stream). The elements that are reduced to one output may be divided
-// into several chunks. If so, the launch stores the results of the chunks in the workspace, and a second kernel
-// combines them.
+// Returns a plan that calls launch(args, workspace, stream) and, if there are several chunks per result, a second
+// kernel, which combines the results of the chunks in the workspace.
 template <class Launch>
 std::unique_ptr<Plan<ReduceProblem>> plan_with_combine(const ReduceProblem& p, const Device& d, int64_t chunks,
                                                        int64_t outputs, bool chunks_first, Launch launch) {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Combines partial results of a reduction. The elements that are reduced to one output (an element of the result) are
-// divided into chunks, and each chunk has a partial result.
-// - Grid: `lanes` threads per output. Block: kReduceThreads. Shared memory: one partial result per warp.
+// Combines the partial results of a reduction, if the elements of each result are divided into chunks.
+// - Grid: `lanes` threads per result. Block: kReduceThreads. Shared memory: one partial result per warp.
 // - Bytes: each partial result is read once.
 // - Numerics: float32, in a fixed order.
 #include "cuda/device/ptx/griddep.cuh"

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.contiguous_axis is the engine for reductions of contiguous elements. The elements that are reduced to one
-// element of the result may also form several contiguous spans.
+// cuda.reduce.contiguous_axis is the engine for reductions of elements that form one or several contiguous spans.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {

@@ -15,8 +15,7 @@ template <class T, ReduceKind kKind> __global__ void __launch_bounds__(kReduceTh
   const int64_t item = int64_t(blockIdx.x) * (kReduceThreads / lanes) + threadIdx.x / lanes;
   const Map map(r.mode);
   RunningResult<kKind> results[kAhead];
-  // The elements that are reduced to one element of the result are numbered, and divided into chunks. `start` is the
-  // number of the first element of this thread's chunk.
+  // The index of the first element of this thread's chunk, among the elements of one result.
   int64_t output = item, chunk = 0, start = 0;
   if (r.chunks > 1) {
     output = item / r.chunks;

@@ -7,8 +7,7 @@
 
 namespace minidnn {
 
-// The partial result that a thread accumulates. A sum in float32 is compensated, because many additions would add up
-// many rounding errors.
+// The partial result that a thread accumulates. Sums in float32 are compensated, because they may have many terms.
 template <ReduceKind kKind, class Acc> struct RunningResult {
   reduction::State<kKind, Acc> all = reduction::identity<kKind, Acc>();
   __device__ void take(const reduction::State<kKind, Acc>& s) { all = reduction::combined<kKind, Acc>(all, s); }

@@ -19,7 +19,7 @@ template <ReduceKind kKind, class Acc> struct ShuffleState {
   }
 };
 
-// Combines the partial results of each group of `lanes` neighbouring threads. `lanes` is a power of two, and at most
+// Combines the partial results of each group of `lanes` adjacent threads, where `lanes` is a power of two up to
 // kReduceThreads. The first thread of a group gets the result. All threads of the block must call this function.
 template <ReduceKind kKind, class Acc>
 __device__ __forceinline__ reduction::State<kKind, Acc> reduce_lanes(reduction::State<kKind, Acc> s, int lanes) {

@@ -11,8 +11,8 @@ namespace minidnn {
 
 constexpr int kAhead = kReduceAhead;
 
-// Maps each element before it is reduced, as reduction::mapped() does, but without a branch per element. The bits of
-// the element are masked and flipped. Then the value is squared or tested for zero, if the mode needs that.
+// Maps each element before it is reduced, as reduction::mapped() does, but without branches: its bits are masked and
+// flipped. For some modes, the value is then squared or tested for zero.
 struct Map {
   uint32_t keep, flip;
   bool squares, tests;
@@ -27,10 +27,9 @@ struct Map {
         sign(m == ReduceMode::argmin ? -1.f : 1.f) {}
 };
 
-// The result of the elements that a thread has reduced so far. Elements arrive in the order of their indices, so most
-// comparisons of reduction::combined() are unnecessary. For argmax and argmin, `index` is relative to the first element
-// of the thread's chunk (the elements that it shares with other threads). The initial state is -inf at index 0. If all
-// elements are -inf, this state is the correct result. If they are not, a larger element replaces it.
+// The result of the elements that a thread has reduced so far. Elements must arrive in the order of their indices. For
+// argmax and argmin, `index` is relative to the first element of the chunk. The initial state, -inf at index 0, is also
+// correct if all elements are -inf.
 template <ReduceKind kKind> struct RunningResult {
   float value = reduction::identity<kKind, float>().value;
   __device__ Partial<kKind> from(int64_t) const { return {value}; }

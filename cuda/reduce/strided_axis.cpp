@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.reduce.strided_axis is the engine for reductions along an axis that is not the innermost dimension. Neighbouring
-// elements of the result are then computed from neighbouring elements of x.
+// cuda.reduce.strided_axis is the engine for reductions along an axis that is not the innermost dimension.
 #include "cuda/reduce/chunks.h"
 
 namespace minidnn {
@@ -24,9 +23,8 @@ struct StridedAxis final : FloatEngine {
     ReduceColumns c;
     return tile_strided_axis(p, d, c);
   }
-  // The numbers of this estimate follow from counting bytes, not from measurements. If the rows of x are not aligned to
-  // 16 bytes, each vector is extracted from two aligned vectors. This takes two accesses to the L1 cache and twice the
-  // instructions.
+  // The numbers of this estimate follow from counting bytes, not from measurements. If rows are not aligned to 16
+  // bytes, each vector is extracted from two aligned vectors, which takes twice the instructions.
   double estimate_us(const ReduceProblem& p, const Device& d) const override {
     ReduceColumns c;
     tile_strided_axis(p, d, c);

@@ -10,11 +10,10 @@
 
 namespace minidnn {
 
-// Reduces x[outer][row][column] over the rows. If kWide is true, the vectors of each row begin at multiples of 16
-// bytes. If it is false, float32 is loaded element by element, and a vector of a 16-bit type is extracted from the two
-// aligned vectors that it overlaps. Neighbouring threads read these aligned vectors, too, so the memory traffic does
-// not grow. In the last rows, the second aligned vector may be past the end of the tensor, so elements are loaded one
-// by one.
+// Reduces x[outer][row][column] over the rows. kWide requires that the vectors of each row begin at multiples of 16
+// bytes. Otherwise, a vector of a 16-bit type is extracted from two aligned vectors, and float32 is loaded element by
+// element. In the last rows, all types are loaded element by element, because the second aligned vector may be past the
+// end of the tensor.
 template <class T, ReduceKind kKind, bool kWide> __global__ void __launch_bounds__(kReduceThreads)
     reduce_strided_axis(const __grid_constant__ ReduceColumns c, const T* x, void* y, Partial<kKind>* partials) {
   constexpr int kWidth = kVecWidth<T>;

@@ -7,11 +7,10 @@
 namespace minidnn::cuda::reduce {
 namespace {
 
-// The number of blocks per SM if the elements that are reduced to one result are divided into chunks. The blocks run in
-// two or three waves (a wave is the blocks that run at the same time), so that the last wave is short.
+// The number of blocks per SM if there are several chunks per result. The blocks run in two or three waves, so that the
+// last wave is short.
 constexpr int64_t kBlocksPerSm = 16;
-// The maximum number of elements of x that one block reduces. Indices are int32_t, and a loop increments its index past
-// the last element, so the maximum is somewhat less than 2^31.
+// The maximum number of elements of x that a block reduces. It leaves room for int32_t indices past the last element.
 constexpr int64_t kMostElements = INT32_MAX - 2 * kThreads * kAhead * 8;
 constexpr const char* kTooMany = "supports fewer than 2^31 elements of x in a thread block; got more";
 
@@ -22,8 +21,8 @@ std::string refusal(const ReduceProblem& p) {
   return "";
 }
 CachePolicy policy_of(const ReduceProblem& p, const Device& d) { return policy_of_once(reduce_bytes(p), d.l2_bytes); }
-// Returns the number of chunks into which the elements that are reduced to one result are divided, at most `most`.
-// `groups` is the number of blocks that the grid would have without chunks.
+// Returns the number of chunks per result, at most `most`. `groups` is the number of blocks that the grid would have
+// without chunks.
 int64_t chunks_for(int64_t groups, int64_t most, const Device& d) {
   const int64_t wanted = kBlocksPerSm * d.sm_count;
   return groups * 2 > wanted ? 1 : std::clamp<int64_t>(ceil_div(wanted, groups), 1, max_of<int64_t>(most, 1));
@@ -64,8 +63,7 @@ std::string tile_contiguous_axis(const ReduceProblem& p, const Device& d, Reduce
     r.chunks = groups * r.slices;
     r.lanes = lanes_for(ceil_div(r.slice, vector));
   } else {
-    // If there are many outputs (elements of the result), one warp computes each output, because a warp needs no
-    // block-wide barrier.
+    // If there are many results, one warp computes each, because a warp needs no block-wide barrier.
     const int64_t enough = ceil_div(int64_t(2048) * d.sm_count, outputs);
     r.lanes = min_of(r.lanes, max_of(int64_t(std::bit_ceil(uint64_t(enough))), int64_t(32)));
   }

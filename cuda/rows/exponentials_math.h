@@ -7,27 +7,24 @@
 
 namespace minidnn::rows {
 
-// The softmax of z = |scale| x, for 16-bit numbers x. If the scale is negative, the caller negates x.
-// The largest x of the row is subtracted from x before the multiplication by the scale. All rounding errors are then
-// relative to the difference, and results above 2^-150 have a relative error of at most 2^-15. If the scale were
-// multiplied first, the error of the exponent would be |z| 2^-24. For z = 1e9, the result could be wrong by a factor of
-// e^60.
-// x is first halved, because the difference of two bfloat16 numbers may overflow. The division by two is exact.
+// The softmax of z = |scale| x, for 16-bit numbers x. If the scale is negative, the caller negates x. The largest x of
+// the row is subtracted before the multiplication by the scale, so results above 2^-150 have a relative error of at
+// most 2^-15. With the scale first, the exponent of z = 1e9 could be wrong by 60. x is halved first, because the
+// difference of two bfloat16 numbers may overflow.
 class HalfScale {
  public:
   MINIDNN_HD explicit HalfScale(float of_x)
       : scale_(::fmaxf(2 * maths::abs(of_x), 0x1p-149f)), in_exp2_(2 * maths::abs(of_x) * fast::kLog2E) {}
 
-  // Returns the scale for an Exponentials object whose numbers are x / 2. It is at least 2^-149, even if the scale of x
-  // is 0. A scale of 0 would make the sum of an empty set NaN: its `largest` is -inf, and the product of -inf and 0 is
-  // NaN.
+  // Returns the scale for an Exponentials object whose numbers are x / 2. It is never 0, because the sum of an empty
+  // set, whose `largest` is -inf, would then be NaN.
   MINIDNN_HD float of_half() const { return scale_; }
   // Returns exp(z - largest z), which is one term of the sum of a row.
   MINIDNN_HD float term(float x, float half_of_largest) const {
     return fast::exp2_ftz(below(x, half_of_largest) * in_exp2_);
   }
-  // share() returns the softmax of x in type T, and takes the base-2 logarithm of the row's sum. log_share() returns
-  // the natural logarithm of the softmax, and takes the natural logarithm of the row's sum.
+  // The softmax of x in type T, and its natural logarithm. share() takes the base-2 logarithm of the row's sum, and
+  // log_share() takes the natural logarithm.
   template <class T> MINIDNN_HD float share(float x, float half_of_largest, float log2_of_sum) const {
     return fast::exp2_in<T>(below(x, half_of_largest) * in_exp2_ - log2_of_sum);
   }
@@ -45,9 +42,8 @@ class HalfScale {
 struct Exponentials {
   float largest, sum;
 
-  // Returns the sum relative to the number `to` instead of `largest`: the sum of exp(scale (number - to)). `to` is at
-  // least `largest`. If `to` equals `largest`, their difference is set to 0, because the difference of -inf and -inf
-  // would be NaN.
+  // Returns the sum relative to `to` instead of `largest`: the sum of exp(scale (number - to)), where to >= largest. If
+  // both are -inf, their difference would be NaN, so equal numbers have the difference 0.
   template <class T> MINIDNN_HD float moved(float to, float scale) const {
     return sum * fast::exp_of_negative<T>(largest == to ? 0 : (largest - to) * scale);
   }

@@ -38,8 +38,8 @@ inline cuda::LaunchConfig block_per_row_launch(int64_t rows, int64_t cols, const
   return config;
 }
 // Returns the estimated time of a kernel with one block per row. The barriers of a row take about a microsecond. If the
-// elements of a row are not contiguous, each element fetches a sector of 32 bytes. About half of a sector is later read
-// for another row, from the L2 cache.
+// elements of a row are not contiguous, each element fetches a 32-byte sector, and about half of it is used by other
+// rows.
 inline double block_per_row_us(const AnyStrides& w, const Device& d) {
   const int64_t threads = threads_of_row(w.cols);
   const double at_once = std::min<double>(double(std::max<int64_t>(w.rows, 1)), 2048.0 / double(threads) * d.sm_count);

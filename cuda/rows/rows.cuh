@@ -10,8 +10,7 @@
 
 namespace minidnn::rows {
 
-// Returns the sum of kN numbers, where kN is a power of two. Each iteration adds the upper half of the numbers to the
-// lower half. The array f is overwritten.
+// Returns the sum of kN numbers, where kN is a power of two. The array f is overwritten.
 template <int kN> __device__ __forceinline__ float take_sum(float (&f)[kN]) {
 #pragma unroll
   for (int half = kN / 2; half > 0; half /= 2)
@@ -20,13 +19,12 @@ template <int kN> __device__ __forceinline__ float take_sum(float (&f)[kN]) {
   return f[0];
 }
 
-// Returns the element-wise maximum of two words. A word is one float or two 16-bit numbers of type T. If only one of
-// two elements is NaN, the result is the other element.
+// Returns the element-wise maximum of two words of one float or two 16-bit numbers, ignoring NaN.
 __device__ __forceinline__ uint32_t larger(float, uint32_t a, uint32_t b) {
   return __float_as_uint(fmaxf(__uint_as_float(a), __uint_as_float(b)));
 }
 template <class T> __device__ __forceinline__ uint32_t larger(T, uint32_t a, uint32_t b) { return max_x2(T(), a, b); }
-// Returns the largest element of kN vectors, without NaNs.
+// Returns the largest element of kN vectors, ignoring NaN.
 template <class T, int kN> __device__ __forceinline__ float largest_of(const Vec<T> (&raw)[kN]) {
   Vec<T> largest = raw[0];
   auto take = [](uint32_t& word, uint32_t other) { word = larger(T(), word, other); };
@@ -56,9 +54,8 @@ class RowReduce {
     rank = int32_t(threadIdx.x) - team_ * threads;
     row = int64_t(group) * (int32_t(blockDim.x) / threads) + team_;
 #if __CUDA_ARCH__ >= 900
-    // A block must not write to the shared memory of another block of the cluster before that block has started.
-    // Therefore, each block arrives at the cluster barrier here. The first reduction waits until all blocks have
-    // arrived.
+    // A block must not write to the shared memory of another block before that block has started. So each block arrives
+    // at the cluster barrier here, and the first reduction waits for it.
     if (clustered_ && threadIdx.x == 0) {
 #pragma unroll
       for (int slot = 0; slot < kReductions; ++slot) exchange_of(slot).init();
@@ -68,12 +65,10 @@ class RowReduce {
 #endif
   }
 
-  // Combines the Exponentials of all threads of the row, and returns the result to all of them. If several blocks
-  // without a cluster share the row, combines only those of the calling block. If all numbers are -inf, the sum is 0.
-  // If a number is NaN, the sum is NaN, but `largest` may be a number. `index` is 0 for the first call in a kernel, 1
-  // for the second, and so on. Even and odd calls use different buffers, because a warp may start the next call while
-  // other warps still read. A warp cannot be two calls ahead of another. `scale` is the factor of the numbers in the
-  // exponentials.
+  // Combines the Exponentials of all threads of the row (of the calling block, if the row has several blocks without a
+  // cluster), and returns the result to all of them. If all numbers are -inf, the sum is 0. If a number is NaN, the sum
+  // is NaN. `index` counts the calls in a kernel; even and odd calls use different buffers, because a warp may be one
+  // call ahead of another. `scale` is the factor in the exponentials.
   template <class T> __device__ Exponentials join(Exponentials e, int index = 0, float scale = 1) const {
     const int lanes = threads < 32 ? threads : 32, lane = threadIdx.x % 32, warps = threads / 32;
     e = join_lanes<T>(e, lanes, scale);
@@ -96,8 +91,8 @@ class RowReduce {
   }
 
   static constexpr int kReductions = 3;  // the maximum number of reductions in a kernel
-  // Reduces v over all threads of the row. If several blocks without a cluster share the row, reduces only over the
-  // calling block. kSlot is 0 for the first reduction of a kernel, 1 for the second, and so on.
+  // Reduces v over all threads of the row (of the calling block, if the row has several blocks without a cluster).
+  // kSlot is the number of the reduction in the kernel, from 0 on.
   template <class Op, int kSlot> __device__ float reduce(float v) const {
     v = warp_reduce<Op>(v, threads < 32 ? threads : 32);
     if (threads <= 32) return v;
@@ -139,8 +134,8 @@ class RowReduce {
   int32_t team_, chunks_, clustered_;
 };
 
-// The aligned 16-byte vectors that cover a row of a tensor. `width` is the number of elements in a vector. The first
-// vector begins `skip` elements before the row, so vector v begins at element v * width - skip of the row.
+// The aligned 16-byte vectors that cover a row of a tensor. `width` is the number of elements in a vector. Vector v
+// begins at element v * width - skip of the row.
 template <class T> struct RowVectors {
   int64_t first;  // the index of the row's first vector among the vectors of the whole tensor
   int32_t skip, cols, vectors;
@@ -159,7 +154,7 @@ template <class T> struct RowVectors {
     return static_cast<const Vec<T>*>(tensor) + first + v;
   }
   __device__ Vec<T> load(const void* tensor, int32_t v) const { return Vec<T>::load(at(tensor, v)); }
-  // Returns vector v of the row, in which elements of neighbouring rows are replaced by -inf.
+  // Returns vector v of the row. Elements of other rows are replaced by -inf.
   __device__ Vec<T> own(const Vec<T>& vector, int32_t v) const {
     float x[kVecWidth<T>];
     vector.unpack(x);

@@ -6,37 +6,34 @@
 
 namespace minidnn::rows {
 
-// A row is divided into aligned vectors of 16 bytes. Its first and last vector may contain elements of the neighbouring
-// rows. A chunk of a row is the vectors that one block has: `threads` times the vectors that a thread keeps in
-// registers. If a row has several chunks, there are two ways to process it. With clustered = 1, the blocks of a cluster
-// have the whole row. With clustered = 0, a launch processes the chunks independently of each other.
+// A row is divided into aligned vectors of 16 bytes. A chunk is the part of a row that one block has in registers. The
+// chunks of a row are processed by the blocks of a cluster (clustered = 1), or independently of each other (clustered =
+// 0). For example, a row of 2^16 floats may have 8 chunks of 8192 floats.
 struct Shape {
   int64_t rows = 0;
   int32_t cols = 0;
-  // The number of threads that share a chunk, the part of a row that one block has. It is 1, 2, 4 ... 64 if a block has
-  // several rows. If not, it is the number of threads in the block.
+  // The number of threads per chunk: 1, 2, 4 ... 64 if a block has several rows, else all threads of the block.
   int32_t threads = 32;
-  int32_t chunks = 1;  // the number of parts into which a row is divided; a block has one part
+  int32_t chunks = 1;  // the number of chunks of a row
   int32_t clustered = 0;
 };
 
-// With kBlock threads and 64 registers per thread, four blocks fit on an SM. Some of these blocks load while others
-// compute.
+// With kBlock threads and 64 registers per thread, four blocks fit on an SM, so that some load while others compute.
 constexpr int kBlock = 256;          // the number of threads in most blocks
 constexpr int kLargestBlock = 1024;  // the maximum number of threads in a block, for long rows
 // the maximum number of blocks in a cluster (see largest_cluster() in cuda/runtime/launch.h)
 constexpr int kMaxCluster = 16;
-constexpr int kPortableCluster = 8;    // the largest number of blocks in a cluster that every GPU with clusters allows
-constexpr int kMaxSharedThreads = 64;  // the maximum number of threads of a row if a block has several rows
+constexpr int kPortableCluster = 8;    // the largest cluster that every GPU with clusters allows
+constexpr int kMaxSharedThreads = 64;  // the maximum number of threads per row if a block has several rows
 
 // Returns the maximum number of vectors of `width` elements that a row of `cols` elements can overlap.
 MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
   return cols % width == 0 ? cols / width : (cols + 2 * width - 2) / width;
 }
 
-// Returns how rows of `cols` elements are distributed to threads. A thread keeps vectors_per_thread vectors of `width`
-// elements in registers. A cluster has at most max_cluster blocks (1 on a GPU without clusters). If a row is too long
-// for a cluster, it is processed in chunks of kBlock threads, without clusters.
+// Returns how rows of `cols` elements are distributed to threads, with vectors_per_thread vectors of `width` elements
+// in the registers of each. A cluster has at most max_cluster blocks (1 without clusters). Longer rows are processed in
+// chunks of kBlock threads.
 MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vectors_per_thread, int64_t max_cluster) {
   Shape s;
   s.rows = rows;

@@ -111,9 +111,9 @@ template <class... Parts> void check(CUresult result, const Parts&... what) {
 }
 
 // use() makes the primary context of a device current for the calling thread. torch and CuPy use the same context.
-// use() returns the context that was current before. It returns null if no context was current, or if the primary
-// context was current already. The primary context is retained at first use, until the process ends. use() always asks
-// the driver for the current context, because other code may have changed it; this takes 20 ns.
+// use() returns the previous context, or null if there was none or if it was the primary context. It always asks the
+// driver for the current context, because other code may have changed it; this takes 20 ns. The primary context is
+// retained until the process ends.
 CUcontext use(int device);
 CUcontext context(int device);
 

@@ -79,8 +79,8 @@ std::string why_not_trusted(const struct stat& info) {
   return "";
 }
 
-// Collects the files that `text` includes by quoted #includes, recursively. The names of these files are relative to
-// `root`. The result also contains headers that only host code includes, which is harmless.
+// Collects the files that `text` includes by quoted #includes, recursively, with names relative to `root`. Headers that
+// only host code includes are collected, too.
 void follow(const std::string& text, const std::string& from, const fs::path& root,
             std::map<std::string, std::string>& headers) {
   const char* space = " \t";
@@ -101,8 +101,7 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     struct stat info;
     MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
-    // The recursion inserts more files into `headers`. The reference entry->second stays valid, because a std::map does
-    // not move its elements.
+    // The reference entry->second stays valid during the recursion, because a std::map does not move its elements.
     follow(entry->second, name, root, headers);
   }
 }
@@ -247,8 +246,8 @@ Result compile(const Sources& sources, const KernelSpec& spec, const std::string
   return made;
 }
 
-// Obtains a cubin that is not in memory. It is a packaged cubin or, if there is none, a cubin from the disk cache or,
-// if there is none, a cubin from the compiler. If `recompiled`, it is always a cubin from the compiler.
+// Obtains a cubin that is not in memory: a packaged cubin, else one from the disk cache, else one from the compiler. If
+// `recompiled`, it always comes from the compiler.
 Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) {
   const Sources sources = sources_of(spec);
   const std::string key = key_of(sources, spec, arch), file = key + ".cubin";

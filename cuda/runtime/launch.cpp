@@ -27,8 +27,8 @@ CUfunction load(const KernelSpec& spec, const std::string& arch, int device, con
   auto what = [&](const Cubin& c) {
     return cat("loading kernel ", spec.kernel, " (", arch, ", ", c.origin, ") on cuda:", device);
   };
-  // The driver refused a cubin that came from the package or from the disk cache. The cubin passed verification, so it
-  // was made for another driver. The kernel is compiled again.
+  // The driver refused a cubin from the package or the disk cache. The cubin was made for another driver, so the kernel
+  // is compiled again.
   if (cubin.origin == "nvrtc" || result == CUDA_ERROR_OUT_OF_MEMORY) fail(result, what(cubin));
   std::shared_ptr<const Cubin> fresh;
   try {

@@ -51,19 +51,16 @@ struct LaunchConfig {
   bool programmatic = false;
 };
 
-// usual_cluster() is the number of blocks in a cluster that every device with clusters allows, which is eight.
-// largest_cluster() is sixteen on a Hopper GPU if at least one of its eight GPCs has sixteen multiprocessors, because a
-// cluster must fit in a GPC. This is certain if the GPU has more than 8 * 15 multiprocessors. On other devices with
-// clusters, largest_cluster() is eight. Both are 1 if the device has no clusters.
+// usual_cluster() is the number of blocks in a cluster that every device with clusters allows: eight. largest_cluster()
+// is sixteen on a Hopper GPU with more than 8 * 15 SMs, because one of its eight GPCs then has sixteen; else eight.
+// Both are 1 if the device has no clusters.
 inline int usual_cluster(const Device& d) { return d.arch < 90 ? 1 : 8; }
 inline int largest_cluster(const Device& d) { return d.arch < 90 ? 1 : d.arch == 90 && d.sm_count > 120 ? 16 : 8; }
 // allow_cluster() must be called once before a kernel is launched with more than eight blocks per cluster.
 void allow_cluster(const Kernel&, const LaunchConfig&);
 
 // The number of blocks that the whole device runs at the same time or, if the LaunchConfig has clusters, the number of
-// clusters. It is for persistent grids, for which one more block would take a second wave. A cluster must fit in a GPC,
-// so fewer clusters run at the same time than the number of blocks suggests. The function ignores the grid of the
-// LaunchConfig.
+// clusters. Persistent grids have this size. The function ignores the grid of the LaunchConfig.
 int fit_at_once(const Kernel&, const LaunchConfig&, const Device&);
 
 void launch_raw(const Kernel&, const LaunchConfig&, Stream, void** parameters);

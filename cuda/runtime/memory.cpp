@@ -24,8 +24,8 @@ struct Origin {
   int device = -1;
 };
 
-// Asks the driver where the memory at p is. If the driver does not know the memory, cuPointerGetAttributes (plural)
-// leaves the values unchanged. cuPointerGetAttribute (singular) would return an error.
+// Asks the driver where the memory at p is. For unknown memory, cuPointerGetAttributes (plural) leaves the values
+// unchanged, and cuPointerGetAttribute would return an error.
 Origin origin_of(const void* p) {
   Origin o;
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
@@ -36,8 +36,8 @@ Origin origin_of(const void* p) {
   return o;
 }
 
-// In the scope of a Relaxed object, this thread may make driver calls that are unrelated to a stream capture in
-// progress. Without such an object, a capture by any thread would forbid some of these calls.
+// While a Relaxed object exists, this thread may make driver calls that a stream capture of any thread would otherwise
+// forbid.
 class Relaxed {
  public:
   Relaxed() { exchange(); }
@@ -58,8 +58,8 @@ class GpuMemory final : public Memory {
     CUdeviceptr p = 0;
     CUresult result = take(&p, bytes, stream);
     if (result == CUDA_ERROR_OUT_OF_MEMORY && pool()) {
-      // When the work on all streams has finished, more memory is available: memory that was freed on other streams,
-      // and unused memory that the pool keeps.
+      // Waits for all streams. Then memory that was freed on other streams, and unused memory of the pool, is
+      // available.
       driver().cuCtxSynchronize();
       driver().cuMemPoolTrimTo(pool(), 0);
       result = take(&p, bytes, stream);
@@ -164,8 +164,7 @@ class GpuMemory final : public Memory {
       result = driver().cuStreamWaitEvent(queue(later), event, 0);
     }
     {
-      // The event can be used again at once, because cuStreamWaitEvent has copied its state. A later record of the
-      // event does not change the wait.
+      // The event can be used again at once, because cuStreamWaitEvent has copied its state.
       std::lock_guard lock(mutex_);
       idle_events_.push_back(event);
     }

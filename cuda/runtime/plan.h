@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // kernel_plan() makes the plan of an engine that launches one kernel. The kernel has two parameters: the description of
-// the call (Problem) and its arguments (Args). Most engines that are not based on a matrix product have such a plan.
+// the call (Problem) and its arguments (Args).
 #pragma once
 #include "cpp/engine/engine.h"
 #include "cuda/runtime/launch.h"

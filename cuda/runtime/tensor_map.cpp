@@ -59,8 +59,8 @@ CUtensorMapFloatOOBfill fill_of(const MapTensor& t) {
   return t.nan_fill ? CU_TENSOR_MAP_FLOAT_OOB_FILL_NAN_REQUEST_ZERO_FMA : CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE;
 }
 
-// Checks the rules that tiled maps and im2col maps share. `inner` is the number of elements of a row in shared memory.
-// `inner_name` is the name of the field that holds this number: box[0] or channels.
+// Checks the rules that tiled maps and im2col maps share. `inner` is the number of elements of a row in shared memory,
+// and `inner_name` is the field that holds it.
 std::string why_not_common(const MapTensor& t, int min_rank, uint64_t inner, const char* inner_name) {
   auto address = reinterpret_cast<uintptr_t>(t.address);
   if (t.rank < min_rank || t.rank > 5) return cat("rank must be ", min_rank, " to 5; got ", t.rank);
@@ -100,8 +100,7 @@ std::string why_not(const TiledMap& t) {
 
 std::string why_not(const Im2colMap& t) {
   if (std::string why = why_not_common(t, 3, t.channels, "channels"); !why.empty()) return why;
-  // Each element of `lower` and `upper` has 16 bits if there is one spatial dimension, 8 bits if there are two, and 5
-  // bits if there are three.
+  // The bits of each element of `lower` and `upper`: 16, 8 and 5 for one, two and three spatial dimensions.
   const int lowest[] = {-32768, -128, -16};
   int limit = lowest[t.rank - 3];
   for (int i = 0; i < t.rank - 2; ++i) {

@@ -21,8 +21,7 @@ struct MapTensor {
   int rank = 0;           // the number of dimensions: 1 to 5 for TiledMap, 3 to 5 for Im2colMap
   uint64_t dims[5]{};     // the size of each dimension, in elements
   uint64_t strides[4]{};  // the strides in bytes; strides[i] is the stride of dims[i + 1]
-  // The distance between the elements that are loaded: 1 to 8 elements in each dimension. For a convolution, it is the
-  // convolution's stride.
+  // The distance between loaded elements, 1 to 8 per dimension, such as the stride of a convolution.
   uint32_t element_strides[5]{1, 1, 1, 1, 1};
   int swizzle_bytes = 0;         // the swizzle in shared memory in bytes: 0 (none), 32, 64 or 128
   int l2_promotion_bytes = 128;  // the granularity of L2 fetches in bytes: 0 (none), 64, 128 or 256
@@ -35,9 +34,8 @@ struct TiledMap : MapTensor {
 };
 
 // An im2col map. TMA loads the pixels that one tap of a filter reads: `pixels` pixels with `channels` channels each.
-// `dims` are C, W, [H, [D,]] N. `lower` and `upper` bound the positions of the filter's first tap in each spatial
-// dimension, W first. The lowest position is lower = -pad_lo, counted from the first pixel. The highest position is
-// upper = pad_hi - (taps - 1) * dilation, counted from the last pixel.
+// `dims` are C, W, [H, [D,]] N. `lower` and `upper` bound the positions of the filter's first tap, W first: lower =
+// -pad_lo, counted from the first pixel, and upper = pad_hi - (taps - 1) * dilation, counted from the last pixel.
 struct Im2colMap : MapTensor {
   int lower[3]{}, upper[3]{};
   uint32_t channels = 0;

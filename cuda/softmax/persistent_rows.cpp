@@ -22,8 +22,7 @@ SoftmaxRows params_of(const SoftmaxProblem& p, const Device& d) {
   int64_t vectors_of_thread = backward ? kSoftmaxBackwardVectors : softmax_forward_vectors(item, p.masked);
   const int64_t vectors = rows::vectors_of(p.cols(), width);
   if (item == 2 && vectors <= kSoftmaxShortRow) vectors_of_thread = min_of(vectors_of_thread, int64_t(4));
-  // A row of at most four vectors gets two vectors per thread, so one or two threads share the row. They read whole
-  // sectors of 32 bytes.
+  // A row of at most four vectors gets two vectors per thread, so that threads read whole sectors of 32 bytes.
   if (vectors <= 4) vectors_of_thread = 2;
   t.shape = rows::shape_of(p.rows(), p.cols(), width, vectors_of_thread, cuda::largest_cluster(d));
   if (p.masked == SoftmaxMask::none) return t;

@@ -15,8 +15,8 @@ namespace {
 
 using rows::RowVectors;
 
-// Scales the elements of a vector and applies the mask. SoftmaxMask::add adds the mask to the elements.
-// SoftmaxMask::keep sets elements to -inf where the mask is false.
+// Scales the elements of a vector and applies the mask, which is added (SoftmaxMask::add), or sets elements to -inf
+// where it is false (SoftmaxMask::keep).
 template <class T, SoftmaxMask kMasked>
 __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void* mask, int64_t at) {
   constexpr int kWidth = kVecWidth<T>;
@@ -43,19 +43,17 @@ __device__ __forceinline__ void scale_and_mask(float* x, float scale, const void
   }
 }
 
-// A row that is too long for the registers of a cluster is divided into chunks, and takes two launches. In the first
-// launch (stage `reduce`), stores the maximum and the sum of a chunk for the second launch, and returns true. The
-// kernel then ends. In all other launches, returns false.
+// For a row that takes two launches. In the first launch (stage `reduce`), stores the maximum and the sum of this chunk
+// of the row, and returns true, which ends the kernel. In other launches, returns false.
 __device__ __forceinline__ bool store_partial(const SoftmaxRows& p, const rows::RowReduce& team, rows::Exponentials all,
                                               rows::Exponentials* partials) {
   if (p.stage != SoftmaxRows::reduce) return false;
   if (team.rank == 0 && team.row < p.shape.rows) partials[team.chunk] = all;
   return true;
 }
-// Returns the maximum and the sum that this thread contributes to the reduction over its row. A long row is divided
-// into chunks, and takes two launches. In the second launch (stage `finish`), the thread joins the stored results of
-// the chunks rank, rank + threads, rank + 2 * threads and so on. In all other launches, it returns `own`, which the
-// thread has computed.
+// Returns the maximum and the sum that this thread contributes to the reduction over its row. In the second launch of a
+// long row (stage `finish`), these are the stored results of chunks rank, rank + threads and so on. In other launches,
+// they are `own`.
 template <class T> __device__ __forceinline__ rows::Exponentials load_partial(const SoftmaxRows& p,
                                                                               const rows::RowReduce& team,
                                                                               rows::Exponentials own,
@@ -68,8 +66,8 @@ template <class T> __device__ __forceinline__ rows::Exponentials load_partial(co
   return all;
 }
 
-// The forward softmax for 16-bit numbers without a mask. A thread keeps the packed numbers in registers. It does not
-// keep their exponentials, but computes each exponential twice, with about four instructions each time.
+// The forward softmax for 16-bit numbers without a mask. A thread keeps the packed numbers in registers, and computes
+// each exponential twice, with about four instructions each time.
 template <class T, int kVectors>
 __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const SoftmaxArgs& a, rows::Exponentials* partials,
                                                const rows::RowReduce& team, const RowVectors<T>& line, int32_t begin,
@@ -139,8 +137,7 @@ __device__ __forceinline__ void forward_packed(const SoftmaxRows& p, const Softm
 }  // namespace
 
 // The forward kernel of softmax. Each thread computes exponentials relative to its own maximum. The threads of a row
-// synchronise once, to join their maxima and sums. If rows are too long and are divided into chunks, `partials` has the
-// maximum and the sum of each chunk.
+// synchronise once. `partials` has the maximum and the sum of each chunk of a long row.
 template <class T, SoftmaxMask kMasked>
 __global__ void __launch_bounds__(1024)
     softmax_rows_forward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, rows::Exponentials* partials) {
@@ -206,8 +203,7 @@ __global__ void __launch_bounds__(1024)
   }
 }
 
-// The backward kernel of softmax, which computes dx. If rows are too long and are divided into chunks, `partials` has a
-// sum for each chunk.
+// The backward kernel of softmax, which computes dx. `partials` has a sum for each chunk of a long row.
 template <class T, bool kLog>
 __global__ void __launch_bounds__(1024)
     softmax_rows_backward(const __grid_constant__ SoftmaxRows p, SoftmaxArgs a, float* partials) {

@@ -27,16 +27,14 @@ int64_t vectors_per_thread(const SoftmaxProblem& p, int64_t width) {
 struct Tiling {
   int64_t width;    // the number of elements in a vector
   int64_t threads;  // the number of threads in a block
-  // The number of threads of a block that read adjacent vectors. Further threads of the block read these columns at
-  // other indices along the axis.
+  // the number of threads of a block that read adjacent vectors; all other threads have other indices along the axis
   int64_t lanes;
-  // The number of columns, counted in vectors: the elements of the tensor / (elements along the axis * width).
+  // the number of columns divided by `width`
   int64_t columns;
   bool fits;  // whether a block has enough threads to keep whole columns in registers
 };
-// Chooses the number of lanes, that is, of threads that read adjacent vectors. The block has `lanes` threads for each
-// index along the axis, so long columns leave fewer lanes. A block has 256 threads. It has 1024 threads if 256 threads
-// would have too few lanes to read whole cache lines of 128 bytes.
+// Chooses the number of lanes: threads that read adjacent vectors. The block has `lanes` threads for each index along
+// the axis. It has 256 threads, or 1024 if the lanes would otherwise be too few to read whole cache lines of 128 bytes.
 Tiling tiling_of(const SoftmaxProblem& p) {
   Tiling t{width_of(p), 256, 0, 0, true};
   t.columns = p.in.numel() / p.cols() / t.width;

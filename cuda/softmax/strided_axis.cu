@@ -22,9 +22,8 @@ template <class T> struct Vectors<T, 1> {
   __device__ static void store(T* to, const float* f) { *to = T(f[0]); }
 };
 
-// How the threads of a block are divided. They form rows of `lanes` threads. A lane is the position of a thread in its
-// row. Threads with the same lane share kWidth adjacent columns, and each of these threads has some elements of the
-// columns.
+// How the threads of a block are divided: rows of `lanes` threads. Threads with the same lane, which is the position in
+// the row, share kWidth adjacent columns.
 template <int kWidth> struct Columns {
   // A thread has the elements first, first + step, first + 2 * step, and so on, of each of its columns.
   int32_t lane, first, step;
@@ -42,9 +41,8 @@ template <int kWidth> struct Columns {
     base = int64_t(outer) * p.cols * p.inner + int64_t(column) * kWidth;
   }
 
-  // Reduces each v[e] over all threads that share a column, and returns the result to all of these threads. In
-  // `shared`, each warp (or each row of threads, if `lanes` exceeds 32) stores a partial result per column. After the
-  // partial results, `shared` has a result per column.
+  // Reduces each v[e] over all threads that share a column, and returns the result to all of them. `shared` has partial
+  // results of warps (or of rows of more than 32 threads), and then a result per column.
   template <class Op> __device__ void reduce(float (&v)[kWidth], float* shared) const {
     warp_reduce_strided<Op>(v, lanes);
     const int32_t numbers = lanes * kWidth, groups = int32_t(blockDim.x) / max_of(lanes, 32);

@@ -13,9 +13,8 @@ struct ThreadPerRow final : GenericEngine {
   cuda::LaunchConfig launch_config(const SoftmaxProblem& p, const Device& d) const override {
     return cuda::elementwise_launch(p.rows(), d);
   }
-  // The estimate of the time is a guess. If the axis is not the innermost dimension, neighbouring threads read
-  // neighbouring elements, and use whole sectors of 32 bytes. If each row is contiguous, threads use whole sectors only
-  // if the rows of a warp fit in the L1 cache. A thread waits about half a microsecond for each element of its row.
+  // The estimate of the time is a guess. Adjacent threads use whole sectors of 32 bytes if they read adjacent elements,
+  // or if the rows of a warp fit in the L1 cache. A thread waits about half a microsecond for each element of its row.
   double estimate_us(const SoftmaxProblem& p, const Device& d) const override {
     double row_bytes = double(p.cols()) * double(itemsize(p.in.dtype));
     double useful = axis_is_innermost(p) ? 0.2 * std::min(1.0, 64 / row_bytes) : 0.5;

@@ -63,8 +63,7 @@ struct BatchedMemcpy final : Engine<TransformProblem> {
     if (p.y.numel() == 0) return "the result is empty";
     return tiling_of(p).why_not;
   }
-  // The efficiencies are estimated from instruction counts; they were not measured. Shorter words need proportionally
-  // more instructions.
+  // The efficiencies are estimates, not measurements. Shorter words need proportionally more instructions.
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     const MemcpyTiling c = tiling_of(p);
     const double efficiency = c.word >= 8 ? 0.88 : c.word == 4 ? 0.7 : c.word == 2 ? 0.4 : 0.2;

@@ -7,10 +7,10 @@ namespace minidnn {
 
 constexpr int kMemcpyThreads = 256, kMemcpyAhead = 4, kMemcpyOuters = 6;
 
-// A copy of many spans. A span is `span` words that are contiguous in x and in y. There may be gaps between spans, and
-// x and y may have the spans in different orders. All strides are in words.
+// A copy of many spans. A span is `span` words that are contiguous in x and in y, which may have the spans in different
+// orders, and gaps between them. All strides are in words.
 struct BatchedMemcpyParams {
-  uint32_t words = 0;  // the number of words of all spans (contiguous parts of the copy)
+  uint32_t words = 0;  // the number of words of all spans
   FastDivmod span, outer[kMemcpyOuters];
   // The strides of all dimensions except the contiguous one, beginning with the innermost.
   int64_t x_outer[kMemcpyOuters]{}, y_outer[kMemcpyOuters]{};

@@ -14,7 +14,7 @@ struct CopyDimension {
 };
 
 // Returns the dimensions of a copy, from the outermost to the innermost dimension of y. Dimensions of size 1 are left
-// out. Two neighbouring dimensions become one if a single stride of x and a single stride of y describe both.
+// out, and dimensions that need no separate strides are merged.
 inline std::vector<CopyDimension> copy_dimensions(const TransformProblem& p) {
   std::vector<CopyDimension> dims;
   for (int i = 0; i < p.y.rank; ++i)

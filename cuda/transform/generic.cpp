@@ -19,7 +19,7 @@ struct Generic final : Engine<TransformProblem> {
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const TransformProblem&, const Device&) const override { return ""; }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
-    // The kernel is slow, because each element takes a 64-bit division for each dimension.
+    // The kernel computes a 64-bit division per element and dimension.
     return roofline_us(0, transform_bytes(p), d, 0.1);
   }
   std::unique_ptr<Plan<TransformProblem>> build(const TransformProblem& p, const Device& d,

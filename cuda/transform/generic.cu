@@ -18,8 +18,7 @@ template <class To> struct CopyElement {
 
 }  // namespace
 
-// The offsets of an element are computed before the switch on the dtype. In the switch, the code of their divisions
-// would be repeated for each of nine dtypes.
+// The divisions are outside the switch, which would repeat their code for each of nine dtypes.
 template <class To>
 __global__ void __launch_bounds__(256) transform_generic(const __grid_constant__ TransformProblem p, TransformArgs a) {
   grid_stride(p.y.numel(),

@@ -86,8 +86,8 @@ struct Tiled final : Engine<TransformProblem> {
   }
   double estimate_us(const TransformProblem& p, const Device& d) const override {
     const TiledCopy c = tiling_of(p).copy;
-    // Tiles at the edges of a tensor are partly filled. Loads and stores of fewer than 16 bytes need proportionally
-    // more instructions. The efficiencies are estimated from instruction counts; they were not measured.
+    // The efficiencies are estimates, not measurements. Loads and stores of fewer than 16 bytes need proportionally
+    // more instructions.
     const int64_t item = int64_t(itemsize(p.x.dtype));
     const double narrowest = double(min_of(c.x_bytes, c.y_bytes));
     const double efficiency = narrowest >= 8 ? 0.85 : narrowest >= 4 ? 0.75 : 0.55;
@@ -98,10 +98,8 @@ struct Tiled final : Engine<TransformProblem> {
                        // Tiles that are at least half filled still reach the full rate.
                        min_of(efficiency, 2 * filled));
   }
-  // The order of the tiles. walk=columns: neighbouring blocks copy tiles that are neighbours along the dimension in
-  // which x is contiguous. walk=lines: neighbouring blocks copy tiles that are neighbours along the dimension in which
-  // y is contiguous. Neighbouring blocks run at the same time. With either order, they access neighbouring memory in
-  // one of the two tensors, and distant memory in the second tensor.
+  // The order of the tiles. walk=columns: adjacent blocks, which run at the same time, copy tiles that are adjacent
+  // along the dimension in which x is contiguous. walk=lines: along the dimension in which y is contiguous.
   std::vector<Config> configs(const TransformProblem&, const Device&) const override {
     return {"walk=columns", "walk=lines"};
   }

@@ -3,16 +3,13 @@
 // an integer of the elements' size.
 // Grid: one block of 256 threads for each tile (tiled_params.h). A block transposes its tile in shared memory. It loads
 // and stores words of at most 16 bytes. The size of a word is the largest power of two that divides all addresses of x
-// (for loads) or of y (for stores). Each instruction of a warp accesses whole cache lines of 128 bytes. Elements
-// shorter than 4 bytes are first packed in registers: a 4-byte word gets the elements of neighbouring lines. x is read
-// once and y is written once. A block has 8 KB of loads in flight (16 KB for 8-bit elements); an SM runs 8 blocks at
-// the same time.
+// (for loads) or of y (for stores). Each instruction of a warp accesses whole cache lines of 128 bytes. x is read once
+// and y is written once. A block has 8 KB of loads in flight (16 KB for 8-bit elements); an SM runs 8 blocks at the
+// same time.
+// Elements shorter than 4 bytes are first packed in registers: a 4-byte word gets the elements of adjacent lines.
 //
-// In shared memory, a column of the tile is divided into units of 16 bytes. A unit has elements of neighbouring lines.
-// Units are stored with a swizzle:
+// In shared memory, a column of the tile is divided into units of 16 bytes, which are swizzled to avoid bank conflicts:
 //   tile[column][u ^ (column / kVector)] = unit u of the column
-// The swizzle avoids bank conflicts: eight threads store to eight columns at the same time, and read eight units of one
-// column at the same time.
 #include "cuda/transform/tiled_params.h"
 
 namespace minidnn {
@@ -96,9 +93,8 @@ template <class T> __device__ __forceinline__ void store_first(T* to, const Vect
     }
 }
 
-// Transposes one vector of each of kJoined neighbouring lines into shared memory; a vector is along the columns.
-// Element i of each vector goes to the i-th column from `to` on. Elements shorter than 4 bytes are packed: a 4-byte
-// word has the elements of kJoined neighbouring lines.
+// Transposes one vector of each of kJoined adjacent lines into shared memory. Element i of each vector goes to the i-th
+// column from `to` on. Elements shorter than 4 bytes are packed: a 4-byte word has an element of each of these lines.
 template <int kItem, int kJoined>
 __device__ __forceinline__ void scatter_to_columns(char* to, const Vector (&in)[kJoined]) {
   // the distance of neighbouring columns in shared memory, in bytes

@@ -17,8 +17,7 @@ struct TiledCopy {
   // The sizes of all dimensions except lines, columns and the outermost dimension.
   FastDivmod outer[kTiledOuters - 1];
   FastDivmod line_tiles, column_tiles;
-  // 1 if neighbouring blocks copy tiles that are neighbours along lines; 0 if they copy tiles that are neighbours along
-  // columns.
+  // 1 if adjacent blocks copy tiles that are adjacent along lines; 0 if along columns
   int64_t lines_first = 0;
   // The sizes in bytes of the words that are loaded from x and stored to y. They divide all addresses.
   int64_t x_bytes = 16, y_bytes = 16;

@@ -13,8 +13,8 @@ KernelSpec spec(DType to) {
   return {"cuda/transform/vectorized.cu", cat("minidnn::transform_vectorized<", cuda_name(to), ">")};
 }
 
-// The grid has enough threads that each thread copies two chunks. In a loop over more chunks, a thread would wait for
-// its loads in each iteration. A chunk has as many elements as 16 bytes of the shorter dtype.
+// Each thread copies two chunks, because in a longer loop it would wait for its loads in each iteration. A chunk has as
+// many elements as 16 bytes of the shorter dtype.
 cuda::LaunchConfig launch_config(const TransformProblem& p, const Device& d) {
   cuda::LaunchConfig config = cuda::elementwise_launch(1, d);
   const int64_t chunk = 16 / int64_t(min_of(itemsize(p.x.dtype), itemsize(p.y.dtype)));

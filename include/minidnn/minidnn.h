@@ -122,10 +122,10 @@ typedef struct {
   size_t size;
   minidnnDType_t dtype;
   int32_t device;
-  void* data;  // the address of the element at index (0, ..., 0)
+  void* data;  // the address of the first element, at index (0, ..., 0)
   int64_t rank;
   int64_t shape[MINIDNN_MAX_RANK];
-  int64_t strides[MINIDNN_MAX_RANK];  // in elements
+  int64_t strides[MINIDNN_MAX_RANK];  // strides in elements
   int32_t read_only;                  // 1: the tensor cannot receive a result
 } minidnnTensorInfo_t;
 #define MINIDNN_TENSOR_INFO_INIT {sizeof(minidnnTensorInfo_t), MINIDNN_FLOAT32, MINIDNN_CPU, NULL, 0, {0}, {0}, 0}
@@ -201,11 +201,11 @@ typedef struct {
 typedef struct {
   size_t size;
   const char* algo;
-  int64_t stride[3], dilation[3];               // 1 or more
-  int64_t padding_before[3], padding_after[3];  // zeros around x; 0 or more
-  int64_t groups;                               // divides C and K; C means a depthwise convolution
-  int32_t flip;                                 // 1: the window is reversed, as the mathematical convolution says
-  const char* activation;  // of y, a mode of minidnnActivationForward(); NULL: none. Forward functions only
+  int64_t stride[3], dilation[3];               // each is 1 or more
+  int64_t padding_before[3], padding_after[3];  // zeros before and after x in each dimension; 0 or more
+  int64_t groups;          // the number of groups, which divides C and K; C means a depthwise convolution
+  int32_t flip;            // 1: the window is reversed (mathematical convolution); 0: cross-correlation
+  const char* activation;  // forward only: a mode of minidnnActivationForward(), applied to y; NULL: none
 } minidnnConvOptions_t;
 #define MINIDNN_CONV_OPTIONS_INIT \
   {sizeof(minidnnConvOptions_t), NULL, {1, 1, 1}, {1, 1, 1}, {0, 0, 0}, {0, 0, 0}, 1, 0, NULL}
@@ -261,8 +261,8 @@ typedef struct {
   size_t size;
   const char* algo;
   const char* mode;   // "max", "avg", "avg_exclude_padding", or "lp" with the exponent `norm`
-  int64_t window[3];  // must be set, unless adaptive_size is
-  int64_t stride[3];  // all 0: the window
+  int64_t window[3];  // the sizes of the window; required unless adaptive_size is set
+  int64_t stride[3];  // all 0: equal to the window
   int64_t dilation[3];
   int64_t padding_before[3], padding_after[3];
   int64_t adaptive_size[3];  // not 0: y has these spatial sizes, and the windows are as even as possible; {1, 1, 1} is
@@ -291,9 +291,9 @@ MINIDNN_API minidnnStatus_t minidnnPoolBackward(minidnnHandle_t handle, minidnnT
 typedef struct {
   size_t size;
   const char* algo;
-  int64_t axis;  // negative counts from the end
-  int32_t log;   // 1: the logarithm of softmax
-  double scale;  // a factor of x
+  int64_t axis;  // a negative axis counts from the end
+  int32_t log;   // 1: y is the logarithm of softmax
+  double scale;  // x is multiplied by this factor
 } minidnnSoftmaxOptions_t;
 #define MINIDNN_SOFTMAX_OPTIONS_INIT {sizeof(minidnnSoftmaxOptions_t), NULL, 1, 0, 1.0}
 
@@ -309,8 +309,8 @@ typedef struct {
   size_t size;
   const char* algo;
   int64_t axis;            // the dimension of the classes
-  int64_t ignore_index;    // rows of this target have no loss
-  double label_smoothing;  // 0 to 1
+  int64_t ignore_index;    // rows with this target have no loss
+  double label_smoothing;  // from 0 to 1
   const char* reduction;   // "mean", "sum" or "none"
 } minidnnCrossEntropyOptions_t;
 #define MINIDNN_CROSS_ENTROPY_OPTIONS_INIT {sizeof(minidnnCrossEntropyOptions_t), NULL, 1, -100, 0.0, "mean"}
@@ -334,12 +334,12 @@ typedef struct {
   size_t size;
   const char* algo;
   double eps, momentum;                       // momentum: the weight of the new batch in the running statistics
-  int32_t per_activation;                     // 0: parameters [C]; 1: parameters of the shape of one sample
-  int32_t relu;                               // 1: y = max(0, ...)
-  minidnnTensor_t running_mean, running_var;  // training: updated in place; both or neither
-  minidnnTensor_t residual;                   // forward: added before the relu; of x's shape and dtype, or NULL
-  minidnnTensor_t y;                          // backward with relu: the result of the forward call
-  int32_t dresidual;                          // backward: 1 asks for the gradient of the residual
+  int32_t per_activation;                     // scale and bias have the shape [C] (0), or the shape of one sample (1)
+  int32_t relu;                               // 1: relu is applied to y
+  minidnnTensor_t running_mean, running_var;  // training: updated in place; set both or neither
+  minidnnTensor_t residual;  // forward: a tensor of x's shape and dtype that is added before the relu, or NULL
+  minidnnTensor_t y;         // backward with relu: y of the forward call
+  int32_t dresidual;         // backward: 1 computes the gradient of the residual
 } minidnnBatchNormOptions_t;
 #define MINIDNN_BATCH_NORM_OPTIONS_INIT \
   {sizeof(minidnnBatchNormOptions_t), NULL, 1e-5, 0.1, 0, 0, NULL, NULL, NULL, NULL, 0}
@@ -351,7 +351,7 @@ MINIDNN_API minidnnStatus_t minidnnBatchNormForwardTraining(minidnnHandle_t hand
                                                             const minidnnBatchNormOptions_t* options,
                                                             minidnnTensor_t* y, minidnnTensor_t* saved_mean,
                                                             minidnnTensor_t* saved_inv_std);
-// With given statistics. y may be x or the residual.
+// As minidnnBatchNormForwardTraining(), with given statistics. y may be x or the residual.
 MINIDNN_API minidnnStatus_t minidnnBatchNormForwardInference(minidnnHandle_t handle, minidnnTensor_t x,
                                                              minidnnTensor_t scale, minidnnTensor_t bias,
                                                              minidnnTensor_t mean, minidnnTensor_t var,
@@ -359,9 +359,9 @@ MINIDNN_API minidnnStatus_t minidnnBatchNormForwardInference(minidnnHandle_t han
                                                              minidnnTensor_t* y);
 typedef struct {
   minidnnTensor_t dx, dscale, dbias;
-  minidnnTensor_t dresidual;  // batch norm only; stays NULL unless the options ask for it
+  minidnnTensor_t dresidual;  // batch norm with `dresidual` in its options only; otherwise stays NULL
 } minidnnNormGradients_t;
-// The gradients, all `new`.
+// Computes the gradients of batch norm, all `new`.
 MINIDNN_API minidnnStatus_t minidnnBatchNormBackward(minidnnHandle_t handle, minidnnTensor_t dy, minidnnTensor_t x,
                                                      minidnnTensor_t scale, minidnnTensor_t saved_mean,
                                                      minidnnTensor_t saved_inv_std,
@@ -370,8 +370,8 @@ MINIDNN_API minidnnStatus_t minidnnBatchNormBackward(minidnnHandle_t handle, min
 
 typedef int32_t minidnnNorm_t;
 enum {
-  MINIDNN_LAYER_NORM = 0,     // a row is dimensions `axis` and later
-  MINIDNN_RMS_NORM = 1,       // as layer norm, without mean and bias
+  MINIDNN_LAYER_NORM = 0,     // a row is the dimensions from `axis` on
+  MINIDNN_RMS_NORM = 1,       // rows as in layer norm; no mean and no bias
   MINIDNN_GROUP_NORM = 2,     // a row is a group of C / groups channels of one sample
   MINIDNN_INSTANCE_NORM = 3,  // a row is one channel of one sample
 };
@@ -389,7 +389,8 @@ typedef struct {
 MINIDNN_API minidnnStatus_t minidnnNormForward(minidnnHandle_t handle, minidnnTensor_t x, minidnnTensor_t scale,
                                                minidnnTensor_t bias, const minidnnNormOptions_t* options,
                                                minidnnTensor_t* y, minidnnTensor_t* mean, minidnnTensor_t* inv_std);
-// The gradients, all `new`. For RMS norm, mean is NULL and dbias stays NULL.
+// Computes the gradients of layer, RMS, group or instance norm, all `new`. For RMS norm, mean is NULL and dbias stays
+// NULL.
 MINIDNN_API minidnnStatus_t minidnnNormBackward(minidnnHandle_t handle, minidnnTensor_t dy, minidnnTensor_t x,
                                                 minidnnTensor_t scale, minidnnTensor_t mean, minidnnTensor_t inv_std,
                                                 const minidnnNormOptions_t* options, minidnnNormGradients_t* gradients);
@@ -409,7 +410,7 @@ MINIDNN_API minidnnStatus_t minidnnLrnBackward(minidnnHandle_t handle, minidnnTe
                                                const minidnnLrnOptions_t* options, minidnnTensor_t* dx);
 MINIDNN_API minidnnStatus_t minidnnLcnForward(minidnnHandle_t handle, minidnnTensor_t x, minidnnTensor_t means,
                                               const minidnnLrnOptions_t* options, minidnnTensor_t* y);
-// `dmeans` is `new`; without means it may be NULL and receives nothing.
+// `dmeans` is `new`. If `means` is NULL, `dmeans` may be NULL and receives nothing.
 MINIDNN_API minidnnStatus_t minidnnLcnBackward(minidnnHandle_t handle, minidnnTensor_t dy, minidnnTensor_t x,
                                                minidnnTensor_t means, const minidnnLrnOptions_t* options,
                                                minidnnTensor_t* dx, minidnnTensor_t* dmeans);
@@ -419,7 +420,7 @@ MINIDNN_API minidnnStatus_t minidnnLcnBackward(minidnnHandle_t handle, minidnnTe
 typedef struct {
   size_t size;
   const char* algo;
-  int32_t transpose_a, transpose_b;  // 1: the last two dimensions are exchanged
+  int32_t transpose_a, transpose_b;  // 1: the last two dimensions of the operand are exchanged
   double alpha, beta;
   const char* activation;  // a mode of minidnnActivationForward(); NULL: none
 } minidnnMatmulOptions_t;
@@ -442,7 +443,7 @@ MINIDNN_API minidnnStatus_t minidnnPointwise(minidnnHandle_t handle, const char*
 typedef struct {
   size_t size;
   const char* algo;
-  const int64_t* axes;  // dimensions to reduce, `axis_count` of them; negative ones count from the end. NULL: all
+  const int64_t* axes;  // `axis_count` dimensions to reduce; negative ones count from the end; NULL: all dimensions
   int64_t axis_count;
   int32_t keepdims;  // 1: reduced dimensions stay, with size 1
 } minidnnReduceOptions_t;
@@ -457,8 +458,8 @@ typedef struct {
   size_t size;
   const char* algo;
   double alpha, beta;
-  int32_t dtype;       // of a new y: a minidnnDType_t; -1: that of x
-  const char* layout;  // of a new y, such as "NHWC"; NULL: that of x
+  int32_t dtype;       // the dtype of a new y, a minidnnDType_t; -1: the dtype of x
+  const char* layout;  // the layout of a new y, such as "NHWC"; NULL: the layout of x
 } minidnnTransformOptions_t;
 #define MINIDNN_TRANSFORM_OPTIONS_INIT {sizeof(minidnnTransformOptions_t), NULL, 1.0, 0.0, -1, NULL}
 
@@ -473,7 +474,7 @@ typedef struct {
   size_t size;
   const char* algo;
   const char* mode;  // "constant", or another that docs/ops/pad.md lists
-  double value;      // of mode "constant"
+  double value;      // the value of the padding in mode "constant"
 } minidnnPadOptions_t;
 #define MINIDNN_PAD_OPTIONS_INIT {sizeof(minidnnPadOptions_t), NULL, "constant", 0.0}
 

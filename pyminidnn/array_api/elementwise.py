@@ -230,7 +230,7 @@ def nextafter(x1: Any, x2: Any, /) -> DeviceTensor:
     device = (x1 if type(x1) is DeviceTensor else x2).device
     a, b = (x.to(dtype=dtype) if type(x) is DeviceTensor else _C.full((), x, dtype=dtype, device=device)
             for x in (x1, x2))  # fmt: skip
-    # The bits, read as an integer, increase with a positive number, and with the magnitude of a negative number.
+    # If the bits are read as an integer, this integer increases with the magnitude of the number.
     integer: IndexDType = "int32" if dtype.itemsize == 4 else "int64"
     step = where((a < b) == (a > 0), 1, -1).to(dtype=integer)
     moved = _C.reinterpret(_C.reinterpret(+a, integer) + step, dtype)

@@ -157,7 +157,7 @@ def _scan(
     t = t.to(dtype="float32" if narrow else "int64" if dtype in INTEGRAL and t.dtype not in FLOATING else dtype)
     shift = 1
     while shift < t.shape[at]:
-        # Each element is the total of the last `shift` elements. Adding that of the elements before doubles them.
+        # Each element is the total of the last `shift` elements. Each iteration doubles `shift`.
         longer = _C.DeviceTensor(t.shape, dtype=t.dtype, device=t.device)
         transform(t[along(at, slice(shift))], out=longer[along(at, slice(shift))])
         late, early = t[along(at, slice(shift, None))], t[along(at, slice(-shift))]
@@ -230,7 +230,8 @@ def searchsorted(
     found = _C.full(values.shape, 0, dtype="int64", device=values.device)
     step = 1 << size.bit_length() >> 1
     while step:
-        # The answer is at least found + step if the element before that place is smaller (or equal, on the right).
+        # A binary search: `found` is increased by `step` if the element at found + step - 1 is before the place of the
+        # value.
         last = pointwise("minimum", found + (step - 1), size - 1)
         element = gather(ordered, last)
         before = element < values if side == "left" else element <= values

@@ -141,7 +141,7 @@ void fake_destroy(unsigned long graph) {
 }
 
 int cuInit(unsigned) { return 0; }
-int cuGetExportTable(const void**, const void*) { return 1; }  // NVRTC calls cuGetExportTable() and accepts an error
+int cuGetExportTable(const void**, const void*) { return 1; }
 int cuDriverGetVersion(int* v) { return *v = 13000, 0; }
 int cuGetErrorName(int e, const char** s) {
   return *s = e == kDeinitialized ? "CUDA_ERROR_DEINITIALIZED" : "CUDA_ERROR_OF_A_KIND", 0;

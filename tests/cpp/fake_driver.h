@@ -13,13 +13,13 @@ struct Fake {
   int calls_of_callbacks = 0;  // number of driver calls that were made by callbacks of destroyed graphs
   unsigned grid_x = 0, smem_bytes = 0, allowed_smem = 0;
   void* allocated_in = nullptr;  // the context that was current at the last memory allocation
-  // recorded_in is the context that was current when an event was last recorded. waited_in is the context that was
-  // current when a stream was last made to wait for an event.
+  // The contexts that were current when an event was last recorded, and when a stream was last made to wait for an
+  // event.
   void *recorded_in = nullptr, *waited_in = nullptr;
 };
 
 extern "C" {
-// Starts the capture of a stream into the graph that is identified by the number `graph`. The number must not be 0.
+// Starts the capture of a stream into graph number `graph`, which must not be 0.
 typedef void FakeBegin(void* stream, unsigned long graph);
 typedef void FakeEnd(void* stream);
 typedef void FakeDestroy(unsigned long graph);  // destroys the graph and all executable graphs made from it

@@ -40,7 +40,7 @@ inline TensorDesc described(DType t, Shape shape, bool channels_last) {
 // The sizes of a random convolution. It has one to three spatial dimensions, and any direction except the bias
 // gradient.
 struct ConvSizes {
-  // most: the largest random size of a spatial dimension of x. A size may exceed it if a window would not fit.
+  // most: the largest random spatial size of x, unless a window would not fit
   int64_t groups, channels, filters, images, most;
 };
 inline ConvProblem random_conv(DType t, const ConvSizes& s) {
@@ -70,7 +70,7 @@ inline ConvProblem random_conv(DType t, const ConvSizes& s) {
 // Random inputs of a convolution, and the expected result `want`.
 template <class T> struct ConvNumbers {
   std::vector<T> x, w, y, want;
-  ConvArgs args;  // args.out is the address of `want`
+  ConvArgs args;  // args.out points to `want`
 
   ConvNumbers(const ConvProblem& p, int64_t most)
       : x(numbers<T>(p.x.numel(), most)), w(numbers<T>(p.w.numel(), most)), y(numbers<T>(p.y.numel(), most)) {

@@ -113,7 +113,7 @@ static void test_wrong_values() {
   CHECK_FAILS(minidnnHandleCreate(&options, &handle), DEVICE_ERROR, "");
   CHECK_FAILS(minidnnSetSourceFolder("/nonexistent"), INVALID_ARGUMENT, "/nonexistent");
   CHECK(y == nullptr && mean == nullptr && inv_std == nullptr && handle == nullptr);
-  // An output of a wrong shape is refused, and stays the caller's.
+  // A call refuses an output of a wrong shape, and does not change the pointer to it.
   y = small;
   CHECK_FAILS(minidnnConvForward(nullptr, x, fitting, nullptr, nullptr, nullptr, &y), SHAPE_ERROR, "must be [1, 3");
   CHECK(y == small);
@@ -167,7 +167,7 @@ static void test_dlpack() {
         managed->dl_tensor.device.device_type == kDLCPU);
   managed->dl_tensor.dtype.lanes = 4;
   CHECK_FAILS(minidnnTensorFromDLPack(managed, &y), DTYPE_ERROR, "4 lanes");
-  managed->dl_tensor.dtype.lanes = 1;  // the structure is still the caller's
+  managed->dl_tensor.dtype.lanes = 1;  // after the error, the caller still owns `managed`
   CHECK(minidnnTensorFromDLPack(managed, &y) == 0);
   CHECK(minidnnReduce(nullptr, "sum", y, nullptr, &z) == 0);
   float sum = 0;
@@ -329,7 +329,7 @@ static void test_choice() {
 }
 
 int main() {
-  char folder[] = "/tmp/minidnn-test-XXXXXX";  // find() keeps its results there
+  char folder[] = "/tmp/minidnn-test-XXXXXX";  // the folder in which find() stores its results
   if (!mkdtemp(folder)) return 1;
   setenv("PYMINIDNN_CACHE_DIR", folder, 1);
   CHECK(std::string(minidnnGetLastErrorMessage()).empty());

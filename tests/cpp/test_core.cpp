@@ -68,15 +68,15 @@ struct Format {
     double fraction = std::ldexp(double(mantissa), -mantissa_bits) + (exponent ? 1 : 0);
     return sign * std::ldexp(fraction, std::max(exponent, 1) - bias());
   }
-  // Returns the bits of the 16-bit float nearest to v. Of two equally near floats, the one whose last bit is 0 is
-  // returned. A number becomes infinity if it rounds to the power of two after the largest finite value.
+  // Returns the bits of the 16-bit float nearest to v. Ties round to even. A number becomes infinity if it rounds to
+  // the power of two after the largest finite value.
   uint16_t nearest(long double v) const {
     uint16_t sign = std::signbit(v) ? 0x8000 : 0;
     long double magnitude = std::fabs(v);
     auto at = [&](int bits) {
       return bits < infinity() ? (long double)value(uint16_t(bits)) : std::ldexp(1.0L, bias() + 1);
     };
-    int low = 0, high = infinity();  // the binary search keeps low at or below the result: at(low) <= magnitude
+    int low = 0, high = infinity();  // a binary search with at(low) <= magnitude
     if (magnitude >= at(high)) return sign | infinity();
     while (high - low > 1) {
       int middle = (low + high) / 2;
@@ -103,8 +103,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     uint16_t want = format.nearest(v);
     CHECK(got.bits == want, name, " of ", v, ": ", got.bits, ", want ", want);
   };
-  // The rounded result changes at the midpoint of two adjacent 16-bit values. This loop checks floats on both sides of
-  // every midpoint.
+  // Checks floats on both sides of each midpoint of two adjacent 16-bit values, where the rounded result changes.
   for (int bits = 0; bits < format.infinity(); ++bits) {
     double low = format.value(uint16_t(bits));
     double high = bits + 1 < format.infinity() ? format.value(uint16_t(bits + 1)) : std::ldexp(1.0, format.bias() + 1);
@@ -142,8 +141,7 @@ template <class T> static void test_half(const Format& format, const char* name)
     if (!std::isnan(d)) wide(d);
     wide(int32_t(any) >> pick(0, 31));
     wide(int64_t(any) >> pick(0, 63));
-    // `tie` is the midpoint of two adjacent bfloat16 values. A bfloat16 has 8 significant bits, so `tie` is an odd
-    // integer of 9 bits times a power of two. The loop also checks the integers next to the midpoint.
+    // `tie` is the midpoint of two adjacent bfloat16 values: an odd integer of 9 bits times a power of two.
     auto tie = int64_t((256 + 2 * pick(0, 127) + 1)) << pick(0, 54);
     for (int64_t v : {tie, tie - 1, tie + 1}) {
       wide(v);
@@ -328,8 +326,8 @@ static void test_views() {
     TensorDesc whole = dense(DType::int8, random_shape(rank, 1, 6),
                              pick(0, 1) ? Layout::channels_last : Layout::channels_first, "test");
     TensorDesc d = pick(0, 1) ? whole : random_slice(whole, at);
-    // `shape` is another shape with the same number of elements. The prime factors of this number are distributed over
-    // the dimensions at random.
+    // Another shape with the same number of elements: the prime factors of this number, distributed over the dimensions
+    // at random.
     Shape shape;
     for (int64_t n = d.numel(), f = 2; n > 1; ++f)
       for (; n % f == 0; n /= f) {
@@ -339,8 +337,8 @@ static void test_views() {
       }
     if (pick(0, 3) == 0 && shape.size() < 8) shape.insert(shape.begin() + pick(0, int64_t(shape.size())), 1);
 
-    // `strides` are the expected strides, if a view exists. The stride of a dimension is the offset of its second
-    // element minus the offset of its first element.
+    // The expected strides, if a view exists. A stride is the offset of the second element of a dimension minus the
+    // offset of its first element.
     std::vector<int64_t> want = offsets(d);
     Shape strides;
     for (size_t k = 0; k < shape.size(); ++k) {
@@ -771,9 +769,9 @@ static void test_parallel_limit() {
   CHECK(most_at_once() > 1, "the limit ends with its object");
 }
 
-// Another thread keeps a core busy, so the scheduler suspends threads of the pool between any two instructions. An
-// earlier thread pool lost a chunk (part of a job) once in four million jobs: it closed a job while a suspended thread
-// had taken a chunk, but not computed it yet.
+// Another thread keeps a core busy, so that threads of the pool are suspended at any place. An earlier thread pool lost
+// a chunk (part of a job) once in four million jobs: it closed a job while a suspended thread had taken a chunk, but
+// not computed it.
 static void test_parallel_crowded() {
   std::atomic<bool> stop = false;
   std::thread crowd([&] {

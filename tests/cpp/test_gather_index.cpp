@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests the arguments of the kernel mma/kernel.cu for random problems. For an element of an operand, the kernel looks
-// up an offset and a mask by its row, and another offset and mask by its index along the inner dimension k. These must
-// agree with the GemmView, which describes the product by strides. The vectors that the kernel copies must satisfy the
-// rules of cp.async.
+// Tests the arguments of the kernel mma/kernel.cu for random problems. The kernel looks up an offset and a mask by the
+// row of an element, and another offset and mask by its index along k. These must agree with the GemmView, which
+// describes the product by strides. The copied vectors must satisfy the rules of cp.async.
 #include "cuda/gemm/mma/gather_index.h"
 #include "tests/cpp/random_problems.h"
 
 using namespace minidnn;
 
-// Operand a or b of a matrix product, in two forms: as the GemmView describes it, and as the kernel reads it.
+// Operand a or b of a matrix product, as the GemmView describes it and as the kernel reads it.
 struct OperandPair {
   const GemmOperand& view;
   const GemmIndex& rows;
@@ -49,9 +48,8 @@ static void check_operand(const std::string& text, const GemmView& v, const MmaP
     fail(cat(text, ": rows have no end"));
 }
 
-// Checks an operand that the kernel mma/kernel.cu reads with a constant step along the inner dimension k, without a
-// table of offsets and masks. The kernel reads 64 bytes along k at a time. Within these 64 bytes, the step must be
-// constant, and either all or none of the elements must be inside the tensor.
+// Checks an operand that the kernel mma/kernel.cu reads with a constant step along k, without tables. Within 64 bytes
+// along k, the step must be constant, and either all or none of the elements must be inside the tensor.
 static void check_slices(const std::string& text, const GemmView& v, const MmaParams& p, const GatherOperand& g,
                          int64_t element) {
   if (g.table) return;

@@ -50,8 +50,7 @@ static void check_mma_choices() {
   const std::string long_sum = chosen(gemm_task(resnet(ConvDirection::backward_filter, 64, 56, 64, 3, 1)));
   if (long_sum.find(";split=") == std::string::npos) fail("few tiles of a long sum are not split: " + long_sum);
   expect("a small product", chosen(gemm_task(matmul(DType::float16, 150, 70, 400, false, false))), "tile=64x64");
-  // A product and its transpose consist of the same sums over k. Therefore, k must be split into equally many parts in
-  // both.
+  // A product and its transpose consist of the same sums over k, so their k must be split into equally many parts.
   for (int i = 0; i < 300; ++i) {
     const int64_t m = pick(1, 700), n = pick(1, 700), k = pick(1, 3000);
     auto splits = [&](const MatmulProblem& p) {
@@ -64,8 +63,8 @@ static void check_mma_choices() {
   }
 }
 
-// A tiling is a tile size and a split of k. Checks that tilings are sorted by estimated time, that the text of a tiling
-// (its config) is read as the same tiling, and that tiles fit in shared memory.
+// Checks the tilings (tile size and split of k) of a product: they are sorted by estimated time, the text of a tiling
+// is read as the same tiling, and tiles fit in shared memory.
 static void check_sm90(const GemmTask& t, const std::string& what) {
   if (!sm90_why_not(t, h100()).empty()) return;
   const std::vector<Sm90Tiling> all = sm90_tilings(t, h100());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how cpu.conv.implicit_gemm divides layers of ResNet-50. Work items must cover each pair of a result pixel and a
-// panel (some output channels) exactly once. The arrays in the workspace must not overlap.
+// Tests how cpu.conv.implicit_gemm divides layers of ResNet-50. Work items must cover each result pixel for each panel
+// (a group of output channels) exactly once. The arrays in the workspace must not overlap.
 #include <map>
 
 #include "cpp/conv/cpu/implicit_gemm/implicit_gemm_tiling.h"
@@ -10,8 +10,8 @@ using namespace minidnn;
 using cpu::conv::ImplicitGemmTiling;
 
 static void check_blocks(const ConvProblem& p, const ImplicitGemmTiling& t) {
-  // For each phase, the number of pairs of a row and a panel that the work items cover. A phase is a set of result
-  // pixels, a row is one of these pixels, and a panel is some output channels.
+  // For each phase (a set of result pixels), the number of pairs of a result pixel and a panel that the work items
+  // cover.
   std::map<int64_t, int64_t> products;
   for (const auto& b : t.blocks) {
     expect(b.panel >= 0 && b.panels > 0 && b.panel + b.panels <= t.panels, p, "a block has panels that do not exist");

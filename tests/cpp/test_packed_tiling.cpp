@@ -28,8 +28,8 @@ static TensorDesc matrix(DType t, int64_t rows, int64_t columns, bool transposed
   return d;
 }
 
-// Makes the product y [m, n] = a [m, k] @ b [k, n]. A matrix has contiguous columns if `transposed` contains its
-// letter, and contiguous rows if not.
+// Makes the product y [m, n] = a [m, k] @ b [k, n]. A matrix is column-major if `transposed` contains its letter, else
+// row-major.
 static MatmulProblem product(int64_t m, int64_t n, int64_t k, const std::string& transposed = "",
                              DType t = DType::float32) {
   auto has = [&](char operand) { return transposed.find(operand) != std::string::npos; };
@@ -51,8 +51,8 @@ static void check(const MatmulProblem& p, bool transposed, Row row, bool a_in_pl
          "the blocks do not cover y");
   expect(t.blocks == t.s.batch * t.blocks_down * t.blocks_across, p, "wrong number of blocks");
   expect(t.block_tiles <= PackedTiling::kBlockTiles, p, "a block has more tiles than the epilogue has rows for");
-  // Each thread must have a block, unless a block has at most 4 tiles (groups of rows) and one panel (group of
-  // columns). Such small blocks are not divided further.
+  // Each thread must have a block, unless blocks are too small to be divided: at most 4 tiles (groups of rows) and one
+  // panel (group of columns).
   expect(t.blocks >= d.sm_count || (t.block_tiles <= 4 && t.block_panels == 1), p, "a thread has no block");
   expect(t.slice == t.s.k || t.slice % PackedTiling::kSegment == 0, p, "a slice ends within a segment");
 
@@ -77,7 +77,7 @@ int main() {
   check(product(1024, 1024, 1024, "", DType::float64), false, Row::no, true, false);
   // b is packed, because its elements are converted from bfloat16 to float32.
   check(product(1024, 1024, 1024, "", DType::bfloat16), false, Row::no, false, false);
-  // Few tiles use each panel (group of columns) of b, so it does not pay to pack b.
+  // Few tiles use each panel (group of columns) of b, so packing does not pay.
   check(product(2 * rows, 1024, 1024), false, Row::no, true, true);
   check(product(1, 2048, 2048), false, Row::wide, true, true);
   check(product(1, 2048, 2048, "b"), false, Row::dots, true, false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Compares the results of cuda.pooling.nchw, and the gradients that cuda.pooling.nhwc computes by strips (neighbouring
-// columns), with the definition of pooling. The host executes the kernels' code. Between two barriers, it executes one
-// thread after the other. Problems have random sizes, values with many ties, and addresses that are not multiples of 16
-// bytes. Threads that run at the same time are tested on a GPU only.
+// Compares the results of cuda.pooling.nchw, and the gradients of maxima of cuda.pooling.nhwc, with the definition of
+// pooling. The host executes the kernels' code; between two barriers, it executes one thread after the other. Problems
+// have random sizes, values with many ties, and unaligned addresses. Threads that run at the same time are tested on a
+// GPU only.
 #include <cmath>
 #include <cstring>
 
@@ -58,8 +58,7 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
   s.lane_bits = 0;  // threads run one at a time here, so they cannot exchange values by shuffles
   const bool backward = p.direction == PoolingDirection::backward;
   std::vector<Words> smem(size_t(t.smem.bytes / 16 + 1));
-  // Blocks are executed from the last to the first. If a block writes beyond its end by mistake, it overwrites the
-  // results of a block that was executed before. No later block replaces the wrong values, so the test finds them.
+  // Blocks are executed from the last to the first, so that no later block hides a write beyond the end of a block.
   for (int64_t block = s.blocks(); block-- > 0;) {
     std::memset(smem.data(), 0x7f, smem.size() * 16);
     auto* bytes = reinterpret_cast<unsigned char*>(smem.data());
@@ -73,8 +72,8 @@ template <class T, bool is_max> static void run(const PoolingProblem& p, const P
   }
 }
 
-// Returns the gradient of one plane (the pixels of one channel), computed as cuda.pooling.nhwc computes it. All
-// channels of a vector are copies of the plane.
+// Returns the gradient of one plane (the pixels of one channel) by the kernel of cuda.pooling.nhwc. All channels of a
+// vector are copies of the plane.
 template <class T, class S, bool given>
 static std::vector<T> by_strips(const PoolingProblem& p, const T* x, const T* dy, const int64_t* indices) {
   constexpr int C = kLanes<T>;
@@ -131,8 +130,7 @@ template <class T> struct Shifted {
   T* data() { return all.data() + by; }
 };
 
-// The definition of pooling. seen() returns the offsets of the elements of x that a window contains, in row-major
-// order.
+// The definition of pooling. seen() returns the offsets of the elements of x in a window, in row-major order.
 struct Definition {
   const PoolingProblem& p;
   int64_t H = p.x.shape[2], W = p.x.shape[3];
@@ -169,8 +167,7 @@ template <class T> static void one(DType dtype) {
   p.direction = PoolingDirection(pick(0, 1));
   p.mode = PoolingMode(pick(0, 2));
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  // `most` is the largest width of x. Some widths exceed what a warp covers if each of its lanes processes one strip
-  // (neighbouring columns).
+  // `most` is the largest width of x. It exceeds the columns that a warp processes at a time.
   const int64_t most = pick(0, 9) ? 24 : pick(0, 3) ? 90 : 600;
   Shape x{pick(1, 3), pick(1, 5)}, y{x[0], x[1]};
   // If `whole` is true, one window covers a whole plane of x (the pixels of one channel). Several blocks may share the
@@ -226,8 +223,8 @@ template <class T> static void one(DType dtype) {
         counted *= double(std::max<int64_t>(within, 1));
       }
     argmax[size_t(i)] = first;
-    // In some windows, the given index of the maximum is random. If this index is outside of the window, the gradient
-    // of the window is dropped.
+    // In some windows, the given index of the maximum is random. If it is outside the window, the window's gradient is
+    // dropped.
     if (backward && indexed && pick(0, 9) == 0) indices[size_t(i)] = pick(-2, plane + 1);
     else if (backward) indices[size_t(i)] = first;
     if (!backward) {

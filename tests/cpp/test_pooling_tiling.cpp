@@ -46,8 +46,8 @@ static void expect(const std::string& what, int64_t got, int64_t want) {
   if (got != want) fail(cat(what, " is ", got, ", should be ", want));
 }
 
-// Checks how cuda.pooling.nchw divides a layer: its method, the threads of a block, the planes (the pixels of one
-// channel) of a block, the blocks that share a plane, the rows of a block, and the bytes of shared memory of a block.
+// Checks the division of a layer by cuda.pooling.nchw: method, threads per block, planes (channels of an image) per
+// block, blocks per plane, rows per block, and bytes of shared memory per block.
 static void expect_nchw(const Layer& layer, const PoolingProblem& p, NchwTiling::Method method, int64_t threads,
                         int64_t planes, int64_t chunks, int64_t lines, int64_t smem_bytes) {
   const NchwTiling t = nchw_tiling(p);
@@ -83,8 +83,8 @@ static void nchw_of_networks() {
   expect("log2 of its threads per window", nchw_tiling(problem(kForward, kAvg, f32, kGlobal)).lane_bits, 2);
 }
 
-// Checks how cuda.pooling.nhwc divides a layer: its method, the threads of a block, the blocks per image, the bytes of
-// shared memory of a block, and the threads (or warps, depending on the method) per image.
+// Checks the division of a layer by cuda.pooling.nhwc: method, threads per block, blocks per image, bytes of shared
+// memory per block, and threads (or warps, by the method) per image.
 static void expect_nhwc(const Layer& layer, const PoolingProblem& p, NhwcTiling::Method method, int64_t threads,
                         int64_t blocks, int64_t smem_bytes, int64_t items) {
   const NhwcTiling t = nhwc_tiling(p, kSms);

@@ -361,7 +361,7 @@ static void test_compile(const std::string& source_root) {
       [&] { compile_cubin("k.cu", "__global__ void k() {}", {}, {"--gpu-architecture=sm_80"}, "m<float>", name); });
   CHECK(has(error, "m<float>"), error);
 
-  // One of the library's own device headers is compiled through the kernel cache.
+  // A kernel that includes a header of the library.
   set_package_folder(source_root);
   KernelSpec spec{"cpp/core/host_device/half.h",
                   "convert<minidnn::bfloat16>",

@@ -11,8 +11,7 @@ static float at(const void* base, int64_t offset) {
   return *reinterpret_cast<const float*>(static_cast<const char*>(base) + offset);
 }
 
-// Executes a launch of the simt kernel on the host. The launch may split the inner dimension k into parts. The loops
-// compute every element of the result for each part of k.
+// Executes a launch of the simt kernel on the host, for each part of k if the launch splits k.
 static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blocks) {
   uint64_t elements = 0;
   for (uint32_t batch_index = 0; batch_index < p.batch.size; ++batch_index)
@@ -43,8 +42,7 @@ static void simulate(const SimtParams& p, const SimtTileSize& tile, uint32_t blo
   if (elements > covered) fail(cat(blocks, " blocks cover ", covered, " of ", elements, " elements"));
 }
 
-// Computes y for a whole problem. If the inner dimension k is split into parts, their sums are added up. Bias and
-// activation are left out.
+// Computes y for a whole problem, without bias and activation. The sums of all parts of k are added up.
 static void run(const GemmTask& task, const GemmArgs& args, const SimtConfig& config) {
   const SimtLaunches l = simt_launches(task, config);
   const SplitKWorkspace layout(l.reduced);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests how cpu.conv.small_channel_filter divides its work. Tiles of weights and panels of filters must cover dw. For
-// the lines of dy that are computed together, the offsets of the operands must fit in a thread's scratch memory. The
-// arrays in the workspace must not overlap.
+// Tests how cpu.conv.small_channel_filter divides its work. Tiles of weights and panels of filters must cover dw. A
+// thread's scratch memory must hold the offsets of the lines of dy that it computes together. The arrays in the
+// workspace must not overlap.
 #include "cpp/conv/cpu/implicit_gemm/small_channel_filter_tiling.h"
 
 #include "tests/cpp/conv_problem.h"
@@ -37,7 +37,7 @@ int main() {
   // x is channels last and has no padding, so it is read in place.
   check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1), 4, false, false);
   check(square_conv(backward_filter, 8, 4, 28, 96, 1, 1, Layout::channels_first), 4, true, true);
-  // The filters do not fill the last panel. A panel has as many filters as a tile has columns.
+  // The filters do not fill the last panel (a group of filters).
   check(square_conv(backward_filter, 8, 4, 28, 10, 1, 1), 4, false, true);
   // A line (image row) of dy has more pixels than are computed together.
   check(square_conv(backward_filter, 1, 3, 1000, 64, 3, 1), 27, true, false);

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests what tensor_maps.cpp computes for random TF32 problems: tensor maps, window elements, products a b that are
-// computed as b^T a^T, and addresses of results. For a strided backward_data, it also computes phases (pixels of dx
-// that use the same window elements). Loops over elements, in the order of sm90/kernel.cu and its epilogue, compute the
-// results. They are compared with the results of the direct engines' functions.
+// Tests what tensor_maps.cpp computes for random TF32 problems: tensor maps, products that are computed as their
+// transpose, addresses of results and, for a strided backward_data, phases (pixels of dx that use the same window
+// elements). The host loops over elements in the order of sm90/kernel.cu, and the results are compared with those of
+// the direct engines.
 #include "cuda/gemm/sm90/tensor_maps.h"
 #include "tests/cpp/random_problems.h"
 
@@ -20,8 +20,8 @@ int64_t digits_below(const int32_t (&size)[3], int64_t index, int64_t (&at)[3]) 
   return index;
 }
 
-// Returns the element of an operand that Sm90Loader loads for a row and an index k along the inner dimension. `tap` is
-// the element of the window to which k belongs.
+// Returns the element of an operand that Sm90Loader loads for a row and an index k. `tap` is the element of the window
+// to which k belongs.
 struct Fetch {
   const TmaView& low;
   const TmaOperand& o;
@@ -119,8 +119,8 @@ void check_conv() {
   ConvProblem p = random_conv(DType::float32, {groups, channels, one ? 1 : filters, pick(1, 2), 4});
   if (one && p.direction != ConvDirection::backward_filter) return;
   for (TensorDesc* d : {&p.x, &p.w, &p.y})
-    // In backward_data, p.x describes the result dx. In about one of five problems of this direction, p.x keeps the
-    // layout that random_conv() chose, which may be NCHW. All other tensors become NHWC.
+    // p.x describes the result dx in backward_data. In about one of five such problems, dx keeps the layout of
+    // random_conv(), which may be NCHW. All other tensors become NHWC.
     if (d != &p.x || p.direction != ConvDirection::backward_data || pick(0, 4))
       *d = described(DType::float32, Shape(d->shape, d->shape + d->rank), true);
   const ConvNumbers<float> n(p, 4);

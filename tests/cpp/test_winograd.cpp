@@ -8,9 +8,8 @@
 
 using namespace minidnn;
 
-// Computes A^T ((G g) * (B^T d)) in one dimension, where A, B and G are the matrices of the transforms, g is a window
-// and d is a patch of x. All unit vectors are tried as g and as d. The results are compared with the definition of
-// convolution.
+// Computes A^T ((G g) * (B^T d)) in one dimension for all unit vectors g (window) and d (patch of x), with the
+// transform matrices A, B and G. The results are compared with the definition of convolution.
 template <class Results, class Window>
 static int check(const char* what) {
   int wrong = 0;

@@ -76,7 +76,7 @@ def pool_backward(dy, x, y, window, *, mode="max", norm=2, stride=None, padding=
     if mode == "max":
         real = np.pad(np.ones(x.shape[2:], bool), extended)
         seen = np.stack([padded[index] for index in indices])
-        # An element of x can be the maximum even if it is -inf. An element of the padding cannot be the maximum.
+        # An element of x can be the maximum even if it is -inf, but the padding cannot.
         in_x = np.stack([real[index] for index in indices])[:, None, None]
         is_maximum = in_x & (np.isnan(seen) | (seen == seen.max(axis=0)))
         first = np.where(is_maximum.any(axis=0), is_maximum.argmax(axis=0), -1)

@@ -25,8 +25,8 @@ def softmax_forward(x, *, axis=1, log=False, scale=1.0, mask=None):
     x = logits(x, scale=scale, mask=mask)
     with np.errstate(invalid="ignore"):
         shifted = x - x.max(axis=axis, keepdims=True)
-    # Along all axes except the last, NumPy adds terms one by one. In float64, such sums would be less accurate than the
-    # compensated sums of the library's float64 engines. So these sums are computed in long double.
+    # In long double, because NumPy adds terms one by one, except along the last axis, and would be less accurate than
+    # the library's compensated float64 sums.
     total = np.exp(shifted).sum(axis=axis, keepdims=True, dtype=np.longdouble).astype(np.float64)
     return shifted - np.log(total) if log else np.exp(shifted) / total
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Computes the cdf and the density of the standard normal distribution for a vector of sixteen floats. This header is
-// only for files that are compiled once per instruction set (X_isa.cpp). Unlike elementary::normal
-// (cpp/core/host_device/elementary.h), normal_of_vector() reads the coefficients of its polynomials from a table, and
-// does not divide. It takes two thirds of the time of elementary::normal.
+// The cdf and the density of the standard normal distribution for a vector of sixteen floats, only for files X_isa.cpp.
+// The coefficients of the polynomials come from a table, and there is no division. It takes two thirds of the time of
+// elementary::normal (cpp/core/host_device/elementary.h).
 #pragma once
 #ifdef __AVX512F__
 #include <type_traits>
@@ -13,11 +12,9 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| and 0 <= a < 15. There are 32 intervals: eight for
-// each octave of a + 1, whose range is [1, 16). kMiddles has the value of a in the centre of each interval: first the
-// 24 intervals with a + 1 >= 2, then the eight with a + 1 < 2. kCoefficients has one row per power of the distance from
-// the centre, the highest power first. The error is within 2^-23.8 for float, and within 2^-13.9 for results that are
-// rounded to bfloat16. The polynomials are minimax fits that were made for this library.
+// Piecewise polynomials for exp(a^2 / 2) * cdf(-a), where a = |x| < 15, on 32 intervals: eight per octave of a + 1.
+// kMiddles has their centres, and kCoefficients one row per power of the distance from the centre, the highest first.
+// The error is within 2^-23.8 for float, and within 2^-13.9 for bfloat16. The minimax fits were made for this library.
 alignas(64) constexpr float kMiddles[32] = {1.125f,  1.375f,  1.625f,  1.875f,  2.125f,  2.375f,  2.625f,  2.875f,
                                             3.25f,   3.75f,   4.25f,   4.75f,   5.25f,   5.75f,   6.25f,   6.75f,
                                             7.5f,    8.5f,    9.5f,    10.5f,   11.5f,   12.5f,   13.5f,   14.5f,
@@ -78,16 +75,16 @@ MINIDNN_HD Floats times_power(Floats v, Floats n) {  // Computes v * 2^n, also i
   return __builtin_ia32_scalefps512_mask(v, n, v, (unsigned short)(-1), 4);
 }
 
-// The error of x * cdf(x) is at most 3 ulp of float, or 9 ulp if the result is subnormal. If the result is rounded to
-// bfloat16, its error is at most 0.51 ulp of bfloat16. Both errors were measured on every 101st float (2026-11).
+// The error of x * cdf(x) is at most 3 ulp of float, 9 ulp if the result is subnormal, and 0.51 ulp of bfloat16
+// (measured on every 101st float, 2026-11).
 template <class T> MINIDNN_HD elementary::Normal<Floats> normal_of_vector(Floats x) {
   using namespace elementary;
-  // kMost has the bits of 14.9f. For |x| beyond 14.9, the cdf is 0 or 1 in float, so |x| is clipped to 14.9. The bits
-  // are compared as integers. The bits of a NaN are larger than kMost, so a NaN is clipped to 14.9, too.
+  // kMost has the bits of 14.9f. Beyond it, the cdf is 0 or 1 in float. The bits are compared as integers, so a NaN is
+  // clipped, too.
   constexpr int32_t kMost = 0x416e6666;
   const Ints<Floats> bits = bits_of(x) & 0x7fffffff;
   const Floats a = float_of<Floats>(bits > kMost ? Ints<Floats>{} + kMost : bits);
-  // The low five bits of `index` are the index of the interval. The shuffle instruction ignores all other bits.
+  // The shuffle instruction ignores all but the low five bits of `index`.
   const Ints<Floats> index = bits_of(a + 1.0f) >> 20;
   auto lookup = [&](const float(&line)[32])
                     __attribute__((always_inline)) { return __builtin_shuffle(load(line), load(line + 16), index); };

@@ -13,8 +13,7 @@ namespace minidnn {
 namespace cpu::activation {
 namespace {
 
-// Threads share the elements of a tensor in multiples of kChunk, so that the elements of each thread begin at a cache
-// line.
+// Threads divide a tensor at multiples of kChunk, so that the part of each thread begins at a cache line.
 constexpr int64_t kChunk = 2048;
 
 }  // namespace

@@ -43,9 +43,8 @@ template <class T> struct Loops {
   }
 };
 template <> struct Loops<bfloat16> {
-  // GCC's optimisation "jump threading" is disabled for bfloat16. A loop iteration rounds two elements and joins them
-  // in a 32-bit word. With jump threading, GCC 12 emits the code of an iteration four times for relu: once for each
-  // combination of the branches that relu takes for the two elements.
+  // With jump threading, GCC 12 emits the code of an iteration for bfloat16 relu four times, once per combination of
+  // the branches of its two elements.
   template <Activation mode, bool backward>
   __attribute__((optimize("no-thread-jumps"))) static void loop(const void* x, const void* dy, void* out, int64_t n,
                                                                 float alpha) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.batch_norm.vectorized: one loop computes sums for each channel, and a second loop writes the result. A tile is
-// some neighbouring channels, and a section is some elements of each channel of a tile. If there are many tiles, one
-// thread runs both loops over a tile, so that the second loop reads from the cache of its core. If there are few tiles,
+// cpu.batch_norm.vectorized: one loop computes sums for each channel, and a second loop writes the result. The channels
+// are divided into tiles, such as 64 channels, and the elements of a tile into sections. If there are many tiles, one
+// thread runs both loops over a tile, so that the second loop reads from the cache of its core. If there are few,
 // threads share the sections of a tile. Sections depend on the shape alone, so results do not depend on the number of
-// threads. The sums of all sections of a tile are combined in float64, in a fixed order (Chan, Golub and LeVeque 1979).
+// threads. The sums of sections are combined in float64, in a fixed order (Chan, Golub and LeVeque 1979).
 #include "cpp/batch_norm/cpu/vectorized_tiling.h"
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
@@ -14,22 +14,19 @@ namespace cpu::batch_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// If the result of inference has more bytes than this, it is written with non-temporal stores. Training and backward
-// compute sums, and use the limit kNormSummedBytes instead.
+// Larger results of inference are written with non-temporal stores. Calls that compute sums use kNormSummedBytes.
 constexpr int64_t kInferenceBytes = 32 << 20;
 
-// The workspace for some neighbouring channels. The arrays first, second, var and inv_std have one element per channel.
-// The arrays mean, factor, offset and slope have one element per column. A tensor is taken as an array of rows and
-// columns, in which a channel may have several columns.
+// The workspace of some adjacent channels. mean, factor, offset and slope have one element per column, and a channel
+// may have several columns. The other arrays have one element per channel.
 struct Tile {
-  int64_t channel, count;  // `channel` is the index of the first of these channels, and `count` is their number.
+  int64_t channel, count;  // the index of the first channel, and the number of channels
   // In training, the mean and sum((x - mean)^2) of each channel. In the backward pass, sum(dy) and sum(dy (x - mean)).
   double *first, *second;
-  // The coefficients from which norm_element() computes the result. A column (several may belong to one channel) has
-  // one element in each of these arrays.
+  // The coefficients of norm_element(), one per column.
   float *mean, *factor, *offset, *slope;
   float *var, *inv_std;
-  float* results;  // the sums of each section (some elements of each channel), before they are combined
+  float* results;  // sums of parts of the channels, before they are combined
   Tile(const Tiling& c, int64_t tile, void* workspace)
       : channel(tile * c.tile), count(min_of(c.tile, c.channels - channel)) {
     const int64_t line = channel * c.repeat;
@@ -99,8 +96,8 @@ template <class T> class VectorizedCall {
     const bool backward = direction == NormDirection::backward;
     const NormLines lines{t.mean, t.factor, t.offset, backward ? t.slope : nullptr};
     const auto map = backward ? kernels.backward : kernels.forward[a.other != nullptr][a.relu != 0];
-    // A section is some elements of each channel. If sums were computed before, the result is written in reverse order
-    // of the sections: the cache still holds the sections that were summed last.
+    // After sums, the result is written in reverse order, because the cache still holds the elements that were summed
+    // last.
     const bool summed = direction != NormDirection::inference;
     each_section(t, [&](int64_t i) { map(section(all, t, summed ? c.sections - 1 - i : i), lines, non_temporal); });
   }
@@ -148,16 +145,15 @@ template <class T> class VectorizedCall {
     return left;
   }
 
-  // Calls f(i, at) for each channel of a tile, which is a group of adjacent channels. i is the index of the channel
-  // within the tile. `at` is the offset of the channel in the parameter tensors.
+  // Calls f(i, at) for each channel i of a tile, where `at` is its offset in the parameter tensors.
   template <class F> void each_channel(const Tile& t, F f) const {
     if (c.ordered)
       for (int64_t i = 0; i < t.count; ++i) f(i, t.channel + i);
     else
       for (int64_t i = 0; i < t.count; ++i) f(i, spaces.groups.offsets_of(t.channel + i).parameter);
   }
-  // Copies the value of each channel to all columns that belong to this channel. On entry, the array `line` has one
-  // element per channel. On return, it has one element per column.
+  // Copies the value of each channel to all of its columns. Before, `line` has one element per channel; afterwards, one
+  // per column.
   void spread(const Tile& t, float* line) const {
     if (c.repeat > 1)
       for (int64_t i = t.count; i-- > 0;) std::fill_n(line + i * c.repeat, c.repeat, line[i]);
@@ -166,9 +162,8 @@ template <class T> class VectorizedCall {
   static const float* parameters(const void* p) { return static_cast<const float*>(p); }
   static float* parameters(void* p) { return static_cast<float*>(p); }
 
-  // Calls work(i, block, results) and join(block, results) for each section i. A section is some elements of each
-  // channel. work() writes `kinds` numbers per column of the section to the array `results` [kinds][columns], and
-  // join() reads them. Several threads may call work(). join() is called in the order of the sections.
+  // Calls work(i, block, results) for each section i (some elements of each channel) on several threads, and
+  // join(block, results) in the order of the sections. work() writes results[kinds][columns], and join() reads it.
   template <class Work, class Join> void each_section_joined(const Tile& t, int kinds, Work work, Join join) const {
     if (c.tile_by_thread)
       return each_section(t, [&](int64_t i) {
@@ -180,8 +175,8 @@ template <class T> class VectorizedCall {
     each_section(t, [&](int64_t i) { work(i, section(all, t, i), t.results + i * step); });
     for (int64_t i = 0; i < c.sections; ++i) join(section(all, t, i), t.results + i * step);
   }
-  // Reads an array `results`, which has one number per column. A channel may have several columns. Each call f(from,
-  // step) gets one column of every channel: from[i * step] is the number of channel i.
+  // A channel may have several columns. Each call f(from, step) gets one column of every channel: from[i * step] for
+  // channel i.
   template <class F> void each_channel_set(const Tile& t, const NormBlock& p, const float* results, F f) const {
     for (int64_t at = 0; at < p.columns; at += t.count * c.repeat)
       for (int64_t r = 0; r < c.repeat; ++r) f(results + at + r, c.repeat);
@@ -263,9 +258,8 @@ template <class T> class VectorizedCall {
   void* const workspace;
   const ChannelNormKernels::Typed& kernels = kernels_of<T>();
   Tensors all{}, gate{};
-  // True if an extra loop first copies dy, and writes zeros instead where a fused relu made y zero. The copy is the
-  // gradient of the residual. If the call does not return that gradient, the copy is stored in dx, and overwritten
-  // later.
+  // True if an extra loop first applies the gradient of the fused relu to dy. It writes the gradient of the residual
+  // or, if that is not wanted, uses dx as scratch memory.
   bool gates = false;
   bool non_temporal = false;
 };

@@ -9,15 +9,14 @@ namespace minidnn {
 namespace cpu::batch_norm {
 namespace {
 
-// The bytes of a tile, which is a group of adjacent channels. A tile stays in the cache of a core until it is read for
-// the second time.
+// The bytes of a group of adjacent channels, which stay in the cache of a core until they are read for the second time.
 constexpr int64_t kTileBytes = 256 << 10;
-// the usual number of elements of a section, a range of rows that is summed at a time
+// the usual number of elements that are summed at a time
 constexpr int64_t kSection = 64 << 10;
 constexpr int64_t kUneven = INT64_MIN;
 
-// Returns the constant stride between consecutive elements that the loops `s` visit in a tensor. Returns kUneven if the
-// stride is not constant.
+// Returns the stride between consecutive elements that the loops `s` visit in a tensor, or kUneven if it is not
+// constant.
 int64_t step_of(const NormSpace& s, int64_t NormOffsets::* tensor) {
   for (int64_t i = 0; i + 1 < s.rank; ++i)
     if (s.step[i].*tensor != s.step[i + 1].*tensor * s.shape[i + 1]) return kUneven;
@@ -63,8 +62,8 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
     c.repeat = std::exchange(c.space, 1);
     c.columns *= c.repeat;
     for (Tensor& t : tensors) t.steps.column = 1;
-    // Merges several short rows into one. A merged row has at least 256 elements, and a multiple of 16. It has at most
-    // kNormColumns elements, so that its sums fit a first-level cache.
+    // Short rows are merged to at least 256 elements, a multiple of 16, and at most kNormColumns, whose sums fit a
+    // first-level cache.
     constexpr int64_t kLanes = 16, kRow = 256;
     int64_t copies = kLanes / std::gcd(c.columns, kLanes);
     while (copies * c.columns < kRow) copies *= 2;
@@ -83,13 +82,11 @@ std::optional<Tiling> loops_of(const BatchNormProblem& p) {
 Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
   Tiling c = *loops_of(p);
   const int64_t bytes = int64_t(itemsize(p.x.dtype)) * (p.direction == NormDirection::backward ? 2 : 1);
-  // Inference computes no sums and reads each element once. So no data need stay in a cache, and threads process whole
-  // rows in memory order.
+  // Inference reads each element once, so threads process whole rows in memory order.
   const bool in_memory_order = p.direction == NormDirection::inference && c.rows >= 4 * d.sm_count;
   bool fits_cache = true;
   if (c.space > 1) {
-    // A section (the contiguous elements that are summed at a time) is long enough for the hardware prefetcher. It is
-    // short enough that all threads have work.
+    // Spans that are long enough for the hardware prefetcher, and short enough that all threads have work.
     const int64_t row = cpu::work_size(2048), longest = cpu::work_size(16384);
     c.chunks = ceil_div(c.space, longest);
     const bool whole_rows = in_memory_order && c.chunks == 1;
@@ -98,17 +95,15 @@ Tiling tiling_of(const BatchNormProblem& p, const Device& d) {
     else c.section = whole_rows ? 1 : std::clamp<int64_t>(longest / c.space, 1, 256);
     c.sections = c.chunks > 1 ? c.rows * c.chunks : ceil_div(c.rows, c.section);
   } else {
-    // A tile is a range of columns, and a section is a range of rows. If columns are short, tiles are narrow, so that a
-    // tile fits a cache and one thread can compute it. If not, tiles are wide, and threads share their sections.
-    // Sections have the same rows in both cases, so sums are the same bit for bit.
+    // If columns are short, one thread computes a narrow group of columns from its cache. Otherwise threads share the
+    // rows of a wide group. Sums are the same bit for bit, because rows are divided in the same way.
     int64_t width = kNormColumns;
     const int64_t tile_bytes = cpu::work_size(kTileBytes), step = cpu::work_size(256, 16);
     if (!in_memory_order && c.rows * 2 * step * bytes <= tile_bytes)
       width = std::clamp<int64_t>(min_of(tile_bytes / (bytes * c.rows), c.columns / d.sm_count) / step * step, 2 * step,
                                   width);
     c.tile = c.copies > 1 ? c.channels : width / c.repeat;
-    // A section is a range of rows that is summed at a time. It has enough rows that combining the sums of sections
-    // takes little time, and few enough that all threads have work.
+    // Enough rows that combining their sums takes little time, and few enough that all threads have work.
     c.section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / min_of(c.columns, kNormColumns), c.rows / 16),
                                     cpu::work_size(64), 1024);
     c.sections = ceil_div(c.rows, c.section) + (c.remaining_rows > 0);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.im2col_gemm: the convolution engine of im2col.h on the CPU. This file has two loops. One copies x to the
-// im2col matrix, and one sums the matrix into dx. The first loop copies whole spans of elements that are contiguous
-// both in x and in the matrix. It copies all other data element by element.
+// cpu.conv.im2col_gemm: the convolution engine of im2col.h on the CPU. Spans of elements that are contiguous both in x
+// and in the im2col matrix are copied as a whole, and all other data element by element.
 #include "cpp/conv/im2col.h"
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
@@ -50,8 +49,8 @@ template <class T> void copy_rows(const ConvColumns& m, const T* x, T* columns) 
   });
 }
 
-// Copies spans of elements from x to the im2col matrix along the channels of a group. A work item is one image and one
-// index of the first two spatial dimensions.
+// Copies spans of elements along the channels from x to the im2col matrix. A work item is one image and one index of
+// the first two spatial dimensions.
 template <class T> void copy_channels(const ConvColumns& m, const T* x, T* columns) {
   const ConvGeometry& g = m.g;
   int64_t work = g.y.size[2] * g.groups * g.x.channels * g.window[0] * g.window[1] * g.window[2];

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The base classes of CPU engines and plans that use a Tiling. A Tiling is a struct that says how an engine divides its
-// work. The constructor of a Tiling takes a problem and a device, and only computes numbers. `Tiling::bytes` is the
-// size of the workspace.
+// Base classes of CPU engines and plans that use a Tiling: a struct that says how an engine divides its work.
+// `Tiling::bytes` is the size of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 

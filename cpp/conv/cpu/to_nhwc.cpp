@@ -14,8 +14,7 @@ namespace {
 // The smallest number of elements for which it is worth waking another thread.
 constexpr int64_t kGrain = 16384;
 
-// Copies images to channels-last. The pixels of each channel must be contiguous, and the copy gets no border of zeros.
-// So all pixels of an image form one line, which is divided into chunks.
+// Copies dense images to channels-last. All pixels of an image form one line, because the copy has no border of zeros.
 template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to) {
   const int64_t chunk = cpu::work_size(64);
   const int64_t all = m.source.channels * m.groups, step = m.source.space[2];
@@ -33,8 +32,7 @@ template <class T> void copy_images(const ChannelsLast& m, const T* x, float* to
   });
 }
 
-// Copies any tensor to channels-last. Calls copy_images() for dense images without a border of zeros. For all other
-// images, a work item is one image row of the copy.
+// Copies any tensor to channels-last, one image row per work item, unless copy_images() can copy it.
 template <class T> void copy(const ChannelsLast& m, const T* x, float* to) {
   const int64_t* size = m.source.size;
   const int64_t* space = m.source.space;

@@ -52,8 +52,8 @@ struct Job {
   void* body;
   // a flag that is set if another thread's part of the job throws an exception
   const std::atomic<bool>* stop = nullptr;
-  // Computes chunk i, and checks for Ctrl-C after every 64 grains. A grain is the least amount of work that is worth
-  // another thread (5 to 10 us), so there are about 500 us between two checks.
+  // Computes a chunk, and checks for Ctrl-C about every 500 us, that is, after 64 grains (the least work that is worth
+  // another thread).
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
     const int64_t end = int64_t(__int128(n) * (i + 1) / chunks);
@@ -68,15 +68,14 @@ struct Job {
   }
 };
 
-// Executes one job at a time. If the pool is busy with the job of another Python thread, the caller computes its job
-// alone instead of waiting.
+// Executes one job at a time. If the pool is busy, the caller computes its job alone.
 class Pool {
  public:
   explicit Pool(int workers) : workers_(size_t(workers)) {
     sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
-        // A guess at the core on which the new worker will run: the core of the thread that creates it.
+        // A guess at the worker's core: the core of the thread that creates it.
         w.cpu = sched_getcpu();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
@@ -99,9 +98,8 @@ class Pool {
     ++generation_;
     generation_.notify_all();
     take_chunks();
-    // The job is divided into chunks, and threads have taken all of them. But some workers may still compute their
-    // chunks. inside_ counts these workers, and this thread waits until it is 0. A worker that wakes up later sees that
-    // open_ is false, and takes no chunk.
+    // All chunks are taken, but some workers may still compute. inside_ counts them. A worker that comes later sees
+    // that open_ is false.
     open_ = false;
     for (int n; (n = inside_) != 0;) changed(inside_, n);
     if (error_) std::rethrow_exception(std::exchange(error_, nullptr));
@@ -114,9 +112,9 @@ class Pool {
     std::atomic<int> cpu = -1;  // the core on which the worker last woke up
   };
 
-  // Keeps workers off the core of the calling thread. A worker that last ran on that core would be woken there, and
-  // would wait until the caller has done all the work. Linux 6.18 left such a worker there for whole seconds while
-  // another core was idle (observed on a machine with 2 cores).
+  // Keeps workers off the core of the calling thread. There they would wait until the caller has done all the work.
+  // Linux 6.18 left such a worker there for whole seconds while another core was idle (observed on a machine with 2
+  // cores).
   void keep_off(int core) {
     for (Worker& w : workers_) {
       if (w.cpu.load(std::memory_order_relaxed) != core) continue;
@@ -130,9 +128,8 @@ class Pool {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
       self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
-      // A worker increments inside_ before it reads open_. The caller clears open_ before it reads inside_. So either
-      // the worker sees that the job is closed and takes no work from it, or the caller sees the worker and waits for
-      // it.
+      // A worker increments inside_ before it reads open_. The caller clears open_ before it reads inside_. So a worker
+      // that still sees the job as open is seen by the caller, which waits for it.
       ++inside_;
       if (open_ && may_join_-- > 0) take_chunks();
       if (--inside_ == 0) inside_.notify_one();
@@ -155,7 +152,7 @@ class Pool {
   std::vector<Worker> workers_;
   cpu_set_t cpus_{};
   std::mutex busy_, error_mutex_;
-  // The current job. It is written only while the previous job is closed and no worker computes parts of that job.
+  // The current job. It changes only while no worker computes a part of the previous job.
   Job job_{};
   std::atomic<int64_t> next_ = 0;
   std::atomic<int> may_join_ = 0;  // the number of workers that may still join the current job

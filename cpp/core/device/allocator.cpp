@@ -13,9 +13,8 @@ namespace {
 
 AllocatorChecks checks;
 
-// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below the size. The result
-// is at least 512 bytes. Of a block above 512 bytes, at most 12.5 % is wasted. With rounded sizes, a freed block fits
-// more of the later requests.
+// Rounds the size of a block up to a multiple of P / 8, where P is the largest power of two below it. Freed blocks then
+// fit more of the later requests. At most 12.5 % of a block above 512 bytes is wasted.
 size_t rounded(size_t bytes) {
   constexpr size_t kSmallest = 512;
   if (checks.exact) return bytes;
@@ -27,8 +26,8 @@ size_t rounded(size_t bytes) {
 // The free blocks of a device have at most 1/8 of its memory in total. A block that would exceed this limit is returned
 // to the device immediately.
 constexpr int kCachedFraction = 8;
-// Some freed blocks are set aside until the device has been synchronised. When the blocks that are set aside exceed
-// 1/32 of the device's memory, the allocator synchronises the device.
+// Some freed blocks are set aside until the device has been synchronised. If they exceed 1/32 of the device's memory,
+// the allocator synchronises the device.
 constexpr int kSetAsideFraction = 32;
 
 }  // namespace
@@ -40,8 +39,8 @@ struct AllocatedStorage final : Storage, std::enable_shared_from_this<AllocatedS
   };
   Allocator& allocator;
   const Stream stream;
-  // CUDA's per-thread default stream has the same handle on every thread. For that handle, this is the number of the
-  // thread (see thread_of()). For any other stream it is 0.
+  // CUDA's per-thread default stream has the same handle on every thread. This number tells the threads apart (see
+  // thread_of()). It is 0 for any other stream.
   const uint64_t thread;
   // The id of the stream capture during which the storage was allocated; 0 if there was none.
   const uint64_t capture;
@@ -119,8 +118,8 @@ std::shared_ptr<Storage> Allocator::try_allocate(size_t bytes, Stream stream) {
   return storage;
 }
 
-// An allocation during the capture of a stream does not reuse free blocks. Work that was put on the stream before the
-// capture may still use a free block, and the captured graph would not wait for this work.
+// An allocation during a capture does not reuse free blocks: earlier work on the stream may still use them, and the
+// captured graph would not wait for this work.
 std::shared_ptr<Storage> Allocator::try_allocate_captured(size_t size, Stream stream, const Memory::Capture& c) {
   {
     std::lock_guard lock(mutex_);
@@ -163,8 +162,7 @@ void Allocator::drop(void* pointer) {
 
 void Allocator::free_gone() {
   if (!any_gone_.load(std::memory_order_relaxed)) return;
-  // The map `gone` is declared before the lock, so it is destroyed after the lock is released. Its destructor frees
-  // storage, and freeing storage takes the lock.
+  // `gone` is declared before the lock, so it is destroyed after the lock is released: freeing storage takes the lock.
   std::map<uint64_t, Graph> gone;
   std::lock_guard lock(mutex_);
   gone.swap(gone_);
@@ -294,9 +292,8 @@ void Allocator::reset_peak() {
   stats_.peak_allocated_bytes = stats_.allocated_bytes;
 }
 
-// Allocators are never destroyed, because a Storage object in a static variable or a Python global may be destroyed
-// later. The handlers of fork() lock the mutex of the host allocator. Without them, a child process could inherit the
-// mutex locked by a thread that does not exist in the child.
+// Allocators are never destroyed, because static variables and Python globals may own storage. fork() locks the mutex
+// of the host allocator. Otherwise a child process could inherit it locked by a thread that the child lacks.
 Allocator& allocator_of(Place place) {
   auto make = [&] { return std::make_unique<Allocator>(place, memory_of(place), device_at(place).memory_bytes); };
   if (!place.is_cuda) {

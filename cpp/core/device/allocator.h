@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// A caching allocator in stream order; each device has one. A freed block returns to the free list of its own stream:
-// the stream for which it was allocated. Later work on that stream can reuse the block immediately. If other streams
-// used the block, too, its own stream waits for them first; the host does not wait.
+// A caching allocator in stream order; each device has one. A freed block returns to the free list of the stream for
+// which it was allocated. Later work on that stream can reuse the block immediately. If other streams used the block,
+// that stream waits for them first, but the host does not.
 //
-// Some blocks are set aside when they are freed, until the whole device has been synchronised. The first case is a
-// block that was used on a stream of which only the address is known, such as the stream of a DLPack consumer: the
-// stream may have been destroyed. The second case is a block of another thread's per-thread default stream, because the
-// freeing thread cannot name that stream.
+// Some freed blocks are set aside until the whole device has been synchronised: blocks that were used on a stream that
+// may have been destroyed since, such as that of a DLPack consumer, and blocks of another thread's per-thread default
+// stream.
 //
-// A CUDA graph shares ownership of the storage of each tensor and workspace that its captured calls use, until the
-// graph and everything made from it are destroyed. An allocation on a stream that is being captured returns new memory,
-// or memory that was allocated on that stream earlier in the same capture and that only the graph still owns.
+// A CUDA graph shares ownership of the memory that its captured calls use. An allocation during a capture returns new
+// memory, or memory that was allocated earlier in the same capture and that only the graph still owns.
 #pragma once
 #include <atomic>
 #include <map>
@@ -85,8 +83,8 @@ class Allocator {
   friend Allocator& allocator_of(Place);
   struct Bin {
     Stream stream;
-    // CUDA's per-thread default stream has the same handle on every thread. For that handle, this is the number of the
-    // thread (see thread_of()). For any other stream it is 0.
+    // CUDA's per-thread default stream has the same handle on every thread. This number tells the threads apart (see
+    // thread_of()). It is 0 for any other stream.
     uint64_t thread;
     size_t bytes;
     bool operator==(const Bin&) const = default;

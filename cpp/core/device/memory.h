@@ -37,9 +37,8 @@ struct Memory {
   virtual bool order(Stream earlier, Place of_later, Stream later) = 0;
 
   virtual Capture capture(Stream) noexcept { return {}; }
-  // Makes the CUDA graph, and everything made from the graph, owners of the object. After all owners are destroyed and
-  // none of them is running, drop(object) is called. If give() throws, it calls drop(object) first. Any thread may call
-  // drop(), and drop() must not call the CUDA driver.
+  // Makes the CUDA graph, and everything made from it, owners of the object. drop(object) is called after all owners
+  // are destroyed, or if give() throws. Any thread may call drop(), and drop() must not call the CUDA driver.
   virtual void give(void* /*graph*/, void* /*object*/, void (* /*drop*/)(void*)) {}
   // Allocates memory without a stream. This is allowed while a stream is being captured.
   virtual void* allocate_idle(size_t bytes) { return allocate(bytes, nullptr); }

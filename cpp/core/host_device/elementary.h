@@ -11,8 +11,7 @@
 
 namespace minidnn::elementary {
 
-// The integer types that match V. For float they are int32_t and uint32_t. For a vector of floats they are vectors of
-// equally many int32_t or uint32_t. The comparison of two vectors of floats yields such a vector of int32_t.
+// The integer types that match V: int32_t and uint32_t for float, vectors of these for a vector of floats.
 template <class V> struct IntsOf {
   using type = decltype(V() < V());
   typedef uint32_t unsigned_type __attribute__((vector_size(sizeof(V))));
@@ -55,7 +54,7 @@ constexpr int32_t kShiftBits = 0x4b400000;
 // Converts an integer n to float, for -2^22 < n < 2^22.
 template <class V> MINIDNN_HD V to_float(Ints<V> n) { return float_of<V>(n + kShiftBits) - kShift; }
 
-// An integer, both as a float and as an int32. multiple_of_ln2(x) returns the integer nearest to x / ln 2 in this form.
+// The integer nearest to x / ln 2, as a float and as an int32.
 template <class V> struct Nearest {
   V value;
   Ints<V> integer;
@@ -117,9 +116,8 @@ template <class V> MINIDNN_HD V log_of_exponent_and_mantissa(V n, V m) {
   V square = m * m;
   return n * kLn2High + (m + (n * kLn2Low + square * (q * m - 0.5f)));
 }
-// kThreeQuarters has the bits of the float 0.75. kExponent masks the sign and the exponent of a float. The constants
-// are unsigned, because subtracting kThreeQuarters from the bits of x overflows for some x. For these x, the computed
-// logarithm is replaced afterwards.
+// The bits of 0.75f, and the mask of the sign and the exponent. They are unsigned, because the subtraction overflows
+// for some x.
 constexpr uint32_t kThreeQuarters = 0x3f400000, kExponent = 0xff800000;
 
 template <class V> MINIDNN_HD V log(V x) {
@@ -161,9 +159,8 @@ template <class V> MINIDNN_HD V tanh(V x) {
   return with_sign_of(x, a < 0.55f ? small : large);
 }
 
-// For a = |x| above 0.47, erfc(a) is computed as exp(-a^2) * truncated * (1 + w). Here `truncated` is Q = kScale / (a +
-// 1), cut to 11 significant bits. w is a polynomial in Q, plus a correction for the bits that were cut. It is between
-// -0.11 and 0.33. exp(-a^2) is computed as 2^n (1 + t).
+// For a = |x| above 0.47, erfc(a) is computed as exp(-a^2) Q (1 + w). Here Q is kScale / (a + 1), cut to 11 significant
+// bits, and w is a polynomial in Q plus a correction for the cut bits.
 template <class V> MINIDNN_HD V erfc(V x) {
   V square = x * x;
   // For |x| <= 0.47: erf(x) = x + x e(x^2), where e is a polynomial. The error is within 2^-27.
@@ -183,8 +180,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   V r = high + low, tail = r * r * exp_tail(r) + low, t = high + tail;
   V Q = kScale / (a + 1.0f), u = Q - kCentre;
   V truncated = float_of<V>(bits_of(Q) & int32_t(0xffffe000));
-  // `truncated` is Q cut to 11 significant bits. This statement computes the `rest` for which truncated / (1 - rest) =
-  // kScale / (a + 1).
+  // Q is cut to 11 significant bits. `rest` satisfies truncated / (1 - rest) = kScale / (a + 1).
   V rest = ((kScale - truncated * (z + 1.0f)) - truncated * (a - z)) * (1.0f / kScale);
   rest = rest * rest + rest;
   V w = 0x1.f3430ap+5f * u - 0x1.7568fap+6f;
@@ -197,7 +193,7 @@ template <class V> MINIDNN_HD V erfc(V x) {
   w = w * u - 0x1.839f04p-2f;
   w = w * u + 0x1.292bfep+0f;
   w = (w * u * rest + rest) + w * u;
-  w = high + ((t * w + w) + tail);  // w becomes (1 + t) (1 + w) - 1, where 1 + t is a factor of exp(-a^2)
+  w = high + ((t * w + w) + tail);  // 1 + t is the factor of exp(-a^2) that is not a power of two.
   V beyond = scaled(truncated * w + truncated, n.integer);
   beyond = x < 0.0f ? 2.0f - beyond : beyond;
   return a < 0.46875f ? near : beyond;
@@ -212,7 +208,7 @@ template <class V> struct Normal {
 template <class V> MINIDNN_HD Normal<V> normal(V x) {
   V e = exp_of_negative(-0.5f * x * x), a = at_most(magnitude(x), 15.0f);
   V sum = a + 3.0f, v = 1.0f / sum;
-  // Corrects two rounding errors: that of `sum`, which should be a + 3, and that of v, which should be 1 / sum.
+  // Corrects the rounding errors of a + 3 and of its reciprocal.
   V rest = (1.0f - v * sum) - v * (a - (sum - 3.0f));
   V u = v * rest + (v - 0.1875f);
   V below = normal_polynomial(u) * e;

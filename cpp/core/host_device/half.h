@@ -101,8 +101,8 @@ MINIDNN_HD float to_odd(double v) {
 }
 MINIDNN_HD float to_odd(int32_t v) { return to_odd(double(v)); }
 MINIDNN_HD float to_odd(int64_t v) {
-  // An int64 above 2^53 may have up to ten bits more than a double. These ten low bits (kLowBits) are cut off, and the
-  // bit above them is set, which rounds v to odd.
+  // An int64 above 2^53 may have up to ten bits more than a double. They are cut off, and the last remaining bit is set
+  // (round to odd).
   constexpr int64_t kExact = int64_t(1) << 53, kLowBits = 0x3ff;
   bool exact = (-kExact <= v && v <= kExact) || (v & kLowBits) == 0;
   return to_odd(double(exact ? v : (v & ~kLowBits) | (kLowBits + 1)));

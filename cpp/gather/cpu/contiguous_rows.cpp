@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.gather.contiguous_rows: gathers from row-major tensors. The forward function copies one contiguous slice of x per
-// index. The gradient computes each row of dx as the sum of those slices of dy whose index selects this row.
+// index. Each row of dx is the sum of the slices of dy whose index selects this row.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -66,8 +66,7 @@ struct ContiguousRows final : Engine<GatherProblem> {
                             const int64_t outer = i / g.indices, row = gather_row(p, a.index, i - outer * g.indices);
                             char* to = static_cast<char*>(a.to) + i * bytes;
                             if (row < 0)
-                              // The index is out of range. The functions gather() and gather_backward() reject such
-                              // indices on the CPU, but find(), which times engines, does not check indices.
+                              // Only find(), which does not check indices, passes an index out of range.
                               std::memset(to, 0, size_t(bytes));
                             else
                               std::memcpy(to, static_cast<const char*>(a.from) + (outer * g.rows + row) * bytes,

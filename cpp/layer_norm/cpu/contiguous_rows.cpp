@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.layer_norm.contiguous_rows: vectorised layer and RMS norm of contiguous rows, and vectorised group and instance
-// norm of NCHW. The gradient of layer and RMS norm divides the rows into sections. The sections depend on the shape
-// alone. Each section has its own sums for dscale and dbias, and the sums of all sections are added in a fixed order.
-// The gradient of group norm keeps its sums per sample and channel. So no result depends on the number of threads.
+// cpu.layer_norm.contiguous_rows: vectorised layer and RMS norm of contiguous rows, and group and instance norm of
+// NCHW. For dscale and dbias, the rows are divided into sections, which have their own sums. Sections depend on the
+// shape alone, and their sums are added in a fixed order, so results do not depend on the number of threads.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -16,11 +15,10 @@ namespace cpu::layer_norm {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// The least number of elements of a section (some rows that have their own sums for dscale and dbias). Computing the
-// sums of such a section takes much longer than adding them to the sums of other sections.
+// The least number of elements of a section (rows with their own sums), so that adding up all sections takes little
+// time.
 constexpr int64_t kSection = 65536;
-// kMostSums limits the product of the number of sections and the length of a row. A section is some rows. It has two
-// float32 sums (for dscale and dbias) per element of a row. So the sums of all sections take at most 32 MB.
+// The largest number of pairs of float32 sums, for dscale and dbias. They take 32 MB.
 constexpr int64_t kMostSections = 64, kMostSums = 4 << 20;
 
 int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
@@ -32,8 +30,8 @@ int64_t sections_of(const LayerNormProblem& p, const LayerNormSpaces& s) {
 // The least number of elements of a plane (H x W of one channel) that this engine supports. With smaller planes, most
 // lanes of vectors would be unused.
 constexpr int64_t kLeastPlane = 16;
-// The length in bytes of the shortest row that is written with non-temporal stores. Such stores are slow for a cache
-// line that two rows share. The shorter the rows, the larger is the fraction of cache lines that two rows share.
+// The shortest row, in bytes, that is written with non-temporal stores. Such stores are slow for a cache line that two
+// rows share, which is frequent if rows are short.
 constexpr int64_t kLongRow = 4096;
 
 std::string why_no_groups(const LayerNormProblem& p) {
@@ -46,8 +44,8 @@ std::string why_no_groups(const LayerNormProblem& p) {
   return "";
 }
 
-// Returns the operands of row i for the gradient. In layer and RMS norm, `scale` points to the scale of the first
-// element of the row. In group norm, it points to the scale of the first channel of the row.
+// Returns the operands of row i for the gradient. `scale` is that of the row's first element, or of its first channel
+// in group norm.
 LayerNormKernels::Backward backward_row(const LayerNormArgs& a, int64_t i, int64_t row_bytes, const float* scale) {
   return {.x = static_cast<const char*>(a.x) + i * row_bytes,
           .dy = static_cast<const char*>(a.dy) + i * row_bytes,
@@ -112,9 +110,8 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
                        a.dbias ? dscale + n : nullptr);
         }
       });
-      // Adds up the sums of all sections. A section is some rows that have their own sums. The inner loop covers
-      // kColumns adjacent elements of a row, so that it reads contiguous memory. The sums of one element in two
-      // sections are far apart.
+      // Adds up the sums of all sections of rows. The inner loop covers kColumns elements, so that it reads contiguous
+      // memory.
       auto join = [&](const float* from, float* to, int64_t begin, int64_t end) {
         constexpr int64_t kColumns = 64;
         for (int64_t first = begin, count; first < end; first += count) {
@@ -158,7 +155,7 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
         });
       });
     return make_plan<LayerNormProblem>([=](const LayerNormArgs& a, void* workspace, Stream) {
-      // The sums for dscale and dbias, as an array [samples][channels of a sample][2].
+      // The sums for dscale and dbias, [samples][channels][2].
       float* const sums = static_cast<float*>(workspace);
       cpu::parallel_for(rows, cpu::work_size(kGrain) / n + 1, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; ++i)

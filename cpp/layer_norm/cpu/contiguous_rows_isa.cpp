@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Normalizes one row at a time. First, vectors sum the row in chunks of kChunk elements, and the sums of the chunks are
-// added in float64. Then a second loop over the row writes the result. A row of usual length stays in a first-level
-// cache between the two loops.
+// Normalizes one row at a time: one loop sums the row, and a second loop writes the result. A row of usual length stays
+// in a first-level cache between the two. Sums of kChunk elements are float32, and are added in float64.
 #include "cpp/layer_norm/cpu/contiguous_rows_kernel.h"
 
 #include "cpp/simd/simd.h"
@@ -9,12 +8,12 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// The number of elements that are summed in float32. The sums of several such chunks are added in float64.
+// The number of elements that are summed in float32 before the sum is added to a float64 sum.
 constexpr int64_t kChunk = 4096;
 static_assert(kChunk % kFloats == 0);
 
-// Calls f(i, lanes) for each vector of an array of n elements. `i` is the index of the first element of the vector.
-// `lanes` is the number of elements in the vector. Only the last vector may have fewer elements than it has lanes.
+// Calls f(i, lanes) for each vector of n elements, where i is its first element. The last vector may have fewer
+// elements than lanes.
 template <class F> MINIDNN_HD void each_vector(int64_t n, const F& f) {
   int64_t i = 0;
   for (; i + kFloats <= n; i += kFloats) f(i, int64_t(kFloats));
@@ -33,7 +32,7 @@ MINIDNN_HD Floats first_lanes(Floats v, int64_t lanes) {
   return v;
 }
 
-// The sum of d and the sum of d^2, where d = x - about for some elements x and a given number `about`.
+// The sums of d and of d^2, where d = x - about for a given number `about`.
 struct Sums {
   double first = 0, squares = 0;
 };
@@ -59,7 +58,7 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
         add(k + 1, p.second - center);
       }
     for (; i + kFloats <= count; i += kFloats) add(0, load_floats(from + i) - center);
-    // The remaining elements are fewer than a vector. They are loaded as the last lanes of a vector that begins before
+    // The remaining elements do not fill a vector. They are loaded as the last lanes of a vector that begins before
     // them.
     if (i < count && count >= kFloats)
       add(1, lanes_from(int(kFloats - (count - i)), load_floats(from + count - kFloats) - center));
@@ -74,14 +73,13 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
   return sums;
 }
 
-// The mean and the inverse standard deviation of a row. `mean` is the rounded mean, and `rest` is its rounding error.
+// The statistics of a row. `rest` is the rounding error of `mean`.
 struct Statistics {
   float mean = 0, rest = 0, inv_std = 0;
 };
-// Computes the statistics of a row. First, it sums d = x - center and d^2, where center is the mean of the first
-// elements. If center differs from the mean of the row by more than a standard deviation, it sums again, with the mean
-// of the row as center. The variance is E[d^2] - E[d]^2. Because center is within a standard deviation of the mean,
-// this subtraction loses at most one bit.
+// Computes the statistics of a row from d = x - center, where center is the mean of the first elements. If that is
+// further from the mean of the row than a standard deviation, the row is summed again around its mean. So the
+// subtraction E[d^2] - E[d]^2 loses at most one bit.
 template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
   constexpr int64_t kFew = 64;
   float center = 0;

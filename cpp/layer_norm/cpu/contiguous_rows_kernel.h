@@ -6,16 +6,15 @@
 
 namespace minidnn {
 
-// The form of a row of group norm. A row consists of `channels` planes (H x W of one channel) of `size` elements each.
-// If non_temporal is set, stores bypass the caches, and the output must not be the same memory as an input.
+// A row of group norm: `channels` planes (H x W of one channel) of `size` elements. With `non_temporal`, stores bypass
+// the caches, and the output must not be an input.
 struct NormPlanes {
   int64_t channels, size;
   bool non_temporal;
 };
 
 struct LayerNormKernels {
-  // `scale` and `bias` may be null. For layer and RMS norm, they have one number per element of the row. For group
-  // norm, they have one number per plane (H x W of one channel).
+  // May be null. Layer and RMS norm have one number per element of the row, group norm one per channel.
   struct Forward {
     const void* x;
     const float *scale, *bias;
@@ -37,8 +36,7 @@ struct LayerNormKernels {
     // is null.
     void (*backward)(const Backward&, int64_t n, float* dscale, float* dbias);
     void (*forward_planes)(const Forward&, const NormPlanes&);
-    // Computes the gradient of a row of group norm, and writes dx. For each plane (H x W of one channel), writes two
-    // sums to sums[channels][2]: the sum of dy * x_hat, then the sum of dy.
+    // Computes dx of a row of group norm. Writes sums[channels][2]: the sum of dy * x_hat and the sum of dy.
     void (*backward_planes)(const Backward&, const NormPlanes&, float* sums);
   } f32, bf16, f16;
 };

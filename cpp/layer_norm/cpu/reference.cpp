@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.layer_norm.reference: the formulas of layer_norm_math.h. To normalize x or to compute dx, a thread computes one
-// row at a time. To compute dscale and dbias, a thread computes one element of both at a time.
+// cpu.layer_norm.reference: the formulas of layer_norm_math.h. A thread computes y or dx one row at a time, and dscale
+// and dbias one element at a time.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
 #include "cpp/layer_norm/layer_norm.h"
@@ -11,8 +11,7 @@ namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
 
-// Calls body(i) for each index i of `items`, in several threads. A call processes members.size elements. A thread gets
-// enough calls to process kGrain elements.
+// Calls body(i) for each index i of `items`, on several threads. Each call processes members.size elements.
 template <class Body> void each(const NormSpace& items, const NormSpace& members, Body body) {
   cpu::parallel_for(items.size, std::max<int64_t>(kGrain / std::max<int64_t>(members.size, 1), 1),
                     [&](int64_t begin, int64_t end) {

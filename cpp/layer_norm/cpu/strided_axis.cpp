@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.layer_norm.strided_axis: group and instance norm of contiguous channels (NHWC), with the loops of
-// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections. The engine sums each channel of a
-// section, then adds up the sums of all sections, and last the sums of all channels of a group. If there are many
-// samples, threads share the samples. If there are few, threads share the sections of one sample at a time. Results do
-// not depend on this choice, nor on the number of threads.
+// cpu.batch_norm.vectorized. The pixels of a sample are divided into sections, such as 1024 pixels. Sums of each
+// channel in a section are added over the sections, then over the channels of a group. Threads share the samples, or
+// the sections of one sample if there are few samples. Neither this choice nor the number of threads changes results.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -19,10 +18,9 @@ constexpr int64_t kGrain = 16384;       // the least number of elements that one
 constexpr int64_t kSection = 64 << 10;  // the approximate number of elements that are summed at a time
 
 struct Tiling {
-  // `plane` is the number of pixels of a sample. `members` is the number of channels of a group.
+  // `plane` is the number of pixels of a sample, and `members` the number of channels of a group.
   int64_t samples, plane, channels, groups, members;
-  // A section is some pixels of a sample. `section` is the number of its pixels, and `sections` is the number of
-  // sections of a sample.
+  // The number of pixels per section, and of sections per sample.
   int64_t section, sections;
   bool backward;
 
@@ -36,11 +34,10 @@ struct Tiling {
     section = std::clamp<int64_t>(max_of(cpu::work_size(kSection) / channels, plane / 16), cpu::work_size(64), 1024);
     sections = ceil_div(plane, section);
   }
-  // The scratch memory of one sample, in floats. Each channel needs two float64 sums, four float32 coefficients, and
-  // three float32 sums per section (some pixels of the sample).
+  // The scratch memory of one sample, in floats: per channel two float64 sums, four coefficients, and three sums per
+  // section.
   int64_t scratch_floats() const { return channels * (4 + 4 + 3 * sections); }
-  // The memory for the sums of dy and of dy * x_hat, in floats. The gradient needs two sums per channel of each sample.
-  // The forward function needs none.
+  // The number of floats that the sums of dy and of dy * x_hat take for all samples and channels.
   int64_t gradient_floats() const { return backward ? 2 * samples * channels : 0; }
 };
 
@@ -73,10 +70,8 @@ struct Sample {
     return {from(a.x), from(c.backward ? a.dy : a.x), const_cast<char*>(from(a.out)), rows, width, 1, steps, steps,
             steps};
   }
-  // Computes y or dx of one sample in three steps. The pixels of the sample are divided into sections. sum(block,
-  // results) computes the sums of one section. join(results, pixels) adds these sums to the sums of the sample, in the
-  // order of the sections. `pixels` is the number of pixels of the section. map(block) writes the result of one
-  // section.
+  // Computes one sample. sum(block, results) sums each section of pixels, join(results, pixels) adds these sums in
+  // order, and map(block) writes the result.
   template <class Sum, class Join, class Map> void passes(int kinds, Sum sum, Join join, Map map) const {
     const int64_t step = kinds * c.channels, grain = cpu::work_size(kGrain) / (c.section * c.channels) + 1;
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
@@ -84,8 +79,7 @@ struct Sample {
     });
     for (int64_t i = 0; i < c.sections; ++i) join(results + i * step, double(block(i).rows));
     lines();
-    // The loop that writes the result processes the sections (ranges of pixels) in reverse order: the cache still holds
-    // the sections that were summed last.
+    // The result is written in reverse order, because the cache still holds the pixels that were summed last.
     cpu::parallel_for(c.sections, grain, [&](int64_t begin, int64_t end) {
       for (int64_t i = begin; i < end; ++i) map(block(c.sections - 1 - i));
     });
@@ -125,7 +119,7 @@ struct Sample {
     }
   }
 
-  // Computes dx of one sample. For each channel, writes the sum of dy * x_hat and the sum of dy to `sums`.
+  // Computes dx of one sample, and for each channel the sum of dy * x_hat and the sum of dy.
   void backward(bool non_temporal, float* sums) const {
     for (int64_t i = 0; i < c.channels; ++i) mean[i] = static_cast<const float*>(a.mean)[at * c.groups + i / c.members];
     passes(
@@ -203,7 +197,7 @@ struct StridedAxis final : Engine<LayerNormProblem> {
   }
 
  private:
-  // The number of samples that are processed at the same time. Each of these samples has its own scratch memory.
+  // The number of samples that are processed at the same time, each with its own scratch memory.
   static int64_t concurrent_samples(const Tiling& c, const Device& d) {
     const bool enough = c.samples >= 4 * d.sm_count || c.samples % d.sm_count == 0;
     return enough && c.samples * c.channels * c.plane >= 2 * cpu::work_size(kGrain) ? d.sm_count : 1;

@@ -23,9 +23,7 @@ struct Vectorized final : Engine<LossProblem> {
     if (p.direction == LossDirection::backward && !same_strides(p.x, p.dx)) return "needs dx with the strides of x";
     return loss_rows_in_order(p) ? "" : "needs contiguous rows of classes, in the order of a row-major target";
   }
-  // Estimates the time of a call. Vectors compute the exponentials of 8 or 16 classes at a time, as in
-  // cpu.softmax.vectorized. For short rows, starting the loops takes longer than the rows themselves. So for rows of
-  // fewer than 32 classes, the estimate assumes a lower speed.
+  // Below 32 classes, the estimate assumes a lower speed, because starting the loops takes longer than a row.
   double estimate_us(const LossProblem& p, const Device& d) const override {
     const double threads_at_work = std::clamp(double(p.rows()) / std::max(d.sm_count, 1), 0.01, 1.0);
     const double useful = std::min(1.0, double(p.cols()) / 32);

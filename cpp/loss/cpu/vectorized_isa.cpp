@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops of cross-entropy, compiled once per instruction set. A row is read twice: for its maximum, and
-// for its exponentials. With label smoothing, it is read a third time, for its sum. Only the first time is it read from
-// memory; later it is in the cache.
+// The vectorised loops of cross-entropy, compiled once per instruction set. A row is read for its maximum, then for its
+// exponentials, and with label smoothing for its sum. Only the first time is it read from memory.
 #include "cpp/loss/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
@@ -35,8 +34,7 @@ void exponentials(const float* x, float* e, int64_t n, float less) {
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) e[i] = maths::exp_of_negative(x[i] - less);
 }
-// Sums the terms of a row. kSpan terms at a time are added without compensation. The sum of these kSpan terms is added
-// to a compensated sum.
+// Sums the terms of a row: kSpan terms are added directly, and their sum is added to a compensated sum.
 template <class T, class Make>
 inline __attribute__((always_inline)) float sum_of(const T* x, int64_t cols, float beyond, Make make) {
   alignas(64) float widened[kSpan], terms[kSpan];
@@ -80,8 +78,8 @@ void gradients(const float* x, float* out, int64_t n, float lse, float g, float 
   for (int64_t i = 0; i < n; ++i) out[i] = g * (maths::exp(x[i] - lse) - each);
 }
 
-// Some elements of a row are converted to floats in a buffer. Returns the index in the buffer of the i-th of these
-// elements. For bfloat16, the conversion reorders each kStep elements: even elements precede odd elements.
+// Returns the index of element i in a buffer of converted floats. For bfloat16, each kStep elements have the even
+// elements first.
 template <class T> int64_t lane_of(int64_t i) { return i; }
 template <> [[maybe_unused]] int64_t lane_of<bfloat16>(int64_t i) {
   return (i & -kStep) + i % kStep / 2 + i % 2 * kHalf;
@@ -107,8 +105,7 @@ void backward(const LossProblem& p, const LossArgs& a, const float* gradient, bo
     if (!known) g = INFINITY - INFINITY;
     write_all<Order::lanes>(dx, cols, non_temporal, [&](int64_t i, int64_t count, float* out) {
       const float* v = read_span<Order::lanes>(x + i, widened, count);
-      // The element of the target class is computed together with its neighbours. If it were stored later, its cache
-      // line, which non-temporal stores have already written to memory, would be loaded again.
+      // The target's element is computed with its neighbours. A later store would load its cache line again.
       const int64_t lane = known && i <= target && target < i + count ? lane_of<T>(target - i) : -1;
       const float logit = lane < 0 ? 0 : v[lane];
       gradients(v, out, whole_steps(count), lse, g, each);

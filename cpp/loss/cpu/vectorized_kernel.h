@@ -7,8 +7,8 @@
 
 namespace minidnn {
 
-// A loop that processes the rows [begin, end), numbered in row-major order of the targets. `gradient` has one number
-// per row if losses are not reduced, else one number for all rows.
+// Processes the rows [begin, end), in row-major order of the targets. `gradient` has one number per row, or one in all
+// if losses are reduced.
 using LossForwardLoop = void (*)(const LossProblem&, const LossArgs&, float* losses, int64_t begin, int64_t end);
 using LossBackwardLoop = void (*)(const LossProblem&, const LossArgs&, const float* gradient, bool non_temporal,
                                   int64_t begin, int64_t end);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops of cpu.lrn.cross_channel. In NCHW, a vector holds neighbouring positions of one channel, and a
-// loop adds up the channels of a window. In NHWC, a vector holds neighbouring channels of one position.
+// The vectorised loops of cpu.lrn.cross_channel. A vector holds adjacent positions of one channel in NCHW, and adjacent
+// channels of one position in NHWC.
 #include "cpp/lrn/cpu/cross_channel_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 
@@ -9,9 +9,8 @@ namespace {
 
 static_assert(kChannelSpan % kFloats == 0 && kChannelChunk <= kLineChunk && kMaxChannelWindow <= kMargin);
 
-// The two terms by which an element contributes to dx. s is the sum k + scale * (squares over the window of the
-// element), as in lrn_math.h. `own` is dy s^-beta, a term of the element's own dx. `g` is dy x s^(-beta - 1), the
-// weight of the element in the dx of its neighbours in the window.
+// Two terms of an element: dy s^-beta, for its own dx, and g = dy x s^(-beta - 1), for the dx of its neighbours (see
+// lrn_math.h).
 struct Terms {
   Floats own, g;
 };
@@ -48,8 +47,7 @@ void backward_planes(const ChannelWindow& c, const void* from, const void* gradi
   const T *x = static_cast<const T*>(from), *dy = static_cast<const T*>(gradient);
   T* dx = static_cast<T*>(to);
   const int64_t size = c.behind + c.ahead + 1;
-  // Ring buffers with the terms `own` and `g` of each element, for the last `size` channels. `size` is the number of
-  // channels of a window.
+  // The terms `own` and `g` of the last `size` channels, as ring buffers.
   float own[kMaxChannelWindow * kChannelSpan], g[kMaxChannelWindow * kChannelSpan];
   const float slope = 2 * c.beta * c.scale;
   for (int64_t next = 0; next < c.channels + c.behind; ++next) {

@@ -7,8 +7,7 @@
 namespace minidnn {
 
 constexpr int64_t kMaxChannelWindow = 32;  // the largest window size in channels that the engine supports
-// In NCHW, the number of positions that are processed together, in all channels. It is so small that a cache holds all
-// channels of a window.
+// In NCHW, the number of positions that are processed together. A cache then holds all channels of a window.
 constexpr int64_t kChannelSpan = 128;
 constexpr int64_t kChannelChunk = 512;  // In NHWC, the number of channels of a position that are processed together.
 
@@ -19,11 +18,10 @@ struct ChannelWindow {
 
 struct CrossChannelKernels {
   struct Typed {
-    // These functions are for NCHW. They process n positions (at most kChannelSpan) of all channels. Neighbouring
-    // channels are `plane` elements apart.
+    // For NCHW: process at most kChannelSpan positions of all channels, which are `plane` elements apart.
     void (*forward_planes)(const ChannelWindow&, const void* x, int64_t plane, int64_t n, void* y);
     void (*backward_planes)(const ChannelWindow&, const void* x, const void* dy, int64_t plane, int64_t n, void* dx);
-    // These functions are for NHWC. They process `positions` adjacent positions, each with contiguous channels.
+    // For NHWC: process `positions` adjacent positions with contiguous channels.
     void (*forward_channels)(const ChannelWindow&, const void* x, int64_t positions, void* y);
     void (*backward_channels)(const ChannelWindow&, const void* x, const void* dy, int64_t positions, void* dx);
   } f32, bf16, f16;

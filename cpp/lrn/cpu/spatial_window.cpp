@@ -18,8 +18,8 @@ char* bytes(void* p) { return static_cast<char*>(p); }
 
 }  // namespace
 
-// The backward function has two loops over all elements. The first loop computes dy s^-beta and the weight g of each
-// element (see lrn_math.h). For each element, the second loop adds up the weights of its neighbours.
+// The backward function first computes dy s^-beta and the weight g of each element (see lrn_math.h), then sums the
+// weights of each element's neighbours.
 struct SpatialWindow final : Engine<LrnProblem> {
   std::string name() const override { return "cpu.lrn.spatial_window"; }
   std::string why_not(const LrnProblem& p, const Device&) const override { return why_not_spatial_window(p); }
@@ -37,9 +37,7 @@ struct SpatialWindow final : Engine<LrnProblem> {
     const int64_t most = cpu::work_size(kSpatialChunk), chunks = ceil_div(row, most),
                   item = int64_t(itemsize(p.x.dtype));
     const double elements = window_elements(p);
-    // Divides each row into chunks, and calls body(chunk, row) for each chunk. `row` is the offset of the first element
-    // of the row. In each dimension, a window extends from `behind` positions before its element to `ahead` positions
-    // after it.
+    // Calls body(chunk, row) for each chunk of each row, where `row` is the offset of the row.
     auto each = [=](const LrnArgs& a, int64_t behind, int64_t ahead, auto body) {
       cpu::parallel_for(rows * chunks, cpu::work_size(kGrain) / std::min(row, most) + 1,
                         [&](int64_t begin, int64_t end) {

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The vectorised loops of cpu.lrn.spatial_window. A vector holds neighbouring elements of a row, and a loop visits the
-// positions of their windows.
+// The vectorised loops of cpu.lrn.spatial_window. A vector holds adjacent elements of a row.
 #include "cpp/lrn/cpu/spatial_window_kernel.h"
 #include "cpp/lrn/cpu/window_line.h"
 
@@ -9,8 +8,7 @@ namespace {
 
 static_assert(kSpatialChunk <= kLineChunk);
 
-// Selects lanes of a vector. If `skip` is 0, selects the first `count` lanes. If `skip` is not 0, selects all but the
-// first `skip` lanes.
+// Selects all but the first `skip` lanes, or the first `count` lanes if `skip` is 0.
 struct Lanes {
   int64_t count, skip;
   MINIDNN_HD Floats of(Floats v) const {
@@ -19,10 +17,8 @@ struct Lanes {
     return v;
   }
 };
-// Calls tap(i, from, lanes) for each position in the window and each vector of elements of the chunk. `i` is the index
-// of the vector's first element, counted from the start of the chunk. `from` is the offset of the element that has this
-// position in the window of the vector's first element. Positions outside the row are skipped. The last vector may
-// overlap the vector before it. If so, `lanes` selects only the elements that were not processed before.
+// Calls tap(i, from, lanes) for each position in the window and each vector of elements. i is the first element of the
+// vector, and `from` the offset of its neighbour at this position. `lanes` selects the elements that are new.
 template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& tap) {
   for (int64_t down = -p.above; down <= p.below; ++down)
     for (int64_t o = -p.behind; o <= p.ahead; ++o) {
@@ -37,8 +33,7 @@ template <class Tap> MINIDNN_HD void each_tap(const SpatialChunk& p, const Tap& 
     }
 }
 MINIDNN_HD void add(float* to, Lanes lanes, Floats v) { store(to, load(to) + lanes.of(v)); }
-// A buffer for one float per element of a chunk (some elements of a row). A whole vector may begin at any of these
-// elements.
+// One float per element of a chunk, with space for a vector that begins at any element.
 struct ChunkBuffer {
   float at[kSpatialChunk + kFloats];
   MINIDNN_HD float* operator+(int64_t i) { return at + i; }
@@ -51,18 +46,15 @@ template <class T> MINIDNN_HD void read_chunk(const SpatialChunk& p, const T* fr
   for (int64_t i = 0; i < n; i += kFloats)
     store(to + i, from ? read(from + p.begin + i, min_of(int64_t(kFloats), n - i)) : Floats{});
 }
-// Returns true if adjacent positions are contiguous in memory and a window extends at most kMargin positions to each
-// side. If so, the rows that windows cover are copied to a buffer, one row at a time, with zeros around it. Sums then
-// stay in registers while all elements of a row are added. The function each_tap() is used if not. It loads and stores
-// the sums once for each position in the window. A load of sums then partly overlaps two earlier stores, and waits for
-// both.
+// Returns true if windows are read from a copy of each row with zeros around it. Sums then stay in registers.
+// Otherwise, sums are loaded and stored for each position in the window.
 MINIDNN_HD bool is_contiguous(const SpatialChunk& p) {
   return p.step == 1 && p.behind <= kMargin && p.ahead <= kMargin;
 }
 template <class T> MINIDNN_HD void read_row(const SpatialChunk& p, const T* from, int64_t down, Line& to) {
   read_line(p.row, from + down * p.row, p.begin, -p.behind, p.end - p.begin + p.ahead, to);
 }
-// Sets those lanes of v to zero whose elements are outside the row. Lane 0 has element `at` of the chunk `p` of a row.
+// Sets the lanes of v to zero whose elements are outside the row. Lane 0 has element `at` of the chunk.
 MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const int64_t low = -(p.begin + at), high = low + p.row;
   if (low <= 0 && high >= kFloats) return v;
@@ -71,8 +63,7 @@ MINIDNN_HD Floats inside(const SpatialChunk& p, int64_t at, Floats v) {
   const auto mask = (lane >= int32_t(max_of(low, int64_t(0)))) & (lane < int32_t(min_of(high, int64_t(kFloats))));
   return (Floats)(Vector<int32_t>(v) & mask);
 }
-// For each element of a chunk of a row, computes the sum of (x - mean)^2 over the element's window. If `deviations` is
-// not null, also computes the sum of (x - mean) over the window.
+// Computes the sum of (x - mean)^2 over the window of each element, and that of (x - mean) if `deviations` is not null.
 template <class T>
 MINIDNN_HD void squares_around(const SpatialChunk& p, const T* x, ChunkBuffer& mean, ChunkBuffer& squares,
                                ChunkBuffer* deviations) {

@@ -6,10 +6,8 @@
 
 namespace minidnn {
 
-// A chunk of a row of a tensor: its elements [begin, end), and the extent of their windows. A row has `row` elements.
-// Adjacent positions of a row are `step` elements apart. The window of an element has `above` rows before the row of
-// the element, and `below` rows after it. Within each row, the window has `behind` positions before the element, and
-// `ahead` positions after it.
+// Elements [begin, end) of a row of `row` elements, which are `step` elements apart. The window of an element has
+// `above` rows before its row and `below` after it, and in each row `behind` positions before it and `ahead` after it.
 constexpr int64_t kSpatialChunk = 512;  // the largest number of elements of a row that a call processes
 struct SpatialChunk {
   int64_t begin, end, row, step, above, below, behind, ahead;
@@ -18,8 +16,7 @@ struct SpatialChunk {
 
 struct SpatialWindowKernels {
   struct Typed {
-    // Computes y for a chunk of a row. Each pointer is the address of the first element of the row. `means` may be
-    // null.
+    // Computes y for a part of a row. Pointers are to the first element of the row. `means` may be null.
     void (*forward)(const SpatialChunk&, const void* x, const void* means, void* y);
     // Writes dy s^-beta to `own` and the weight g to `g` for each element (see lrn_math.h). If `means` is not null,
     // also writes the gradient of the means.

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share: loads and stores of some lanes
-// of a vector, the power s^-beta, and a copy of a row with zeros around it. The loops add up the squares of each window
-// anew. A sliding sum would keep the rounding errors of large elements that have left the window.
+// What the vectorised loops of cpu.lrn.cross_channel and cpu.lrn.spatial_window share. Squares are summed anew for each
+// window, because a sliding sum would keep the rounding errors of large elements that have left the window.
 #pragma once
 #include "cpp/core/host_device/elementary.h"
 #include "cpp/simd/simd.h"
@@ -17,9 +16,8 @@ template <class T> MINIDNN_HD void write(T* to, int64_t lanes, Floats v) {
 }
 MINIDNN_HD Floats inverse_power(Floats s, float beta) { return elementary::exp(-beta * elementary::log(s)); }
 
-constexpr int64_t kLineChunk = 512;  // the largest number of elements of a chunk of a row
-// A copy of a chunk of a row, with kMargin elements before it and after it. Elements outside the row are zero in the
-// copy.
+constexpr int64_t kLineChunk = 512;  // the largest number of elements of a row that are processed together
+// A copy of a part of a row, with kMargin elements on both sides. Elements outside the row are zero.
 constexpr int64_t kMargin = 32;
 static_assert(kMargin % kFloats == 0);
 struct Line {

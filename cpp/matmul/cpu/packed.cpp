@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.matmul.packed: matrix products of any strides. y is divided into blocks. One thread computes a block, and sums
-// over one slice of the inner dimension k at a time. For each slice, the thread packs panels (some columns) of b for
-// the micro-kernel (cpp/simd/gemm_microkernel.h). The panels stay in the second-level cache while the thread loops over
-// the rows of a. If the layout of a allows it, the thread reads a without packing. Sums are float32 (float64 for
-// float64 operands) until the last slice has been added. The rounding of an element of y depends neither on its block
-// nor on the number of threads.
+// cpu.matmul.packed: matrix products of any strides. y is divided into blocks, one per thread at a time. The inner
+// dimension k is divided into slices. For each slice, the thread packs panels of b, such as 16 columns each, which stay
+// in the second-level cache while it loops over the rows of a. If the layout of a allows it, a is read without packing.
+// Sums are float32 (float64 for float64 operands). The rounding of an element of y depends neither on its block nor on
+// the number of threads.
 #include <algorithm>
 
 #include "cpp/activation/activation.h"
@@ -31,8 +30,7 @@ template <class Acc> const GemmKernel<Acc>& kernel_of(PackedTiling::Row row) {
 template <class T, class Y> struct Product {
   using Acc = Accumulator<T>;
   const PackedTiling& tiling;
-  // The arguments of the product. If tiling.transposed is true, they describe y^T = b^T a^T, so args.a is the data of
-  // b, and args.b is the data of a.
+  // If tiling.transposed is true, args.a is the data of b, and args.b is the data of a.
   const MatmulArgs& args;
   const MatmulProblem& p = tiling.p;
   const GemmKernel<Acc>& kernel = kernel_of<Acc>(tiling.row);
@@ -58,9 +56,8 @@ template <class T, class Y> struct Product {
         row_kernels<Acc>().dots(a.at(row, 0), b.at(0, column), b.column, columns, s.k, sums);
         return finish(batch, row, column, 1, columns, sums, pitch);
       }
-    // Whether sums are formed directly in y where the micro-kernel computes a whole tile. This requires that rows of y
-    // are contiguous, that y has the dtype of the sums, and that alpha, beta, bias and activation leave the product
-    // unchanged.
+    // Whether sums of whole tiles may be formed directly in y: rows of y are contiguous, y has the dtype of the sums,
+    // and the epilogue changes nothing.
     const bool direct_store = sizeof(Y) == sizeof(Acc) && y.column == 1 && plain();
 
     for (int64_t from = 0; from == 0 || from < s.k; from += std::max<int64_t>(tiling.slice, 1)) {
@@ -88,8 +85,7 @@ template <class T, class Y> struct Product {
           GemmSegment segment{};
           const Acc* tile_a = packed_a + t * kernel.rows * length;
           if (tiling.a_in_place) tile_a = same(a.at(row + t * kernel.rows, from));
-          // A tile is the rows that the micro-kernel computes at a time. If a is read in place and fewer rows than a
-          // tile remain, the excess rows of the tile read the first row of the tile again.
+          // If a is read in place and does not fill a tile, the remaining rows of the tile read its first row again.
           for (int64_t i = 0; i < kernel.rows; ++i)
             segment.a[i] = (tiling.a_in_place ? (i < used ? i : 0) * a.row : i) * int64_t(sizeof(Acc));
           Acc* to = sums + t * kernel.rows * pitch + j * kernel.columns;
@@ -105,9 +101,7 @@ template <class T, class Y> struct Product {
         }
       }
     }
-    // Stores the sums that are not yet in y. A tile is the rows and columns that the micro-kernel computes at a time.
-    // If the sums of whole tiles were formed in y, only the sums of partly filled tiles remain. If not, all sums
-    // remain.
+    // Stores the sums that are not yet in y: those of partly filled tiles, or all sums.
     const int64_t done_rows = direct_store ? rows / kernel.rows * kernel.rows : 0;
     const int64_t done_columns = direct_store ? columns / kernel.columns * kernel.columns : 0;
     if (done_columns < columns)
@@ -116,9 +110,8 @@ template <class T, class Y> struct Product {
       finish(batch, row + done_rows, column, rows - done_rows, done_columns, sums + done_rows * pitch, pitch);
   }
 
-  // Divides the inner dimension k into chunks, and calls f(first, count) for each chunk, to pack it. If k is contiguous
-  // in memory, there is one chunk. If it is not, a chunk is 16 steps of k. Neighbouring rows of a (or columns of b)
-  // then share cache lines, and small chunks let them read a line soon after each other.
+  // Calls f(first, count) for chunks of the inner dimension k. If k is not contiguous, chunks are short, so that
+  // adjacent rows that share cache lines are packed soon after each other.
   template <class F> static void in_strips(int64_t length, bool k_is_contiguous, F&& f) {
     const int64_t some = k_is_contiguous ? length : 16;
     for (int64_t n = 0; n < length; n += some) f(n, std::min(some, length - n));
@@ -128,8 +121,8 @@ template <class T, class Y> struct Product {
   }
   static const Acc* same(const T* from) { return reinterpret_cast<const Acc*>(from); }
 
-  // Packs a tile of rows of a, or a panel of columns of b. `unit` is the distance in elements of neighbouring rows of a
-  // or columns of b. `step` is the distance in elements of neighbouring steps of k.
+  // Packs a tile of rows of a, or a panel of columns of b. Adjacent rows (or columns) are `unit` elements apart, and
+  // adjacent steps of k are `step` elements apart.
   template <bool rows> void pack(const T* from, int64_t unit, int64_t step, int64_t count, int64_t length,
                                  Acc* to) const {
     if constexpr (sizeof(T) == sizeof(Acc))
@@ -161,7 +154,7 @@ template <class T, class Y> struct Product {
       f.beta = float(args.beta);
       f.y_column = y.column;
       f.c_column = c.column;
-      // A transposed product computes y^T. Its bias has one element per row, and not one per column.
+      // The transposed product has one bias element per row.
       (tiling.transposed ? f.bias_row : f.bias_column) = p.bias_stride;
       int64_t y_rows[PackedTiling::kBlockTiles * kGemmRows], c_rows[PackedTiling::kBlockTiles * kGemmRows];
       for (int64_t i = 0; i < rows; ++i) {
@@ -199,8 +192,7 @@ struct Packed final : Engine<MatmulProblem> {
         auto block = [&](int64_t i, int64_t thread) {
           product.block(i, static_cast<char*>(workspace) + size_t(thread) * tiling.scratch_bytes);
         };
-        // One thread computes a product that takes only a few microseconds, because the product is finished before
-        // another thread would wake up.
+        // Products of a few microseconds end before another thread would wake up.
         const bool small = matmul_flop(tiling.p) < double(cpu::work_size(1000000));
         if (small)
           for (int64_t i = 0; i < tiling.blocks; ++i) block(i, 0);

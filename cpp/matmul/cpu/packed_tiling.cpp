@@ -10,12 +10,10 @@ namespace minidnn {
 namespace cpu::matmul {
 namespace {
 
-// One thread computes a block of y, and sums over a slice of the inner dimension k at a time. kSlice is the number of
-// steps of k in a slice, a multiple of kSegment. kBlockPanels is the number of panels (groups of columns of b) in a
-// block. For vectors of 32 bytes, the packed part of b takes 200 KB. If a must be packed, too, kPackedSlice and
-// kPackedPanels replace the two sizes: wider blocks use each packed row of a for more columns.
+// kSlice steps of k are packed at a time, for kBlockPanels groups of columns of b (200 KB with vectors of 32 bytes). If
+// a is packed, too, blocks are wider, so that each packed row of a is used for more columns.
 constexpr int64_t kSlice = 512, kBlockPanels = 6, kPackedSlice = 256, kPackedPanels = 12;
-// b is not packed if a block of y has at most this number of tiles (groups of rows).
+// b is not packed if a block of y has at most this number of tiles of rows.
 constexpr int64_t kFewTiles = 2;
 
 bool has_contiguous_columns(const MatmulProblem& p) {

@@ -18,7 +18,7 @@ struct Reference final : Engine<MatmulProblem> {
   std::string name() const override { return "cpu.matmul.reference"; }
   std::string why_not(const MatmulProblem& p, const Device&) const override { return matmul_why_not(p); }
   double estimate_us(const MatmulProblem& p, const Device& d) const override {
-    // The reference engine is slow, because it reads b along its columns.
+    // This engine is slow, because it reads b along its columns.
     return roofline_us(matmul_flop(p), matmul_bytes(p), d, 0.15);
   }
   std::unique_ptr<Plan<MatmulProblem>> build(const MatmulProblem& p, const Device&, const Config&) const override {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pointwise.vectorized: vectorised loops (vectorized_isa.cpp) over spans of the result, which are contiguous
-// elements in memory order. An operand is first copied to a contiguous buffer if it is not contiguous, is broadcast, or
-// has elements that are narrower than float and int32_t.
+// cpu.pointwise.vectorized: vectorised loops over contiguous spans of the result. An operand that is not contiguous, is
+// broadcast, or has elements narrower than float and int32_t is first copied to a buffer.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -16,8 +15,7 @@ namespace {
 constexpr int64_t kBufferBytes = kPointwiseSpan * 8;
 
 // Divides the elements [i, i + n) of the result into spans along which x has a constant stride. Calls f(start, offset,
-// count, stride) for each span. `start` is the index of its first element, counted from i. `offset` is the offset of
-// that element in x.
+// count, stride) for each span: its start relative to i, and its offset in x.
 template <class F> void for_each_strided_span(const PointwiseIndexing& w, const PointwiseAccess& x, int64_t i,
                                               int64_t n, F&& f) {
   if (x.kind == Access::dense) return f(int64_t(0), i, n, int64_t(1));
@@ -117,8 +115,8 @@ struct Vectorized final : Engine<PointwiseProblem> {
   }
   static int64_t compute_bytes(DType t) { return max_of<int64_t>(int64_t(itemsize(t)), 4); }
 
-  // Reads elements of the dtype `dtype`. Converts them to the C++ type in which elements of the dtype `type` are
-  // computed. The two dtypes differ only for the condition of `where`, whose dtype is bool.
+  // Reads elements of `dtype` as the C++ type in which elements of `type` are computed. The two differ only for the
+  // bool condition of `where`.
   static void read(const PointwiseKernels& kernels, DType dtype, DType type, const void* from, int64_t stride,
                    int64_t n, void* to) {
     if (dtype == type) return kernels.of[int64_t(type)].read(from, stride, n, to);

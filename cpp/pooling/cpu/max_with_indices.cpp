@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.max_with_indices: max pooling with indices. If channels are contiguous, the loops of the forward function
-// run over all channels of a pixel of y. If not, they run over a line of y: all positions along the last dimension. The
-// gradient reads dy and the index of each window once, and adds dy to the element of dx with that index. The sums of a
-// plane (H x W of one channel) fit the cache of a core.
+// cpu.pooling.max_with_indices: max pooling with indices. The inner loops run over channels if these are contiguous,
+// else over a line of y (its last dimension). The gradient reads dy and the index of each window once, and adds dy to
+// the element of dx with that index. The sums of a plane (H x W of one channel) fit the cache of a core.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/core/host_device/fast_divmod.h"
@@ -16,8 +15,7 @@ namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one thread processes
-// If channels are contiguous, a task of the gradient computes several channels. A task then computes about this many
-// elements of dx.
+// If channels are contiguous, the gradient computes several of them together, about this number of elements of dx.
 constexpr int64_t kSumsOfPlanes = 1 << 16;
 
 constexpr int64_t kMostPlane = 0x7fffffff;
@@ -27,18 +25,16 @@ constexpr int64_t kBeyond = 16;  // the number of elements after the end of a bu
 struct Tiling {
   PoolingProblem p;
   bool by_channels = false;  // whether channels are contiguous in all tensors
-  // The function that updates running maxima and their indices, for the dtype of x. For float64, a function in this
-  // file is used instead.
+  // Updates running maxima and their indices. float64 has its own function in this file.
   MaxWithIndicesKernels::UpdateMaxima update_maxima;
-  int64_t plane = 1;         // the number of elements of a plane of x (the spatial dimensions of one channel)
-  FastDivmod rows, columns;  // division by the height of x, and division by the width of x
-  // A table for the gradient, which is empty if it is not used. is_tap[d] is 1 if a window has an element whose index
-  // in x is larger by d than the index of the window's first element, else 0.
+  int64_t plane = 1;         // the number of elements of a plane of x (H x W of one channel)
+  FastDivmod rows, columns;  // division by the height and by the width of x
+  // is_tap[d] is 1 if a window inside x has an element at distance d from its first element. The table is empty if it
+  // is not used.
   std::vector<uint8_t> is_tap;
-  // A task of the gradient is some channels of an image. `channels` is the number of channels per task, and `blocks` is
-  // the number of tasks per image.
+  // For the gradient: the number of channels per task, and of tasks per image.
   int64_t channels = 1, blocks = 1;
-  // whether gradients are added up in dx itself, which requires that dx has the type and the memory layout of the sums
+  // true if gradients are added up in dx itself, which needs the type and the layout of the sums
   bool in_place = false;
   // scratch_bytes is the number of bytes of scratch memory per thread.
   int64_t tasks = 0, threads = 1, scratch_bytes = 0;
@@ -79,8 +75,7 @@ struct Tiling {
       return (u * p.spatial.dilation[0] * H + v * p.spatial.dilation[1]) * W + w * p.spatial.dilation[2];
     };
     for (int i = 0; i < kMaxSpatial; ++i)
-      // If the window exceeds x along a dimension, no window lies entirely inside x. Then is_tap, the table for such
-      // windows, is not used.
+      // If the window exceeds x, no window lies entirely inside x, and the table is not used.
       if ((p.window[i] - 1) * p.spatial.dilation[i] >= spatial_size(p.x, i)) return;
     const int64_t last = at(p.window[0] - 1, p.window[1] - 1, p.window[2] - 1);
     if (last >= kMost) return;
@@ -91,7 +86,7 @@ struct Tiling {
   }
 };
 
-// Does for float64 what MaxWithIndicesKernels::UpdateMaxima does for the other dtypes.
+// The same as MaxWithIndicesKernels::UpdateMaxima, for float64.
 void update_maxima(double* largest, int32_t* indices, int64_t n, const void* from, int64_t step, int32_t index,
                    int32_t index_step) {
   const double* x = static_cast<const double*>(from);
@@ -104,8 +99,7 @@ void update_maxima(double* largest, int32_t* indices, int64_t n, const void* fro
   }
 }
 
-// Computes a line of y, which is all positions along the last dimension. If channels are contiguous, computes the line
-// for all channels, else for one channel.
+// Computes one line of y along its last dimension, for all channels if they are contiguous, else for one channel.
 template <class T, class Index> void forward(const Tiling& c, const PoolingArgs& a, int64_t task, char* scratch) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
@@ -159,14 +153,13 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
     for (int64_t v = r1.begin; v < r1.end; ++v) {
       const int64_t i = p.spatial.input_index(0, y.at[0], u), j = p.spatial.input_index(1, y.at[1], v);
       const T* line = channel + i * p.x.stride[2] + j * p.x.stride[3];
-      // A line of y is all positions along the last dimension. The loop covers the columns w of the window that are
-      // inside x for at least one position of the line.
+      // Columns w of the window that are inside x at some position of the line.
       const int64_t before = p.spatial.before[2], dilation = p.spatial.dilation[2];
       const int64_t all_before = max_of<int64_t>(before - (columns - 1) * stride, 0);
       const int64_t end = min_of(p.window[2], ceil_div(width + before, dilation));
       for (int64_t w = ceil_div(all_before, dilation); w < end; ++w) {
-        // The loop visits column w of every window of a line. `at` is the column of x that it reads for the first
-        // window. Column w is inside x for the windows [first, last) of the line.
+        // `at` is the column of x that column w reads in the first window. Column w is inside x in the windows [first,
+        // last).
         const int64_t at = p.spatial.input_index(2, 0, w);
         const int64_t first = at < 0 ? ceil_div(-at, stride) : 0,
                       last = min_of(columns, at < width ? (width - 1 - at) / stride + 1 : 0);
@@ -178,8 +171,7 @@ template <class T, class Index> void forward(const Tiling& c, const PoolingArgs&
   store(p.out.stride[4], p.indices.stride[4]);
 }
 
-// For each window of a line of y (all positions along the last dimension), checks whether an index belongs to an
-// element of the window. The indices of maxima come from the user, so they may have any value.
+// Checks whether indices belong to elements of a window. They come from the user, so they may have any value.
 class WindowIndices {
  public:
   WindowIndices(const Tiling& tiling, int64_t i, int64_t j) : c(tiling), s(tiling.p.spatial) {
@@ -188,12 +180,11 @@ class WindowIndices {
     first[2] = s.input_index(2, 0, 0);
     lines_in_x = is_in_x(0, first[0]) && is_in_x(1, first[1]);
   }
-  // Calls f(q, test) for each window q of a line of y. test(index) tells whether the index belongs to an element of the
-  // window. If the window lies entirely inside x, test() reads a table. If the window extends into the padding, test()
-  // checks each dimension: an element in the padding may have the same index as an element of another row of x.
+  // Calls f(q, test) for each window q of a line. test(index) tells whether the element of x with this index is in the
+  // window. Windows inside x use a table.
   template <class F> MINIDNN_HD void each(int64_t windows, F&& f) const {
     const int64_t stride = s.stride[2], reach = (c.p.window[2] - 1) * s.dilation[2];
-    int64_t begin = windows, end = windows;  // The windows [begin, end) of the line of y lie entirely inside x.
+    int64_t begin = windows, end = windows;  // The windows [begin, end) lie inside x.
     if (lines_in_x && !c.is_tap.empty()) {
       begin = min_of(windows, first[2] < 0 ? ceil_div(-first[2], stride) : 0);
       end = std::clamp((size(2) - 1 - reach - first[2]) / stride + 1, begin, windows);
@@ -224,12 +215,11 @@ class WindowIndices {
 
   const Tiling& c;
   const SpatialAttributes& s;
-  int64_t first[kMaxSpatial];  // the coordinates in x at which the first window of the line of y begins
+  int64_t first[kMaxSpatial];  // the coordinates in x of the first window's first element
   bool lines_in_x;
 };
 
-// Computes dx for one task. A task is one plane (all spatial positions of one channel), or the planes of several
-// neighbouring channels.
+// Computes dx for one channel of an image, or for several adjacent channels.
 template <class T, class Index> void backward(const Tiling& c, const PoolingArgs& a, int64_t task, char* scratch) {
   using Acc = Accumulator<T>;
   const PoolingProblem& p = c.p;
@@ -239,8 +229,7 @@ template <class T, class Index> void backward(const Tiling& c, const PoolingArgs
   if constexpr (std::is_same_v<T, Acc>)
     if (c.in_place) sums = static_cast<T*>(a.out) + n * p.out.stride[0] + first * p.out.stride[1];
   std::fill_n(sums, c.plane * channels, Acc(0));
-  // Calls visit(position) for each line of a tensor, which is all positions along the last dimension. `position` is the
-  // first position of the line.
+  // Calls visit(position) for the first position of each line along the last dimension.
   auto each_line = [&](const TensorDesc& d, auto&& visit) {
     minidnn::detail::Position at{n, first, {}};
     for (at.at[0] = 0; at.at[0] < spatial_size(d, 0); ++at.at[0])

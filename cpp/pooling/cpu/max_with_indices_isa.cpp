@@ -14,8 +14,7 @@ void update_maxima(float* largest, int32_t* indices, int64_t n, const void* from
   const T* x = static_cast<const T*>(from);
   Ints lane{};
   for (int e = 0; e < kFloats; ++e) lane[e] = e;
-  // The last vector may have lanes after the n-th element. The indices of these lanes are not stored, but computing
-  // them may overflow. So the computation is unsigned.
+  // Lanes after the n-th element may overflow, so the computation is unsigned.
   using Unsigned = Vector<uint32_t>;
   for (int64_t i = 0; i < n; i += kFloats) {
     const int32_t left = int32_t(min_of<int64_t>(n - i, kFloats));

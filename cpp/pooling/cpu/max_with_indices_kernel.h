@@ -7,10 +7,9 @@
 namespace minidnn {
 
 struct MaxWithIndicesKernels {
-  // Compares n elements of x, `step` apart, with n running maxima. An element that is larger than the running maximum
-  // replaces it, and the index of the element is stored. The index of the first element is `index`. The index of each
-  // next element is larger by index_step. A NaN is larger than every number. Of equal elements, the first is kept.
-  // `largest` and `indices` are read and written in whole vectors, so memory after the n-th element is accessed too.
+  // Updates n running maxima and their indices by elements of x, `step` apart. The elements have the indices `index`,
+  // index + index_step, ... A NaN is larger than every number. Of equal elements, the first is kept. `largest` and
+  // `indices` are accessed in whole vectors.
   using UpdateMaxima = void (*)(float* largest, int32_t* indices, int64_t n, const void* x, int64_t step, int32_t index,
                                 int32_t index_step);
   UpdateMaxima f32, bf16, f16;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nchw: the gradient of max pooling without indices, for contiguous rows. Threads share slices. A slice is
-// a range of rows of a plane (H x W of one channel). The sums do not depend on the number of threads.
+// cpu.pooling.nchw: the gradient of max pooling without indices, for contiguous rows. Threads share slices, which are
+// groups of adjacent rows of one channel.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -16,21 +16,19 @@ constexpr int64_t kGrain = 1 << 14;  // the least number of elements that one th
 // If dx has more bytes than this, it is written with non-temporal stores.
 constexpr int64_t kStreamBytes = 12 << 20;
 
-// The number of floats of scratch memory for a slice, which is some rows of a plane of dx. They fit a first-level
-// cache.
+// The number of floats of scratch memory for a slice, which fit a first-level cache.
 constexpr int64_t kScratchFloats = 8 << 10;
 
 struct Tiling {
   PoolingProblem p;
   PoolingNchwChunk chunk{};
-  // scratch_floats is the number of floats of scratch memory per thread.
   int64_t tasks = 0, threads = 1, scratch_floats = 0;
 
   Tiling(const PoolingProblem& problem, int64_t cores) : p(padded_in_front(problem)) {
     const int64_t planes = p.x.shape[0] * p.x.shape[1] * spatial_size(p.x, 0), H = spatial_size(p.x, 1);
     threads = std::clamp<int64_t>(p.x.numel() / cpu::work_size(kGrain), 1, cores);
-    // dx is computed in slices of several rows. A window whose elements belong to two slices is processed twice, once
-    // for each slice. To keep such windows rare, a slice has at least the rows of several windows.
+    // Windows that belong to two slices of rows are processed twice. To keep them rare, a slice has the rows of several
+    // windows.
     const int64_t fewest = min_of(cpu::work_size(8) * p.window[1] * p.spatial.dilation[1], H);
     chunk.rows = H;
     while (chunk.rows > fewest && (SliceLayout(p, chunk.rows).floats(p) > cpu::work_size(kScratchFloats) ||
@@ -70,8 +68,8 @@ struct Nchw final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // dx is computed in slices of several rows. Starting and ending the loops of a slice takes about 0.2 us (Zen 5,
-    // 2026-11-22). For small planes, cpu.pooling.nhwc is faster for this reason.
+    // Starting and ending the loops takes about 0.2 us per slice of rows (Zen 5, 2026-11-22). For small images,
+    // cpu.pooling.nhwc is faster for this reason.
     const Tiling c(p, d.sm_count);
     return roofline_us(pooling_flop(p) / 160, pooling_bytes(p), d, 0.9) + 0.2 * double(c.tasks) / double(c.threads);
   }

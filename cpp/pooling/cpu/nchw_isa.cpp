@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradient of max pooling for contiguous rows, computed for one slice of rows at a time. First, the first maximum
-// of each window is found. Then each element of dx is computed: the sum of dy over all windows that have their first
-// maximum at this element. So each element is written once. All loops use the memory layout that SliceLayout describes.
+// The gradient of max pooling for contiguous rows, computed for a slice (some adjacent rows) at a time. First, the
+// maximum of each window is found. Then each element of dx is computed as the sum of dy over the windows that have
+// their maximum there, and written once.
 #include "cpp/pooling/cpu/nchw_kernel.h"
 #include "cpp/simd/simd.h"
 
@@ -32,8 +32,7 @@ MINIDNN_HD Ints lanes() {
   return v;
 }
 
-// load_halved() loads consecutive elements that fill two vectors. It returns the even elements as one vector, and the
-// odd elements as a second vector. store_joined() interleaves two such vectors and stores them.
+// load_halved() loads two vectors, and returns the even and the odd elements. store_joined() is the inverse.
 template <class T> MINIDNN_HD Pair load_halved(const T* from) {
   if constexpr (kIsInterleaved<T>) return load_pair(from);
   const Floats a = load_floats(from), b = load_floats(from + kFloats);
@@ -46,8 +45,8 @@ template <class T> MINIDNN_HD void store_joined(T* to, Floats even, Floats odd) 
   store_floats(to + kFloats, __builtin_shuffle(even, odd, low + kFloats / 2));
 }
 
-// Computes slices of dx, which are some rows of a channel. If `window` is not 0, windows have `window` x `window`
-// elements, stride `step`, and no dilation. The compiler then knows the offsets of the elements of a window.
+// Computes slices of rows of dx. If `window` is not 0, windows have `window` x `window` elements, stride `step`, and no
+// dilation.
 template <class T, int window, int step> class Slice {
  public:
   Slice(const PoolingProblem& problem, int64_t most_rows, float* memory) : p(problem), layout(problem, most_rows) {
@@ -64,9 +63,8 @@ template <class T, int window, int step> class Slice {
       for (int64_t c = 0; c < p.window[2]; ++c)
         tap_at[r * p.window[2] + c] = (r * s.dilation[1] % down * right + c * s.dilation[2] % right) * layout.x_plane +
                                       r * s.dilation[1] / down * layout.pitch + c * s.dilation[2] / right;
-    // Lists the windows that contain an element, in ascending order, so that dy is always summed in this order. Taps
-    // (elements of a window) are visited in descending order, because the later window has the element at an earlier
-    // tap.
+    // In ascending order of the windows over an element, so that dy is always summed in this order. A later window has
+    // the element at an earlier position.
     for (int64_t i = 0; i < down * right; ++i) {
       over_begin[i + 1] = over_begin[i];
       for (int64_t r = p.window[1]; r-- > 0;)
@@ -84,15 +82,14 @@ template <class T, int window, int step> class Slice {
 
   // Computes the rows `rows` of dx. Any memory of x before x_end may be read.
   void run(const T* x, const T* x_end, const T* dy, T* dx, Range rows, bool non_temporal) {
-    // The rows of windows that have an element in the given rows of dx; there may be none. If the stride exceeds the
-    // window, the first given row may lie between two rows of windows. The upper one of the two is then included. So
-    // `first`, the row of x from which rows are counted here, is never after the first given row.
+    // The rows of windows over these rows of dx. If there are gaps between windows, the windows above are included, so
+    // that `first` is never after the first row of dx.
     Range windows{windows_over(p, 1, rows.begin).begin, windows_over(p, 1, rows.end - 1).end};
     windows.begin = min_of(windows.begin, (rows.begin + p.spatial.before[1]) / down);
     windows.end = max_of(windows.begin, windows.end);
     const int64_t first = p.spatial.input_index(1, windows.begin, 0),
                   end = p.spatial.input_index(1, windows.end - 1, p.window[1] - 1) + 1;
-    // A lane of `special` becomes NaN if an element that is loaded into this lane is NaN or infinite.
+    // A lane becomes NaN if it loads a NaN or an infinite element.
     Floats special{};
     for (int64_t h = first; h < end; ++h) {
       float* const to = xs + (h - first) % down * right * layout.x_plane + (h - first) / down * layout.pitch;
@@ -102,8 +99,7 @@ template <class T, int window, int step> class Slice {
           for (int64_t i = 0; i < layout.pitch; ++i) to[k * layout.x_plane + i] = -INFINITY;
     }
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1) load_dy(dy + p1 * p.dy.stride[3], p1 - windows.begin);
-    // The last rows of dx may lie below all windows. The scratch memory for dy is set to zero there, because it may
-    // hold values of an earlier computation.
+    // dy is set to zero for rows of dx below all windows.
     for (int64_t row = windows.size(); row <= (rows.end - 1 - first) / down; ++row)
       for (int64_t i = 0; i < layout.pitch; ++i) dys[(row + layout.above) * layout.pitch + layout.left + i] = 0;
     find(windows, any_of(special != special), x);
@@ -112,7 +108,7 @@ template <class T, int window, int step> class Slice {
     T* const dx_end = dx + (rows.end - 1) * p.out.stride[3] + W;
     for (int64_t h = rows.begin; h < rows.end; ++h) {
       T* const row = dx + h * p.out.stride[3];
-      // Prefetches the row of x that is rows.size() rows further down, for the next slice (some rows of the channel).
+      // Prefetches the rows of x for the next slice.
       const T* const next = x + (h + rows.size()) * p.x.stride[3];
       for (int64_t w = 0; w < W; w += 64 / int64_t(sizeof(T))) __builtin_prefetch(next + w);
       const int64_t y = h - first;
@@ -133,11 +129,11 @@ template <class T, int window, int step> class Slice {
   }
 
  private:
-  // Loads a row of x and splits it: columns with the same remainder modulo the stride become contiguous. At the end of
-  // the row, a vector may also load elements of the next row; these elements are replaced by -inf.
+  // Loads a row of x and splits it by the remainder of the column modulo the stride. Elements after the row become
+  // -inf.
   void load_row(const T* x, const T* x_end, float* to, Floats& special_lanes) {
     const int64_t stride = right * kFloats;
-    // A local copy of the member special_lanes, which the compiler can keep in a register.
+    // A local copy, which the compiler can keep in a register.
     Floats special = special_lanes;
     auto put = [&](int64_t k, int64_t i, Floats v)
                    __attribute__((always_inline)) { store(to + remainder[k] * layout.x_plane + skipped[k] + i, v); };
@@ -210,9 +206,8 @@ template <class T, int window, int step> class Slice {
       }
       __builtin_memcpy(to + i, &at, sizeof at);
     }
-    // If an element is NaN or infinite, the maxima are searched again by slower code with these rules: A NaN is larger
-    // than every number. If all elements of a window are -inf, the maximum is its first element inside x, not an
-    // element of the padding.
+    // If an element is NaN or infinite, slower code searches the maxima again: a NaN is larger than every number, and a
+    // window of -inf has its maximum at its first element inside x.
     if (!has_special) return;
     for (int64_t p1 = windows.begin; p1 < windows.end; ++p1)
       for (int64_t q = 0; q < Q; ++q) {
@@ -231,14 +226,12 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes n elements of a row of dx, from column w on. The scratch memory has two arrays with one element per window.
-  // `at` is the offset in both at which the windows of this row begin. Memory after the n elements and before `end` may
-  // be overwritten.
+  // Writes n elements of a row of dx, from column w on. `at` is the offset of the row's first window in `argmax` and
+  // `dys`. Memory up to `end` may be overwritten.
   void write(T* to, const T* end, int64_t w, int64_t n, int64_t at, int64_t remainders) {
     const int64_t stride = right * kFloats;
     at += w / right;
-    // Returns a vector of gradients. Lane j has the gradient of the element in column w + (i + j) * right + k, where
-    // `right` is the horizontal stride of the windows, and k is less than `right`.
+    // Returns the gradients of columns w + (i + lane) * right + k, one per lane. `right` is the horizontal stride.
     auto of = [&](int64_t k, int64_t i) __attribute__((always_inline)) {
       const Over *t = over + over_begin[remainders + remainder[k]], *const last =
                                                                         over +
@@ -265,8 +258,7 @@ template <class T, int window, int step> class Slice {
       }
   }
 
-  // Writes elements of a row of dx as long as whole vectors can be stored. Returns the number of written elements,
-  // divided by the stride of the windows along the row.
+  // Writes a row of dx as long as whole vectors fit. Returns the number of written elements divided by the stride.
   template <int r0> MINIDNN_HD int64_t write_rows(T* to, const T* end, int64_t n, int64_t at) {
     auto of = [&](auto first, int64_t from) __attribute__((always_inline)) {
       constexpr int c0 = first.value;
@@ -294,9 +286,8 @@ template <class T, int window, int step> class Slice {
     return i;
   }
 
-  // A window that contains an element of x. `tap` is the index of the element within the window. The scratch memory has
-  // two arrays with one element per window. `at` is the offset of the window in these arrays, relative to the window
-  // that begins at the element.
+  // A window over an element. `tap` is the element's index within the window. `at` is the offset of the window in
+  // `argmax` and `dys`, relative to the window that begins at the element.
   struct Over {
     int32_t at, tap;
   };
@@ -308,9 +299,8 @@ template <class T, int window, int step> class Slice {
   float *xs, *dys;
   int32_t* argmax;
   int64_t tap_at[kMostWindow * kMostWindow];
-  // The windows that contain an element of x depend only on two remainders: of the row of the element modulo the
-  // vertical stride, and of its column modulo the horizontal stride. So there is one list of windows for each pair of
-  // these remainders.
+  // One list of the windows over an element for each pair of remainders: row modulo vertical stride, and column modulo
+  // horizontal stride.
   Over over[kMostWindow * kMostWindow];
   int64_t over_begin[kMostStride * kMostStride + 1]{}, remainder[kMostStride], skipped[kMostStride];
 };

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.pooling.nhwc: pooling in which each lane of a vector computes one channel. If channels are contiguous, the loops
-// read and write the tensors directly. If they are not, slices of kPlanes planes (all spatial positions of one channel)
-// are transposed to scratch memory, so that the elements of different planes at one position are adjacent. Threads
-// share the lines of y (all positions along the last axis), or the slices. Each thread has its own scratch memory.
+// cpu.pooling.nhwc: pooling in which each lane of a vector computes one channel. If channels are not contiguous,
+// kPlanes planes (each is one channel of one image) are transposed to scratch memory, which fits a cache. Threads share
+// the lines of y (along its last dimension), or slices: ranges of indices along one axis.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -15,8 +14,8 @@ namespace cpu::pooling {
 namespace {
 
 constexpr int64_t kGrain = 16384;  // the least number of elements that one thread processes
-// The number of floats of scratch memory for a slice (the part of an image that is processed at a time). They fit the
-// cache of a core.
+// The number of floats of scratch memory for the part of an image that is processed at a time. They fit the cache of a
+// core.
 constexpr int64_t kSliceFloats = 64 << 10;
 // If dx has more bytes than this, it is written with non-temporal stores.
 constexpr int64_t kStreamBytes = 12 << 20;
@@ -33,8 +32,7 @@ bool is_contiguous(const PoolingProblem& p, int dim) {
 struct Tiling {
   PoolingProblem p;
   bool in_place;  // true if channels are contiguous, so that nothing is transposed
-  // Threads share tasks. A task is one of the items that PoolingChunk describes, such as a line of y or a slice of dx.
-  // If `chunks` is more than 1, a task computes only a range of the channels of an item.
+  // Threads share tasks. A task is a line of y or a slice of dx, or one of `chunks` ranges of its channels.
   int64_t tasks, chunks = 1;
   PoolingChunk chunk{};
   int64_t batch, threads;
@@ -48,8 +46,7 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
   c.in_place = is_contiguous(p, 1) && (C > 1 || !is_contiguous(p, 4));
   c.chunk.channels = C;
   if (c.in_place && !is_backward(p)) {
-    // If y has few lines (positions along the last dimension), threads share the channels as well. A thread then
-    // computes a range of channels that is at least a few cache lines long.
+    // If y has few lines, threads share the channels as well, in ranges of at least a few cache lines.
     const int64_t fewest = cpu::work_size(128);
     const int64_t lines = N * spatial_size(p.out, 0) * spatial_size(p.out, 1);
     c.chunks = std::clamp<int64_t>(ceil_div<int64_t>(4 * d.sm_count, lines), 1, max_of<int64_t>(C / fewest, 1));
@@ -58,11 +55,11 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     c.tasks = lines * c.chunks;
     c.scratch_floats = forward_scratch(min_of(C, c.chunk.channels));
   } else {
-    // A slice is a range of indices along the longest spatial axis of x.
+    // x is sliced along its longest spatial axis.
     int axis = 0;
     for (int i = 1; i < kMaxSpatial; ++i)
       if (spatial_size(p.x, i) > spatial_size(p.x, axis)) axis = i;
-    // The number of positions of x (and of y) that have the same index along `axis`.
+    // The number of positions of x (and of y) with the same index along `axis`.
     int64_t x_line = 1, y_line = 1;
     for (int i = 0; i < kMaxSpatial; ++i)
       if (i != axis) {
@@ -73,8 +70,7 @@ Tiling tiling_of(const PoolingProblem& problem, const Device& d) {
     const int64_t x_size = spatial_size(p.x, axis), y_size = spatial_size(p.dy, axis);
     const int64_t size = is_backward(p) ? x_size : y_size, unit = is_backward(p) ? stride : 1;
     const int64_t groups = c.in_place ? N : ceil_div(N * C, kPlanes);
-    // A slice is a range of indices of x along one axis. It covers at least two strides of the windows. So most windows
-    // that contain an element of the slice lie inside it, and few windows are computed for two slices.
+    // A slice covers at least two strides, so that few windows are computed for two slices.
     const int64_t floats = x_line * stride * (c.in_place ? padded(C) : kPlanes);
     int64_t step = max_of<int64_t>(cpu::work_size(kSliceFloats) / floats, 2) * unit;
     while (step > 2 * unit && groups * ceil_div(size, step) < 2 * d.sm_count) step = ceil_div<int64_t>(step, 2);

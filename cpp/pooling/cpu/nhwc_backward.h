@@ -9,19 +9,16 @@ namespace {
 
 using detail::windows_over;
 
-// The taps (elements) of a window that are inside x. Each tap has an offset in x, and an offset in the sums of dx. The
-// sums cover only a part of dx, the slice that is computed at a time. A tap outside the slice has the offset kElsewhere
-// in the sums.
+// The elements of a window that are inside x: their offsets in x, and in the sums of dx. An element outside the part of
+// dx that is summed has the offset kElsewhere.
 struct Taps {
   static constexpr int64_t kElsewhere = INT64_MIN;
   int64_t *x, *sums;
   int64_t n;
 };
 
-// Adds the gradient of one window to the sums of dx. For max pooling, it adds dy at the first maximum. For average
-// pooling, it adds dy / divisor at each tap (element of the window). If `disjoint` is set, windows do not overlap, and
-// values are stored instead of added. The sums have their channels in the order of load_pair(), which may reorder
-// elements when it converts them from T to float. The memory of the sums is padded to whole vectors.
+// Adds the gradient of one window to the sums of dx: dy at the first maximum, or dy / divisor at each element. If
+// windows do not overlap (`disjoint`), values are stored instead. Channels have the order of load_pair().
 template <bool is_max, bool disjoint, class T>
 void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, float divide_by, float* sums) {
   auto add = [&](int64_t i, int64_t c, Floats v) __attribute__((always_inline)) {
@@ -52,8 +49,7 @@ void add_window(const T* x, const T* dy, const Taps& taps, int64_t channels, flo
     // A NaN counts as a maximum. If several elements are maxima, the first receives dy.
     auto is_most = [&](Floats v, Floats of) { return (v == of) | (v != v); };
     Ints done[2]{};
-    // If a window has many taps (elements), most taps are the maximum of no lane. Then dy is added only at the maximum
-    // of each lane, one lane after the other.
+    // Most elements of a large window are the maximum of no lane. So dy is added only at the maximum of each lane.
     constexpr int64_t kMany = 16;
     if (!disjoint && taps.n > kMany) {
       Ints at[2]{};
@@ -94,14 +90,14 @@ struct Sums {
   int64_t strides[kMaxSpatial];
 };
 
-// Computes the sums of dx for a slice. A slice has all positions whose index along `axis` is in the range `slice`.
+// Computes the sums of dx for all positions whose index along `axis` is in `slice`.
 template <bool is_max, bool disjoint, class T>
 void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range slice, int64_t channels,
                const Sums& sums, float* scratch) {
   const int64_t(&strides)[kMaxSpatial] = sums.strides;
   Range windows[kMaxSpatial];
   for (int i = 0; i < kMaxSpatial; ++i) windows[i] = {0, spatial_size(p.dy, i)};
-  // The indices along `axis` of all windows that extend over an index in the range `slice`.
+  // The windows that extend over the indices `slice`.
   windows[axis] = {windows_over(p, axis, slice.begin).begin, windows_over(p, axis, slice.end - 1).end};
   auto taps_in_slice = [&](int i, int64_t at) {
     return i == axis ? detail::taps(p, i, at, slice.begin, slice.end) : taps_in_x(p, i, at);
@@ -123,7 +119,7 @@ void sum_slice(const PoolingProblem& p, const T* x, const T* dy, int axis, Range
         for (int i = 0; i < kMaxSpatial; ++i) sums_origin += p.spatial.input_index(i, at[i], 0) * strides[i];
         if (!is_max && (at[2] == windows[2].begin || r2.size() != p.window[2] || r2.size() != last.size()))
           divide_by = divisor_of(p, at[0], at[1], at[2]);
-        // Most windows have the same taps (elements inside x) as the previous window, so the list of taps is kept.
+        // Most windows have the same elements inside x as the previous one, so the list is kept.
         if (!(r2 == last && s2 == last_in_slice)) {
           taps.n = 0;
           for (int64_t a = r0.begin; a < r0.end; ++a)
@@ -149,8 +145,8 @@ void channels_backward(const PoolingProblem& p, const PoolingArgs& args, const P
   const int axis = int(chunk.axis);
   const int64_t channels = chunk.channels, line = padded(channels);
   const int64_t slices = ceil_div(spatial_size(p.out, axis), chunk.slice);
-  // If windows do not overlap, each element of dx is stored at most once. If they also cover all elements of x, dx need
-  // not be set to zero first.
+  // Without overlap, each element of dx is stored at most once. If the windows also cover x, dx need not be set to
+  // zero.
   bool disjoint = true, covering = true;
   for (int i = 0; i < kMaxSpatial; ++i) {
     const SpatialAttributes& s = p.spatial;

@@ -48,14 +48,13 @@ MINIDNN_HD int64_t tap_offset(const PoolingProblem& p, const int64_t (&at)[kMaxS
          p.spatial.input_index(2, at[2], c) * p.x.stride[4];
 }
 
-// Windows of up to this many taps (elements) are pooled in registers. The taps of larger windows are pooled in groups.
-// The results of the groups are combined in scratch memory.
+// The largest window, in elements, that is pooled in registers. Larger windows are pooled in groups of elements, whose
+// results are combined in scratch memory.
 constexpr int kFewTaps = 64;
-constexpr int kGroup = 8;  // the number of taps (elements of a window) in a group, which is pooled in registers
+constexpr int kGroup = 8;  // the number of window elements in a group
 
-// Writes the results of all channels to `out`. A call make(c, load) computes the channels of two vectors, beginning
-// with channel c. It reads elements of these channels by load(address). For the last channels, a call computes one
-// vector, and the last vector may have fewer channels than lanes.
+// Writes the results of all channels to `out`. make(c, load) computes two vectors of channels from channel c on, and
+// reads elements of x by load(address).
 template <class T, class F> MINIDNN_HD void each_vector(int64_t channels, T* out, F make) {
   int64_t c = 0;
   for (; c + kPair <= channels; c += kPair) store_pair(out + c, make(c, [](const T* from) { return load_pair(from); }));
@@ -83,9 +82,8 @@ MINIDNN_HD void pool_few(const T* x, const int64_t* taps, int64_t n, int64_t cha
   });
 }
 
-// Pools the window at one output position, kGroup taps (elements) at a time. The elements of a group are added in
-// registers. The sums of the groups are added in `scratch`, with compensation for rounding errors. `scratch` has memory
-// for two floats per channel.
+// Pools one window, kGroup elements at a time in registers. The sums of groups are added in `scratch` (two floats per
+// channel) with compensation for rounding errors.
 template <class Op, class T>
 void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const T* x, int64_t channels, float divide_by,
                float* scratch, T* out) {
@@ -139,17 +137,16 @@ void pool_many(const PoolingProblem& p, const int64_t (&at)[kMaxSpatial], const 
   for (; c < channels; c += kFloats) store_first(out + c, min_of<int64_t>(kFloats, channels - c), result(c));
 }
 
-// Computes a range of positions of a line of y, for all channels. A line is all positions along the last axis. `x` and
-// `out` point to the first element of the image.
+// Computes some positions of a line of y (along its last dimension), for all channels. `x` and `out` are those of the
+// image.
 template <class Op, class T>
 void forward_line_by(const PoolingProblem& p, const T* x, T* out, int64_t p0, int64_t p1, Range positions,
                      int64_t channels, float* scratch) {
   int64_t at[kMaxSpatial] = {p0, p1, positions.begin};
   out += p0 * p.out.stride[2] + p1 * p.out.stride[3] + positions.begin * p.out.stride[4];
   const Range r0 = taps_in_x(p, 0, p0), r1 = taps_in_x(p, 1, p1);
-  // The offsets of the taps (elements of a window that are inside x) from the first element of the window, which may be
-  // outside x. Most windows have the same offsets as the previous window, so the offsets are computed again only if
-  // they change.
+  // The offsets of the window elements inside x from the window's first element. They are computed again only if they
+  // change.
   int64_t taps[kFewTaps], n = 0;
   float divide_by = 1;
   Range last{-1, -1};

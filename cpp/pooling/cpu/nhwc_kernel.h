@@ -1,24 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nhwc, compiled once per instruction set. They compute a range of lines or slices of a call
-// (see PoolingChunk). All tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
-// There are loops for contiguous channels, and loops for a contiguous last dimension.
+// The loops of cpu.pooling.nhwc, compiled once per instruction set, for contiguous channels and for a contiguous last
+// dimension. Tensors have three spatial dimensions: missing dimensions are added in front, with size 1.
 #pragma once
 #include "cpp/core/cpu/isa.h"
 #include "cpp/pooling/pooling_math.h"
 
 namespace minidnn {
 
-// The items [begin, end) of a call, which threads share. What an item is depends on the layout and the direction.
-// Contiguous channels, forward: an item is a line of y, for some channels. A line is all positions along the last
-// dimension of an image.
-// Contiguous channels, backward: an item is a slice of dx. It has `slice` indices along dimension `axis` of an image.
-// Contiguous last dimension, forward: an item is a slice of kPlanes planes of y. A plane is one channel of one image.
-// Contiguous last dimension, backward: an item is a slice of kPlanes planes of dx.
+// The items [begin, end) of a call, which threads share. An item is:
+//   contiguous channels, forward: a line of y along its last dimension, for some channels
+//   contiguous channels, backward: `slice` indices of dx along dimension `axis`
+//   contiguous last dimension: kPlanes channels of y or dx (of one or several images), for `slice` indices along `axis`
 struct PoolingChunk {
   int64_t begin, end;
   int64_t first_channel, channels;
-  int64_t axis, slice;  // threads share slices of dx; a slice has `slice` indices along dimension `axis`
-  bool non_temporal;    // whether dx is written with non-temporal stores; only if channels are contiguous
+  int64_t axis, slice;  // an item has `slice` indices along dimension `axis`
+  bool non_temporal;    // true if dx is written with non-temporal stores
 };
 
 struct PoolingNhwcKernels {
@@ -34,7 +31,7 @@ MINIDNN_PER_ISA(PoolingNhwcKernels, pooling_nhwc_transposed_kernels)  // the loo
 namespace cpu::pooling {
 
 constexpr int64_t kMaxWindowsOver = 64;  // the largest number of windows that may contain one element of dx
-// the number of planes (all positions of one channel) that are transposed at a time; they fill two vectors or more
+// the number of channels that are transposed at a time; they fill two vectors or more
 constexpr int64_t kPlanes = 32;
 
 // Rounds up the length of a line of floats in scratch memory, so that whole vectors can be read and written.
@@ -57,14 +54,13 @@ MINIDNN_HD bool is_one_contiguous_window(const PoolingProblem& p) {
   return true;
 }
 
-// The scratch memory of a thread, in floats. `positions` is the number of positions of dx that are summed in scratch
-// memory at a time. If sums are formed in dx itself, `positions` is 0.
+// The scratch memory of a thread, in floats. `positions` is the number of positions of dx that are summed there: 0 if
+// sums are formed in dx itself.
 MINIDNN_HD int64_t forward_scratch(int64_t channels) { return 2 * padded(channels); }
 MINIDNN_HD int64_t backward_scratch(const PoolingProblem& p, int64_t positions, int64_t channels) {
   return positions * padded(channels) + padded(4 * p.window[0] * p.window[1] * p.window[2]);
 }
-// The scratch memory for kPlanes planes (a plane is all positions of one channel), in floats. It holds the result, x
-// and, in the gradient, dy. One vector after the result may be read.
+// The scratch memory for kPlanes channels, in floats. One vector after the result may be read.
 MINIDNN_HD int64_t transposed_scratch(int64_t result, int64_t x, int64_t dy) {
   return (result + 16 + x + dy) * kPlanes;
 }

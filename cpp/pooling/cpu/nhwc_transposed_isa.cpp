@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.pooling.nhwc for channels that are not contiguous. A slice of kPlanes planes (all spatial positions
-// of one channel) is transposed, so that each lane of a vector has one plane. The transposed slice is in scratch memory
-// that stays in a cache.
+// The loops of cpu.pooling.nhwc for channels that are not contiguous. kPlanes channels are transposed to scratch
+// memory, which stays in a cache. Then each lane of a vector has one channel.
 #include "cpp/pooling/cpu/nhwc_backward.h"
 
 namespace minidnn::MINIDNN_ISA {
@@ -9,8 +8,7 @@ namespace {
 
 using cpu::pooling::kPlanes;
 
-// Transposes a square matrix. Each row is one vector, and there are as many rows as a vector has lanes. First, the
-// elements are transposed in squares of 4 x 4 floats within 128-bit blocks. Then the 128-bit blocks are transposed.
+// Transposes a square matrix of vectors: first squares of 4 x 4 floats within 128-bit blocks, then the blocks.
 template <int... from> MINIDNN_HD Floats mixed(Floats a, Floats b) { return __builtin_shufflevector(a, b, from...); }
 MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #if defined(__AVX512F__)
@@ -67,8 +65,8 @@ MINIDNN_HD void transpose(Floats (&v)[kFloats]) {
 #endif
 }
 
-// to_lanes() transposes n elements of each of kPlanes planes to an array [n][kPlanes]. from_lanes() transposes such an
-// array back to the first `count` planes.
+// to_lanes() transposes n elements of each of kPlanes channels to [n][kPlanes]. from_lanes() transposes back, for the
+// first `count` channels.
 template <class T> void to_lanes(const T* const* planes, int64_t at, int64_t n, float* to) {
   constexpr int64_t kLine = 64 / sizeof(T), kAhead = 2;
   auto move = [&](int64_t i, int64_t some, auto load) __attribute__((always_inline)) {
@@ -113,13 +111,12 @@ template <class T> void from_lanes(const float* from, int64_t n, T* const* plane
   else move(0, [=](T* to, Floats v) { store_first(to, n, v); });
 }
 
-// A range of positions of kPlanes planes, described as a tensor of one image with kPlanes channels. The positions are a
-// range along one axis, and all indices along the other axes. `range` has the indices along each axis.
+// Some positions of kPlanes channels: a range along one axis, and all indices along the others.
 struct PlaneSlice {
-  TensorDesc desc;  // the shape of whole planes, and the strides of their copy in scratch memory
+  TensorDesc desc;  // the shape of whole channels, with the strides of their copy in scratch memory
   Range range[kMaxSpatial];
   int64_t positions = 1;
-  bool is_contiguous = true;  // whether the elements in the ranges `range` are contiguous in a plane
+  bool is_contiguous = true;  // true if the positions are contiguous in a channel
   PlaneSlice(const TensorDesc& planes, int axis, Range slice) : desc(planes) {
     int64_t elements = 1;
     for (int i = kMaxSpatial - 1; i >= 0; --i) {
@@ -133,12 +130,10 @@ struct PlaneSlice {
     desc.stride[0] = 0;
     desc.stride[1] = 1;
   }
-  // Returns the address that index 0 of all axes would have. It may be before `memory`, where the range along `axis`
-  // begins.
+  // Returns the address of index 0 along all axes, which may be before `memory`.
   float* base(float* memory, int axis) const { return memory - range[axis].begin * desc.stride[axis + 2]; }
-  // Calls f(offset, count, position) for each contiguous span of elements of a plane that are in the given ranges.
-  // `offset` is the offset of the span in the plane, `count` is its number of elements, and `position` counts the
-  // elements before it in the given ranges.
+  // Calls f(offset, count, position) for each contiguous span of elements in the ranges. `position` counts the elements
+  // before the span.
   template <class F> void each_span(const TensorDesc& planes, F f) const {
     auto offset = [&](int64_t i, int64_t j) {
       return i * planes.stride[2] + j * planes.stride[3] + range[2].begin * planes.stride[4];
@@ -151,8 +146,7 @@ struct PlaneSlice {
   }
 };
 
-// Returns the range of indices of x along `axis` that a range of windows reads. `windows` has the indices of the
-// windows along `axis`.
+// Returns the range of indices of x along `axis` that the windows in `windows` read.
 MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
   const SpatialAttributes& s = p.spatial;
   if (windows.size() == 0) return {0, 0};
@@ -163,8 +157,7 @@ MINIDNN_HD Range touched(const PoolingProblem& p, int axis, Range windows) {
 
 template <class T> struct Planes {
   T* at[kPlanes];
-  // Gets the addresses of kPlanes planes, starting with plane `first`. If there are only `count` planes, the last one
-  // is repeated.
+  // The addresses of kPlanes channels from `first` on. If there are only `count`, the last one is repeated.
   MINIDNN_HD Planes(T* base, const TensorDesc& d, int64_t first, int64_t count) {
     for (int64_t k = 0; k < kPlanes; ++k) {
       const int64_t plane = first + min_of(k, count - 1);
@@ -188,8 +181,8 @@ void store_slice(const float* from, const PlaneSlice& slice, const TensorDesc& d
   });
 }
 
-// Pools a contiguous plane that is a single window. It has four independent accumulators, so that an addition need not
-// wait for the previous addition.
+// Pools a contiguous channel that is a single window. With four accumulators, an addition need not wait for the
+// previous one.
 template <class Op, class T> float pool_span(const T* x, int64_t n) {
   constexpr int kSums = 4;
   CompensatedSum<Floats> total[kSums];

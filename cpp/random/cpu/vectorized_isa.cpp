@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Random numbers by SIMD vectors. The first loop computes 32-bit words of the generator Philox. Each lane computes the
-// words of one counter. The loop computes so few words at a time that they stay in the first-level cache. The second
-// loop converts the words to numbers. The build forbids fused multiply-adds in this file, so the numbers have the same
-// bits as those of random_math.h on every machine.
+// Random numbers by SIMD vectors. One loop computes 32-bit words of the generator Philox, one counter per lane, and a
+// second loop converts them to numbers. The build forbids fused multiply-adds in this file, so the numbers have the
+// same bits as those of random_math.h on every machine.
 #include "cpp/random/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
 
@@ -27,10 +26,8 @@ MINIDNN_HD Wide product(Wide a, Wide b) {
 #endif
 }
 
-// Computes n 32-bit words of the generator Philox for consecutive counters, beginning with the counter `group`. n is a
-// multiple of kStep. Each 64-bit lane has one word in its lower 32 bits. The upper 32 bits are ignored. Philox needs
-// both halves of each 64-bit product. A shift moves the upper half to the lower 32 bits, so no shuffle of lanes is
-// needed.
+// Computes n words of Philox for consecutive counters from `group` on, where n is a multiple of kStep. Each 64-bit lane
+// has one word in its lower 32 bits. A shift gives the upper half of a product, without a shuffle.
 void words_of(const RandomArgs& a, uint64_t group, uint32_t* words, int64_t n) {
   constexpr uint64_t kWord = 0xffffffff;
   const Wide by0 = Wide{} + 0xD2511F53u, by2 = Wide{} + 0xCD9E8D57u;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.reduce.vectorized: vectorised reductions. An output is one element of the result. If the elements that are
-// reduced to one output are contiguous, a vector holds several of these elements. If the outputs are contiguous, a
-// vector holds one element for each of several outputs. If there are few outputs, the elements of each output are
-// divided into chunks. The shape alone determines the chunks, so results do not depend on the number of threads.
+// cpu.reduce.vectorized: vectorised reductions. An output is one element of the result. A vector holds several elements
+// of one output, or one element of each of several outputs, whichever is contiguous. If there are few outputs, their
+// elements are divided into chunks. Chunks depend on the shape alone, so results do not depend on the number of
+// threads.
 #include <algorithm>
 #include <functional>
 #include <memory>
@@ -19,33 +19,29 @@ namespace cpu::reduce {
 namespace {
 
 constexpr int64_t kChunk = 65536;  // the least number of elements of x that one thread reads
-// Contiguous outputs (elements of the result) are processed in multiples of this number, which fills vectors and cache
-// lines.
+// Contiguous elements of the result are processed in multiples of this number, which fills cache lines.
 constexpr int64_t kOutputsMultiple = 32;
-// Threads share blocks of outputs (elements of the result). If a call has fewer blocks than this number, the elements
-// that are reduced to an output are divided into chunks, so that all threads get work.
+// If there are fewer blocks of results than this number, each reduction is divided into chunks, so that all threads get
+// work.
 constexpr int64_t kEnoughChunks = 256;
 
 struct Tiling {
-  // The outputs (elements of the result) as nested loops. The innermost loop has `outputs` outputs. Their stride is
-  // output_stride in x and y_stride in y. For the outer loops, `kept` has the strides in x, and `outs` has the strides
-  // in y.
+  // The outputs (elements of the result) as nested loops. The innermost loop has `outputs` outputs. `kept` has the
+  // strides of the outer loops in x, and `outs` their strides in y.
   TensorDesc kept, outs;
   int64_t outputs = 1, output_stride = 0, y_stride = 0;
   TensorDesc spans;          // the dimensions that are reduced, except the innermost of them
   int64_t n = 1, pitch = 1;  // length and stride of the innermost dimension that is reduced
-  // True if a vector holds elements of several outputs (elements of the result). False if a vector holds several
-  // elements that are reduced to one output.
+  // True if each lane of a vector has its own output, false if all lanes reduce to one output.
   bool across_outputs = false;
-  // `block` outputs are processed at a time. Along the innermost reduced dimension, the n elements of an output are
-  // divided into `chunks` chunks of `chunk` elements each.
+  // `block` outputs are processed at a time. The n elements of each are divided into `chunks` chunks of `chunk`
+  // elements.
   int64_t block = 0, chunks = 1, chunk = 0;
   int64_t blocks() const { return ceil_div(outputs, block); }
 };
 
 std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
-  // The elements of the result may be computed in any order. So the dimensions that are not reduced are sorted by their
-  // strides in x, the largest first.
+  // Elements of the result may be computed in any order, so their dimensions are sorted by stride in x.
   const ReduceView v = reduce_view(p);
   std::vector<int> order;
   for (int i = 0; i < v.kept.rank; ++i)
@@ -71,8 +67,7 @@ std::string fill_tiling(const ReduceProblem& p, Tiling& t) {
     t.y_stride = t.outs.stride[last];
   }
   std::copy_n(t.kept.shape, kMaxRank, t.outs.shape);
-  // Reduced dimensions may be reordered. The exceptions are argmax and argmin, whose indices count elements in the
-  // order of x.
+  // Reduced dimensions may be reordered, except for argmax and argmin, whose indices count in the order of x.
   t.spans = joined(v.reduced, kind_of(p.mode) != ReduceKind::arg);
   if (t.spans.rank) {
     t.n = t.spans.shape[--t.spans.rank];
@@ -108,14 +103,13 @@ template <ReduceKind kind> void compute(const ReduceProblem& p, const Tiling& t,
   auto finish = [&](int64_t outer, int64_t first, int64_t n, auto state_of) {
     const int64_t at = t.outs.offset_of(outer) + first * t.y_stride;
     auto to = static_cast<float*>(a.y) + at;
-    // The most frequent dtype, float32, has a loop that does not test the dtype for each element.
+    // float32, the most frequent dtype, has a loop without a test of the dtype.
     if (kind != ReduceKind::arg && p.y.dtype == DType::float32)
       for (int64_t j = 0; j < n; ++j) to[j * t.y_stride] = float(reduction::finished(p.mode, state_of(j), count));
     else
       for (int64_t j = 0; j < n; ++j) reduction::finish(p.mode, p.y, a.y, at + j * t.y_stride, state_of(j), count);
   };
-  // The elements that are reduced to one output (element of the result) are divided into chunks. The results of all
-  // chunks are an array [output][chunk].
+  // The partial results of all chunks, [output][chunk].
   const size_t slots = t.chunks > 1 ? size_t(outputs * t.chunks) : 0;
   std::unique_ptr<double[]> chunk_values(slots ? new double[slots] : nullptr);
   std::unique_ptr<int64_t[]> chunk_indices(slots && kind == ReduceKind::arg ? new int64_t[slots] : nullptr);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The loops of cpu.reduce.vectorized, compiled once per instruction set. An output is one element of the result. A
-// vector holds several elements that are reduced to one output, or one element for each of several outputs.
+// The loops of cpu.reduce.vectorized, compiled once per instruction set. A vector holds several elements of one output
+// (an element of the result), or one element of each of several outputs.
 #include "cpp/core/host_device/elementary.h"
 #include "cpp/reduce/cpu/vectorized_kernel.h"
 #include "cpp/simd/convert.h"
@@ -12,11 +12,10 @@ namespace {
 using enum ReduceMode;
 using Ints = Vector<int32_t>;
 
-// A lane of a vector combines at most kShortSum elements in float32. Then the result is added to a float64 number. So
-// rounding errors stay small even if all elements have the same sign.
+// A lane adds at most kShortSum elements in float32, and the sum is added to a float64 number. So rounding errors stay
+// small.
 constexpr int64_t kShortSum = 32;
-// The number of independent vectors of partial results. With several, an operation need not wait for the previous
-// operation.
+// The number of independent partial results, so that an operation need not wait for the previous one.
 constexpr int kChains = 4;
 
 // Maps an element to the value that is combined with others, such as its square for norm2. V is float or a vector of
@@ -35,8 +34,7 @@ template <ReduceMode mode, class V> MINIDNN_HD V combine(V a, V b) {
   else if constexpr (kind_of(mode) == ReduceKind::prod) return a * b;
   else return (a < b) | (b != b) ? b : a;
 }
-// kNothing is the neutral element of a reduction, such as 0 for sums. kElement is a value of x that map() maps to the
-// neutral element.
+// kNothing is the neutral element of a reduction, such as 0 for sums. map(kElement) is kNothing.
 template <ReduceMode mode> constexpr float kNothing = kind_of(mode) == ReduceKind::sum    ? 0.f
                                                       : kind_of(mode) == ReduceKind::prod ? 1.f
                                                                                           : -__builtin_inff();
@@ -45,16 +43,14 @@ template <ReduceMode mode> constexpr float kElement = mode == min               
                                                       : mode == prod || mode == all ? 1.f
                                                                                     : 0.f;
 
-// The vector `v` has kFloats lanes, which hold the last elements of a span of n elements. Returns v with its last n %
-// kFloats lanes kept, and all lanes before them set to the neutral element of the reduction.
+// Keeps the last n % kFloats lanes of v, and sets the lanes before them to the neutral element.
 template <ReduceMode mode> MINIDNN_HD Floats last_lanes(Floats v, int64_t n) {
   Ints lane;
   for (int k = 0; k < kFloats; ++k) lane[k] = k;
   return lane >= int32_t(kFloats - n % kFloats) ? v : floats(kNothing<mode>);
 }
 
-// Prefetches `count` elements that start `step` elements after `from`. They are in another page of memory, where
-// hardware prefetchers do not prefetch.
+// Prefetches `count` elements after `from` + `step`, in another page, which hardware prefetchers do not reach.
 template <class T> MINIDNN_HD void prefetch_row(const T* from, int64_t step, int64_t count) {
   constexpr int64_t kLine = 64 / int64_t(sizeof(T));
   for (int64_t j = 0; j < count; j += kLine) __builtin_prefetch(from + step + j);
@@ -67,13 +63,13 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
   const int64_t whole = n & -int64_t(kFloats);
   for (int64_t i = 0; i < whole;) {
     Floats chains[kChains] = {nothing, nothing, nothing, nothing};
-    // In each lane, the largest magnitude so far, as the bits of a float. As integers, the bits of a NaN are larger
-    // than those of infinity.
+    // The largest magnitude so far, as the bits of a float. As integers, the bits of a NaN are larger than those of
+    // infinity.
     Ints sizes{};
     auto take = [&](Floats& chain, Floats v) __attribute__((always_inline)) {
       if constexpr (kind_of(mode) == ReduceKind::sum || kind_of(mode) == ReduceKind::prod) {
         chain = combine<mode>(chain, v);
-      } else {  // Takes the maximum, but ignores a NaN. `sizes` shows after the loop whether there was a NaN.
+      } else {  // The maximum ignores a NaN. `sizes` shows after the loop whether there was one.
         chain = v > chain ? v : chain;
         const Ints size = Ints(v) & 0x7fffffff;
         sizes = size > sizes ? size : sizes;
@@ -101,8 +97,7 @@ template <class T, ReduceMode mode> MINIDNN_HD double combined_span(const T* x, 
   return result;
 }
 
-// Reduces n contiguous elements to one vector of partial results. n is at least kFloats, the number of lanes of a
-// vector, and less than kShortSum * kFloats.
+// Reduces n contiguous elements, at least kFloats and less than kShortSum * kFloats, to one vector of partial results.
 template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int64_t n) {
   Floats one = map<mode>(load_floats(x)), two = floats(kNothing<mode>);
   int64_t i = kFloats;
@@ -114,17 +109,15 @@ template <class T, ReduceMode mode> MINIDNN_HD Floats short_span(const T* x, int
   if (n % kFloats) two = combine<mode>(two, last_lanes<mode>(map<mode>(load_floats(x + n - kFloats)), n));
   return combine<mode>(one, two);
 }
-// Combines each pair of neighbouring lanes to one lane, first the pairs of `a`, then those of `b`. So two vectors
-// become one. After log2(kFloats) such steps, kFloats vectors have become one vector, which has one lane for each of
-// them. kFloats is the number of lanes of a vector.
+// Combines pairs of adjacent lanes, so that two vectors become one. After log2(kFloats) such steps, kFloats vectors
+// have become one, with one lane for each.
 template <ReduceMode mode> MINIDNN_HD Floats combine_neighbours(Floats a, Floats b) {
   Ints even;
   for (int k = 0; k < kFloats; ++k) even[k] = 2 * k;
   return combine<mode>(__builtin_shuffle(a, b, even), __builtin_shuffle(a, b, even + 1));
 }
 
-// Loads a vector with one element for each of kFloats outputs (elements of the result). Neighbouring elements of the
-// vector are `step` apart in memory.
+// Loads one element for each of kFloats outputs. They are `step` apart in memory.
 template <class T> MINIDNN_HD Floats one_of_each(const T* x, int64_t step) {
   Floats v{};
 #pragma GCC unroll 16
@@ -161,9 +154,8 @@ template <class T, ReduceMode mode> void along_output(const ReduceChunk& p) {
   }
 }
 
-// Combines `rows` rows with the partial results in `sums`. A row has one element for each of `count` outputs (elements
-// of the result). With several rows at a time, more streams of memory are read concurrently, and `sums` is read and
-// written less often.
+// Combines `rows` rows with the partial results in `sums`, which is then read and written less often. A row has one
+// element per output.
 template <int rows, class T, ReduceMode mode>
 MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_prefetch, float* sums) {
   alignas(64) float widened[rows][kSpan];
@@ -180,8 +172,7 @@ MINIDNN_HD void add_rows(const T* x, int64_t step, int64_t count, int64_t to_pre
   }
 }
 
-// Combines all rows for four vectors of outputs (elements of the result). A row has one element for each output. The
-// partial results stay in registers.
+// Combines all rows for four vectors of outputs in registers. A row has one element per output.
 template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, int64_t step, int64_t rows,
                                                                     float* sums) {
   Pair v[2];
@@ -197,7 +188,7 @@ template <class T, ReduceMode mode> MINIDNN_HD void add_narrow_rows(const T* x, 
 }
 
 template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
-  // If a row (one element per output) has at most kNarrow elements, the first-level cache can hold kShortSum rows.
+  // The first-level cache can hold kShortSum rows of at most this number of elements.
   constexpr int64_t kRows = 4, kNarrow = 1024 / int64_t(sizeof(T));
   const int64_t narrow = p.outputs <= kNarrow && p.step == p.outputs ? p.outputs & -4 * int64_t(kFloats) : 0;
   alignas(64) float sums[kReduceOutputs];
@@ -222,8 +213,8 @@ template <class T, ReduceMode mode> void across_outputs(const ReduceChunk& p) {
   }
 }
 
-// Argmax and argmin find the largest element and its index. For argmin, elements are first mapped so that the smallest
-// becomes the largest. A NaN is larger than any number. Of equal elements, the first is chosen.
+// Argmax and argmin. For argmin, elements are mapped so that the smallest becomes the largest. A NaN is larger than any
+// number. Of equal elements, the first is chosen.
 using Largest = reduction::State<ReduceKind::arg, double>;
 template <class V> MINIDNN_HD auto is_larger(V a, V b) { return (b < a) | ((a != a) & (b == b)); }
 
@@ -246,8 +237,8 @@ template <class T, ReduceMode mode> void arg_along_output(const ReduceChunk& p) 
     for (; output < p.outputs; ++output)
       for (int64_t begin = 0; begin < p.n; begin += kIndexBlock) {
         const int64_t n = min_of(p.n - begin, kIndexBlock);
-        // The first and the last vector of a block may have elements of neighbouring blocks. An element that is read
-        // twice has the same index each time, so the result does not change.
+        // The first and the last vector may overlap adjacent blocks. An element has the same index each time, so this
+        // changes nothing.
         const T* x = all + output * p.step + begin;
         const int64_t before = n < kFloats ? kFloats - n : 0;
         Floats value = map<mode>(load_floats(x - before));

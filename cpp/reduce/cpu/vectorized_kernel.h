@@ -6,18 +6,17 @@
 
 namespace minidnn {
 
-// The arguments of a loop, which reduces n elements for each of `outputs` outputs (elements of the result).
-// along_output loops are for outputs whose elements are contiguous; `step` is then the stride between outputs.
-// across_outputs loops are for contiguous outputs; `step` is then the stride between the elements of one output.
+// Reduces n elements for each of `outputs` elements of the result. `step` is the stride between outputs in along_output
+// (reduced elements contiguous), and between reduced elements in across_outputs (outputs contiguous).
 struct ReduceChunk {
   const void* x;
   int64_t step, outputs, n;
-  double* values;    // the partial result of each output (element of the result), which the loop reads and updates
+  double* values;    // partial results, one per element of the result
   int64_t begin;     // for argmax and argmin: the index of the first of the n elements
-  int64_t* indices;  // for argmax and argmin: the index of the largest element of each output so far
+  int64_t* indices;  // for argmax and argmin: the index of each largest element so far
 };
 using ReduceLoop = void (*)(const ReduceChunk&);
-// the largest number of outputs (elements of the result) that a loop processes in one call
+// the largest number of elements of the result per call of a loop
 constexpr int64_t kReduceOutputs = 1024;
 
 struct ReduceKernels {

@@ -1,17 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of blocks of several rows. Blocks are used for rows that are too short for the loops of rows_isa.cpp. They
-// are also used if the axis is not contiguous and too few columns are adjacent for the loops of strips_isa.cpp.
-// Contiguous rows of up to kLongestShortRow elements, of float32 or bfloat16, are computed in vector registers. All
-// other blocks are copied to a strip, a buffer in which the elements at the same index of the axis are adjacent. The
-// results are copied back.
+// Softmax of blocks of several rows. Blocks are used for short rows, and if too few columns are adjacent for
+// strips_isa.cpp. Contiguous short rows of float32 or bfloat16 are computed in registers. Other blocks are transposed
+// to a strip (a buffer in which the elements at one index of the axis are adjacent), and the results are transposed
+// back.
 #include "cpp/simd/transpose.h"
 #include "cpp/softmax/cpu/strip_loops.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Contiguous rows of up to kLongestShortRow elements are computed in groups, because starting the loops of rows_isa.cpp
-// takes longer than such a row itself.
+// Up to this length, rows are computed in groups, because starting the loops of rows_isa.cpp takes longer than a row.
 constexpr int64_t kLongestShortRow = 128;
 
 template <class T> constexpr bool kHasShortRows = true;
@@ -25,10 +23,8 @@ inline __attribute__((always_inline)) V row_end(V v, int64_t cols, float fill) {
   for (int i = 0; i < kLane; ++i) lane[i] = i;
   return lane < int32_t(cols % kLane) ? v : V{} + fill;
 }
-// load_row() loads a row as vectors, and applies `map` to them. The elements may be reordered within the vectors. Lanes
-// after the end of the row are set to `fill` in a register, because a load from memory would wait for a masked store.
-// store_row() stores a row. If `exact` is set, it stores only the elements of the row. If not, it stores whole vectors,
-// which extend after the end of the row.
+// load_row() loads a row as vectors, applies `map`, and sets lanes after its end to `fill` in a register: reloading a
+// masked store would stall. store_row() may store whole vectors beyond the end of the row unless `exact`.
 template <class F> inline __attribute__((always_inline)) void load_row(const float* from, V* to, int64_t cols,
                                                                        float fill, F map) {
   int64_t i = 0;
@@ -59,8 +55,7 @@ inline __attribute__((always_inline)) void store_row(bfloat16* to, const V* from
   if (i < cols) store_first(to + i, cols - i, from[i / kLane]);
 }
 
-// The number of rows in a group. For the rows of a group, the reciprocals or logarithms of their sums are computed
-// together.
+// The number of rows whose reciprocals or logarithms of sums are computed together.
 constexpr int64_t kGroup = 16;
 
 // Contiguous rows in memory. Memory after the rows may be read, too, up to `end`.
@@ -76,8 +71,8 @@ template <class T> struct Rows {
     return copy;
   }
 };
-// Calls f(first row, number of rows, address of their results) for each group of rows. f must not store after the last
-// row of the group: if the result overwrites x, the memory there has elements of x that are read later.
+// Calls f(first row, number of rows, address of their results) for each group of rows. f must not store after the
+// group, because the result may overwrite x.
 template <class T, class F>
 inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int64_t cols, bool non_temporal, F f) {
   alignas(64) T stage[kGroup * kLongestShortRow + kLane];
@@ -87,8 +82,7 @@ inline __attribute__((always_inline)) void each_group(T* out, int64_t rows, int6
     if (non_temporal) copy_span(stage, out + row * cols, count * cols, true);
   }
 }
-// Returns the number of rows at the end of a group that must be stored element by element. If they were stored as whole
-// vectors, the stores would extend after the group.
+// Returns the number of rows at the end of a group for which a store of whole vectors would extend beyond the group.
 int64_t rows_at_the_end(int64_t cols) { return (ceil_div(cols, kLane) * kLane - 1) / cols; }
 
 template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool log, float scale, bool non_temporal) {
@@ -102,7 +96,7 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
       V* const v = values + r * vectors;
       load_row(from + r * cols, v, cols, -INFINITY, [=](V w) __attribute__((always_inline)) { return w * scale; });
       V largest = v[0], sum{};
-      // If the row has a NaN, the maximum may miss it, but the sum of the exponentials is NaN.
+      // The maximum may miss a NaN, but then the sum of the exponentials is NaN.
       for (int64_t i = 1; i < vectors; ++i) largest = largest > v[i] ? largest : v[i];
       largest = V{} + reduce_lanes(largest, [](V a, V b) __attribute__((always_inline)) { return a > b ? a : b; });
       for (int64_t i = 0; i < vectors; ++i) {
@@ -126,7 +120,7 @@ template <class T> void forward_short_rows(Rows<T>& x, T* y, int64_t rows, bool 
 template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int64_t rows, bool log, float scale,
                                             bool non_temporal) {
   const int64_t cols = y.cols, vectors = ceil_div(cols, kLane);
-  // If dx overwrites y or dy, storing a row must not change the next row, because that row is read later.
+  // If dx overwrites y or dy, storing a row must not change the next row.
   const bool in_place = dx == y.first || dx == dy.first;
   const int64_t exact_rows = in_place ? kGroup : rows_at_the_end(cols);
   each_group(dx, rows, cols, non_temporal, [&](int64_t row, int64_t count, T* to) __attribute__((always_inline)) {
@@ -150,8 +144,7 @@ template <class T> void backward_short_rows(Rows<T>& y, Rows<T>& dy, T* dx, int6
   });
 }
 
-// The shape of a block, whose elements are contiguous. It has `outers` indices of the outer dimension, all `cols`
-// indices of the axis, and all `inner` indices of the inner dimension.
+// A contiguous block: `outers` outer indices, all `cols` indices of the axis, and all `inner` inner indices.
 struct Block {
   int64_t cols, inner, outers;
   int64_t width() const { return outers * inner; }
@@ -160,9 +153,8 @@ struct Block {
 
 bool are_short_rows(const Block& b) { return b.inner == 1 && b.cols <= kLongestShortRow; }
 
-// Calls f(index in the block, index in the strip) for all elements of a block. A strip is a copy of the block in which
-// the elements at the same index of the axis are adjacent. If `inner` is at least kLongSpan, the loop over the inner
-// dimension is vectorised. For shorter loops, that would be slower.
+// Calls f(index in the block, index in its transposed copy) for all elements. Inner loops shorter than kLongSpan are
+// not vectorised, which is faster.
 template <class F> inline __attribute__((always_inline)) void each_of_block(const Block& b, int64_t pitch, F f) {
   constexpr int64_t kLongSpan = 8;
   int64_t i = 0;
@@ -176,9 +168,8 @@ template <class F> inline __attribute__((always_inline)) void each_of_block(cons
 #pragma GCC ivdep  // the block and the strip do not overlap in memory
         for (int64_t j = 0; j < b.inner; ++j) f(i + j, c * pitch + column + j);
 }
-// to_strip() copies a block (some rows) to a strip, a buffer in which the elements at the same index of the axis are
-// adjacent. from_strip() copies them back. The two are not inlined, because GCC 12 makes their loops slower if it
-// inlines them next to conversions of 16-bit types.
+// Transpose a block to a buffer and back. They are not inlined, because GCC 12 makes their loops slower next to
+// conversions of 16-bit types.
 __attribute__((noinline)) void to_strip(const float* x, const Block& b, int64_t pitch, float* strip) {
   if (b.inner == 1) transpose_tile(x, b.cols, strip, pitch, b.width(), b.cols);
   else each_of_block(b, pitch, [&](int64_t i, int64_t at) __attribute__((always_inline)) { strip[at] = x[i]; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of contiguous rows, one row at a time. The lanes of a vector hold elements of one row. Sums are compensated:
-// a few terms are added without compensation, and their sum is added to a compensated sum.
+// Softmax of contiguous rows, one at a time. Vectors hold elements of one row. A few terms are added directly, and
+// their sum is added to a compensated sum.
 #include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
 #include "cpp/softmax/cpu/log_gradient.h"
@@ -9,7 +9,7 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// The number of vectors that are added without compensation. Their sum is then added to the compensated sum.
+// The number of vectors that are added directly before their sum is added to the compensated sum.
 constexpr int kTree = 4;
 
 using Sum = CompensatedSum<V>;  // a compensated sum in each lane of a vector
@@ -18,8 +18,7 @@ inline __attribute__((always_inline)) float total(const Sum& s) {
   return reduce_lanes(s.value(), [](V a, V b) __attribute__((always_inline)) { return a + b; });
 }
 
-// Adds the vectors f(0), f(kLane), f(2 kLane) and so on to the sum. kLane is the number of lanes of a vector. The
-// argument of f is less than n, which is a multiple of kLane.
+// Adds the vectors f(0), f(kLane), f(2 kLane), ... up to n, a multiple of kLane.
 template <class F> inline __attribute__((always_inline)) void add_all(Sum& sum, int64_t n, F f) {
   constexpr int64_t kLane = kLanes<float>;
   int64_t i = 0;
@@ -65,18 +64,17 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
 
-// Computes softmax or log-softmax of a row. If `masked` is set, `scratch` already holds scale * x with the mask
-// applied, padded with -inf to a multiple of kStep elements.
+// Computes softmax or log-softmax of a row. If `masked`, `scratch` already holds scale * x with the mask, padded with
+// -inf.
 template <Order order, class T>
 void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, float* scratch, bool masked = false) {
   const int64_t cols = tiling.cols;
-  // `kept` is true if `scratch` can hold the whole row as floats. `copied` is true if `scratch` holds the row when the
-  // exponentials are computed. A float32 row without a mask is not copied.
+  // `kept`: whether `scratch` can hold the row as floats. `copied`: whether it holds the row when exponentials are
+  // computed.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
-  // A row is padded with `fill` to whole vectors. Usually fill * scale is -inf, so the exponential of a padding element
-  // is 0. But if scale is 0, fill is 0, and each padding element adds 1 to the sum. `ones`, the number of padding
-  // elements, is then subtracted from the sum.
+  // The row is padded with `fill`, which usually gives the exponential 0. But if scale is 0, each padding element adds
+  // 1 to the sum, so `ones` is subtracted from it.
   const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
   const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {
@@ -130,8 +128,7 @@ void mask_row(const T* x, const void* mask, int64_t at, const SoftmaxTiling& til
   }
 }
 
-// Adds the terms of a sum that the gradient needs. A term is dy for log-softmax, and dy * y for softmax. n is a
-// multiple of kStep, the number of elements that one iteration of a loop processes.
+// Adds the terms of the gradient's sum: dy for log-softmax, dy * y for softmax.
 template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, bool log) {
   constexpr int64_t kPair = 2 * kLanes<float>;
   auto term = [&](int64_t i) __attribute__((always_inline)) {
@@ -141,7 +138,7 @@ template <class T> void add_terms(Sum& sum, const T* y, const T* dy, int64_t n, 
     return g.first * p.first + g.second * p.second;
   };
   int64_t i = 0;
-  // There are four independent sums, because an addition to one sum must wait for the previous addition to it.
+  // Four independent sums, so that an addition need not wait for the previous one.
   if (constexpr int64_t kStride = 8 * kPair; n >= kStride) {
     Sum sums[4]{sum};
     for (; i + kStride <= n; i += kStride)

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax of strips. A strip has n adjacent columns, and softmax is computed down each column. Each lane of a vector
-// computes one column. n is a multiple of kStep, the number of columns that one iteration of a loop processes. Sums are
-// compensated, as in rows_isa.cpp. These loops are only for the X_isa.cpp files of this folder, which are compiled once
-// per instruction set.
+// Softmax down the columns of a strip, which is n adjacent columns. Each lane of a vector computes one column. n is a
+// multiple of kStep. Sums are compensated, as in rows_isa.cpp. Only X_isa.cpp files of this folder include this header.
 #pragma once
 #include "cpp/core/host_device/team.h"
 #include "cpp/simd/convert.h"
@@ -14,12 +12,10 @@ namespace {
 
 static_assert(kWholeColumns % kStep == 0);
 
-// The number of rows of a strip (some adjacent columns) that are added without compensation. Their sum is then added to
-// the compensated sums.
+// The number of rows that are added directly before their sum is added to the compensated sums.
 constexpr int kPlainRows = 8;
 
-// One float for each column of a strip (some adjacent columns). If T is bfloat16, the values of all even columns come
-// before those of all odd columns, because a 32-bit word holds two columns.
+// One float per column. For bfloat16, the even columns come before the odd ones.
 struct PerColumn {
   alignas(64) float at[kSpan];
 };
@@ -81,8 +77,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   each_column(as.at, b != a ? bs.at : as.at, values, other, as.at, n, f);
   narrow<Order::memory>(as.at, out, n);
 }
-// Computes out[j] = e[j] * values[j] for n columns. If `out` is bfloat16, the even columns come before the odd columns
-// in `e` and `values`.
+// Computes out[j] = e[j] * values[j]. For bfloat16, `e` and `values` have the even columns first.
 [[maybe_unused]] void scale_columns(const float* e, const float* values, float* out, int64_t n) {
   n &= -kStep;
 #pragma GCC ivdep
@@ -101,8 +96,8 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
   narrow<Order::memory>(products.at, out, n);
 }
 
-// Computes e[j] = exp(x[j] * scale - largest[j]) for n columns, and adds e[j] to sum[j]. If x is bfloat16, the even
-// columns come before the odd columns in `largest`, `e` and `sum`.
+// Computes e[j] = exp(x[j] * scale - largest[j]) and adds it to sum[j]. For bfloat16, `largest`, `e` and `sum` have the
+// even columns first.
 [[maybe_unused]] void add_exponentials(const float* x, float scale, const float* largest, float* e, float* sum,
                                        int64_t n) {
   n &= -kStep;
@@ -134,8 +129,7 @@ inline __attribute__((always_inline)) void each_column(const float16* a, const f
     plain[j] = 0;
   }
 }
-// Computes one compensated sum per column, over all rows of a strip. add(c, plain) must add row c to `plain`, an array
-// of plain sums, one per column.
+// Computes one compensated sum per column over all rows. add(c, plain) must add row c to the array `plain`.
 template <class Add>
 inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, PerColumn& sum, Add add) {
   PerColumn plain, compensation;
@@ -149,8 +143,8 @@ inline __attribute__((always_inline)) void sum_rows(int64_t cols, int64_t n, Per
   for (int64_t j = 0; j < n; ++j) sum.at[j] += compensation.at[j];
 }
 
-// A strip is `width` adjacent columns of a tensor. Its rows are `pitch` elements apart. Rows are read in multiples of
-// kStep elements. Memory after a row may be read too, up to `end`, if no thread writes to it.
+// `width` adjacent columns of a tensor, whose rows are `pitch` elements apart. Memory after a row may be read up to
+// `end`.
 template <class T> struct Strip {
   const T* first;
   int64_t pitch, width;
@@ -164,8 +158,7 @@ template <class T> struct Strip {
     return copy;
   }
 };
-// Calls make(buffer), which must write the results of a row to the buffer, up to a multiple of kStep elements. Only the
-// first `width` elements are stored to `to`.
+// Calls make(buffer), which writes a row up to a multiple of kStep elements. Only the first `width` are stored to `to`.
 template <class T, class Make>
 inline __attribute__((always_inline)) void write_row(T* to, int64_t width, bool non_temporal, Make make) {
   if (width % kStep == 0 && !non_temporal) return make(to);
@@ -229,8 +222,7 @@ void backward_strip(Strip<T>& y, Strip<T>& dy, T* dx, int64_t cols, bool log, fl
     });
 }
 
-// Returns the end of the memory of a tensor that may be read after a row. If the result overwrites the tensor, no
-// memory after a row may be read, because another thread may be writing to it.
+// Returns where reads after a row must end. If the result overwrites the tensor, another thread may be writing there.
 template <class T> const T* end_of(const SoftmaxTiling& tiling, const T* tensor, bool in_place) {
   return in_place ? tensor : tensor + tiling.outer * tiling.cols * tiling.inner;
 }

@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Softmax along an axis whose elements are not adjacent in memory. A column runs along the axis. A strip of adjacent
-// columns is computed at a time.
+// Softmax along an axis whose elements are not adjacent in memory, for a strip of adjacent columns at a time.
 #include "cpp/softmax/cpu/strip_loops.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// A strip of a tensor: `at` is the offset of its first element, and `width` is the number of its columns.
+// The offset of a strip's first element, and the number of its columns.
 struct StripItem {
   int64_t at, width;
 };

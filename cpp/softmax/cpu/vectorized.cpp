@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.softmax.vectorized: vectorised softmax of dense tensors. The loops process one row at a time, or a strip of
-// adjacent columns at a time. A row or a strip fits a cache, so x is read from memory once, and y is written once.
+// cpu.softmax.vectorized: vectorised softmax of dense tensors, one row or a strip of adjacent columns at a time. Both
+// fit a cache, so x is read from memory once, and y is written once.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/engine/engine_object.h"
@@ -12,15 +12,13 @@ namespace minidnn {
 namespace cpu::softmax {
 namespace {
 
-// The least and the greatest number of columns of a strip, which is some adjacent columns.
+// The least and the greatest number of columns that are computed together.
 constexpr int64_t kNarrowest = 16, kWidest = 256;
-// The number of floats in a strip (some adjacent columns) of one tensor. They take 256 KB, half of a second-level
-// cache.
+// The number of floats per strip of columns. They take 256 KB, half of a second-level cache.
 constexpr int64_t kStripFloats = 65536;
-// The length of the longest row whose exponentials are kept in scratch memory. For longer rows, each exponential is
-// computed twice.
+// Up to this length of a row, exponentials are kept in scratch memory. For longer rows, each is computed twice.
 constexpr int64_t kRowFloats = 131072;
-// The length in elements of the longest contiguous row that is processed in blocks of several rows.
+// The length of the longest contiguous row that is processed together with others.
 constexpr int64_t kLongestShortRow = 128;
 constexpr int64_t kGrain = 8192;  // the least number of elements that one thread processes
 
@@ -94,8 +92,7 @@ struct Vectorized final : Engine<SoftmaxProblem> {
     const bool backward = p.direction == SoftmaxDirection::backward;
     const SoftmaxLoop loop = (backward ? loops.backward : loops.forward)[int64_t(p.in.dtype)];
     const int64_t threads = threads_for(p, d), scratch = scratch_bytes(tiling);
-    // Threads share rows, strips (groups of adjacent columns) or blocks (groups of rows). A thread fetches `batch` of
-    // them at a time.
+    // A thread fetches `batch` items (rows, or groups of rows or columns) at a time.
     const int64_t batch = max_of<int64_t>(tiling.items / (threads * 8), 1);
     return make_plan<SoftmaxProblem>([=](const SoftmaxArgs& a, void* workspace, Stream) {
       cpu::parallel_batches(tiling.items, batch, threads, [&](int64_t begin, int64_t end, int64_t thread) {

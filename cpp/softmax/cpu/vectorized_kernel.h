@@ -7,33 +7,27 @@
 
 namespace minidnn {
 
-// The width of a buffer, in columns, is rounded up to a multiple of kWholeColumns. Each loop processes some columns at
-// a time, and kWholeColumns is a multiple of their number.
+// Buffers have a multiple of this number of columns, so that no loop needs a remainder.
 constexpr int64_t kWholeColumns = 32;
 
-// How a call of softmax is divided into items that threads share, and how much scratch memory a thread needs.
+// How a call of softmax is divided into items that threads share.
 struct SoftmaxTiling {
-  // What an item of the call is.
-  // rows: an item is one contiguous row (`inner` is 1).
-  // strips: an item is `width` adjacent columns.
-  // blocks: an item is several rows. Blocks are used if rows are too short for vectors, or if too few columns are
-  // adjacent.
+  // An item is one contiguous row (`inner` is 1), a strip of `width` adjacent columns, or a block of several rows.
+  // Blocks are for rows that are too short for vectors, or if too few columns are adjacent.
   enum Kind : int64_t { rows, strips, blocks } kind;
   int64_t outer, cols, inner;
-  // The number of columns of a strip: some adjacent columns of the tensor, or a transposed copy of several rows.
+  // The number of columns of a strip: of the tensor, or of a transposed copy of several rows.
   int64_t width;
-  int64_t items;           // the number of rows, strips (groups of columns) or blocks (groups of rows) in the call
+  int64_t items;           // the number of rows, strips or blocks
   int64_t scratch_floats;  // the number of floats of scratch memory per thread
   int64_t log;             // 1 for log-softmax, 0 for softmax
   int64_t non_temporal;    // 1 if the result is written with non-temporal stores, else 0
-  // The kind of mask. Only contiguous rows may have a mask, and a row with a mask is stored in scratch memory as
-  // floats.
+  // Only contiguous rows may have a mask. They are stored in scratch memory as floats.
   SoftmaxMask masked;
   MaskLayout mask;
 };
 
-// Computes the items [begin, end) of a call. SoftmaxTiling tells whether an item is a row, a strip or a block.
-// `scratch` is the scratch memory of this thread, aligned to 64 bytes.
+// Computes the items [begin, end) of a call. `scratch` is the thread's own memory, aligned to 64 bytes.
 using SoftmaxLoop = void (*)(const SoftmaxTiling&, const SoftmaxArgs&, float* scratch, int64_t begin, int64_t end);
 
 struct SoftmaxLoops {

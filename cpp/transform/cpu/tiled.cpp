@@ -16,10 +16,9 @@ namespace minidnn {
 namespace cpu::transform {
 namespace {
 
-// The number of bytes of a tile, the part of a tensor that is transposed at a time. It is half of a first-level cache.
+// The number of bytes that are transposed at a time, half of a first-level cache.
 constexpr int64_t kTileBytes = 16384;
-// A tile is the part of x that is transposed at a time. This is the number of its elements along the dimension in which
-// x is contiguous. Tiles are smaller if this dimension is smaller.
+// The number of elements of a tile along the dimension in which x is contiguous, or less if the dimension is smaller.
 constexpr int64_t kTileSide = 64;
 // The smallest number of bytes that a thread gets.
 constexpr int64_t kGrainBytes = 65536;
@@ -29,9 +28,8 @@ struct Dim {
   int64_t size, x, y;
 };
 
-// Describes a copy as loops over two-dimensional tiles. `outer` has the dimensions outside a tile. `across` is the
-// dimension that is contiguous in y. If `across` is contiguous in x too, tiles are copied. If it is not, tiles are
-// transposed, and `along` is the dimension that is contiguous in x.
+// A copy as loops over two-dimensional tiles. `outer` has the dimensions outside a tile. `across` is contiguous in y.
+// If it is not contiguous in x, tiles are transposed, and `along` is contiguous in x.
 struct Loops {
   int outers = 0;
   Dim outer[kMaxRank]{};
@@ -40,8 +38,7 @@ struct Loops {
   int64_t tile_across = 1, tile_along = 1;
 };
 
-// Checks whether a copy can be done as loops over tiles (two-dimensional parts of the tensors). If it can, stores the
-// description of the loops in `l` and returns an empty string. If it cannot, returns the reason.
+// Describes a copy as loops over two-dimensional tiles in `l` and returns "". Otherwise returns the reason.
 std::string parse(const TransformProblem& p, Loops& l) {
   Dim dims[kMaxRank];
   int n = 0;

@@ -94,8 +94,7 @@ extern const TransformKernels transform_kernels;
 const TransformKernels transform_kernels = {
     {copy<uint8_t>, copy<uint16_t>, copy<uint32_t>, copy<uint64_t>},
     {transpose<uint8_t>, transpose<uint16_t>, transpose<uint32_t>, transpose<uint64_t>},
-    // Tables of functions: the first for casts, the second for scaling. A row is the dtype of x, and a column is the
-    // dtype of y. Both are in the order of DType: float32, float64, float16, bfloat16, int8, uint8.
+    // Functions for casts and for scaling, indexed by the dtypes of x and y, in the order of DType.
     {{copy<float>, nullptr, cast<float, float16>, cast<float, bfloat16>},
      {},
      {cast<float16, float>, nullptr, copy<float16>, cast<float16, bfloat16>},

@@ -12,8 +12,8 @@ struct TransformScale {
   bool reads_y;
 };
 
-// Describes `rows` spans of n elements each. A span is contiguous in x and in y. The distance between the beginnings of
-// two consecutive spans is `x_pitch` elements in x, and `y_pitch` elements in y.
+// `rows` spans of n elements, which are contiguous in x and in y. Their beginnings are `x_pitch` elements apart in x,
+// and `y_pitch` in y.
 struct TransformSpans {
   const void* x;
   void* y;
@@ -21,8 +21,8 @@ struct TransformSpans {
   bool non_temporal;  // true if the result is written with non-temporal stores
 };
 using TransformLoop = void (*)(const TransformSpans&, const TransformScale&);
-// Transposes a tile: to[j * across + i] = x[i * step + j] for all i < across and j < along. The function may write up
-// to 16 bytes after the transposed tile, so this memory must be writable.
+// Computes to[j * across + i] = x[i * step + j] for all i < across and j < along. May write up to 16 bytes after the
+// last element.
 using TransformTranspose = void (*)(const void* x, int64_t step, void* to, int64_t across, int64_t along);
 
 struct TransformKernels {

@@ -11,15 +11,13 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// Returns a template argument of the kernels. For y and dx it is kFilters of nchw.cu, the number of filters that a
-// thread computes. For dw it is kChannels of nchw_filter.cu, the number of channels of x that a thread computes. If the
-// window has seven columns or more, kFilters is 4 instead of 8, because such windows need many registers.
+// Returns the template argument kFilters (y, dx) or kChannels (dw): the number of filters or channels per thread. Wide
+// windows get 4 filters instead of 8, because they need many registers.
 int filters_of(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return p.x.shape[1] == 1 ? 1 : 3;
   const int64_t filters = p.direction == ConvDirection::backward_data ? p.x.shape[1] : p.y.shape[1];
-  // The kernel with kFilters = 3 keeps all nine weights of a 3x3 window in registers. It requires that the windows of
-  // neighbouring outputs start one element apart. This holds for dx, whose windows move by single elements over the
-  // upsampled dy (dy with stride - 1 zeros between neighbouring elements).
+  // The kernel with kFilters = 3 keeps all nine weights in registers. It supports stride 1 only, so it is for dx, which
+  // has stride 1 over the upsampled dy.
   const bool nine = p.w.rank == 4 && p.w.shape[2] == 3 && p.w.shape[3] == 3;
   if (filters <= 3 && nine && p.direction == ConvDirection::backward_data) return 3;
   return p.w.shape[p.w.rank - 1] >= 7 || filters <= 4 ? 4 : 8;

@@ -115,9 +115,8 @@ std::string group_conv_why_not(const ConvProblem& p, GroupConvLayout layout, int
   return why.empty() ? common(tiling_of(p, layout, filters, d)).why_not : why;
 }
 
-// Estimates the time of a call in us, from its memory traffic and from the number of its instructions. rate() returns
-// the rate at which a tensor is accessed, as a fraction of the bandwidth of a device-to-device copy. The fractions 0.6
-// and 0.7 are measured; they are for accesses that use whole 32-byte sectors. The lower fractions are guesses.
+// Estimates the time of a call in us. rate() returns the bandwidth of an access pattern, as a fraction of the bandwidth
+// of a device-to-device copy. 0.6 and 0.7 are measured; the lower fractions are guesses.
 double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout, int filters, const Device& d) {
   const AnyTiling any = tiling_of(problem, layout, filters, d);
   const GroupConvTiling& l = common(any);
@@ -127,18 +126,17 @@ double group_conv_estimate_us(const ConvProblem& problem, GroupConvLayout layout
   const auto rate = [&](const GroupConvStrides& s, bool written) {
     const bool by_columns = nchw && s.column == 1;
     if (nchw && !written && s.channel == 1 && (&s == &p.out || p.in_channels <= 4) && l.dy_by_filters)
-      // nchw_filter.cu reads a tensor whose channels are contiguous (NHWC). A warp reads eight neighbouring filters of
-      // dy at a time. Of x, it reads all channels of a pixel, of which there are at most four.
+      // nchw_filter.cu reads NHWC: a warp reads 8 contiguous filters of dy, or all channels (at most 4) of pixels of x.
       return 0.6;
     if (by_columns || !nchw) return !written || steps_by(s, vector, !by_columns) ? 0.7 : 0.5;
-    // If columns are not contiguous, each access uses only a part of the 32-byte sectors that it touches.
+    // If columns are not contiguous, an access uses only a part of each 32-byte sector.
     return written && s.channel == 1 && filters > 1 && steps_by(s, 4, true) ? 0.4 : 0.15;
   };
   const bool backward = problem.direction == ConvDirection::backward_data;
   const TensorDesc &in = backward ? problem.y : problem.x, &out = backward ? problem.x : problem.y;
   const auto bytes = [](const TensorDesc& t) { return double(t.numel()) * double(itemsize(t.dtype)); };
   const double memory_us = roofline_us(0, bytes(in) / rate(p.in, false) + bytes(out) / rate(p.out, !dw), d, 1.0);
-  // The launch of filter_reduce.cu, which only dw needs, takes 4 us.
+  // 4 us: the launch of filter_reduce.cu
   return std::max(memory_us, roofline_us(0, 0, d, 1.0) + issue_us(l, d)) + (dw ? 4 : 0);
 }
 

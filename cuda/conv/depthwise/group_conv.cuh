@@ -26,26 +26,24 @@ template <class T> __device__ __forceinline__ void write_quad(T* to, const float
   Vec<T, 4>::pack(v).store(to);
 }
 
-// In each iteration, a kernel's main loop multiplies the contents of one buffer in shared memory. This struct says
-// which data the buffer contains.
+// A step of the main loop: which data one buffer in shared memory contains.
 struct GroupConvStep {
   uint32_t tile;    // the index of the tile of outputs
   int32_t z;        // the index along the depth of the window
   int32_t channel;  // the index of the first channel within each group
 };
 
-// Runs the main loop of a block, with two buffers in shared memory: one is loaded while the other is computed. A step
-// is the data that one buffer contains at a time.
-// `loaded` is the first step, and `tiles` is the number of tiles. next(step) returns the step after `step`. load(step,
-// buffer) starts to fill a buffer. It returns false if all elements of the step are padding; then compute() is not
-// called for that step. compute(step, buffer) reads a full buffer. finish(step) is called after the last step of each
-// tile. All threads of the block must call for_each_step().
+// The main loop of a block, with two buffers in shared memory: one is loaded while the other is computed. All threads
+// of the block must call it.
+// - next(step) returns the step after `step`.
+// - load(step, buffer) starts asynchronous copies to the buffer. It returns false if the data is all padding.
+// - compute(step, buffer) multiplies a full buffer. It is not called if load() returned false.
+// - finish(step) is called after the last step of each tile.
 template <class Next, class Load, class Compute, class Finish>
 __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t tiles, Next next, Load load,
                                               Compute compute, Finish finish) {
   GroupConvStep step = loaded;
-  // The previous iteration has filled one of the two buffers; `other` says with what. kPadding means that load()
-  // returned false: all elements are padding, so compute() is not called for this buffer.
+  // what the buffer that is not being loaded contains
   enum { kEmpty, kPadding, kData } other = kEmpty;
 #pragma unroll 1
   for (int buffer = 0;; buffer ^= 1) {
@@ -56,8 +54,7 @@ __device__ __forceinline__ void for_each_step(GroupConvStep loaded, uint32_t til
       cp_async_wait_group<1>();
       __syncthreads();
       if (other == kData) compute(step, buffer ^ 1);
-      // compute() reads a buffer that the next iteration overwrites. This barrier waits until all threads have finished
-      // compute().
+      // The next iteration overwrites the buffer that compute() has read.
       __syncthreads();
       if (loaded.tile != step.tile) finish(step);
     }
@@ -88,12 +85,10 @@ struct ActivateFour {
 };
 }  // namespace detail
 
-// Adds the residual to the n sums v of a thread, and applies the activation. add_residual(i, four) adds the residual to
-// the array `four`, which contains the sums 4 i to 4 i + 3.
-// The loop over the sums is unrolled for relu without a residual only. In all other cases, the unrolled code would be
-// most of the kernel, because each sum would have thirteen activation formulas. In these cases, each iteration of a
-// loop processes v[0] to v[3], and then rotates v by four elements. So all indices are compile-time constants, and v
-// stays in registers.
+// Adds the residual to the n sums of a thread, and applies the activation. add_residual(i, four) adds the residual to
+// the sums 4 i to 4 i + 3. Only relu without a residual is unrolled: the unrolled code for all thirteen activations
+// would be most of the kernel. All other cases loop over four sums at a time and rotate v, so that register indices are
+// constants.
 template <int n, class AddResidual>
 __device__ __forceinline__ void finish_sums(const GroupConv& p, float (&v)[n], float alpha, AddResidual add_residual) {
   static_assert(n % 4 == 0);

@@ -16,10 +16,8 @@ enum class GroupConvLayout {
   nhwc_groups,
 };
 
-// The parameter `filters` is for the kernel nchw.cu only. For y and dx, it is the number of filters that a thread
-// computes. For dw, it is the number of channels of x that a thread computes.
-// group_conv_why_not() returns an empty string if the kernel for the given GroupConvLayout can compute the convolution.
-// If not, it returns a sentence that names the limit.
+// `filters` is a template argument of nchw.cu: the number of filters per thread or, for dw, of channels per thread.
+// group_conv_why_not() returns an empty string if the convolution is supported, else a sentence that names the limit.
 std::string group_conv_why_not(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 double group_conv_estimate_us(const ConvProblem&, GroupConvLayout, int filters, const Device&);
 size_t group_conv_workspace_bytes(const ConvProblem&, GroupConvLayout, int filters, const Device&);
@@ -27,9 +25,8 @@ std::unique_ptr<Plan<ConvProblem>> build_group_conv(const ConvProblem&, GroupCon
 // Returns all kernels that build_group_conv() may load.
 std::vector<KernelSpec> group_conv_kernels(GroupConvLayout, int filters, std::initializer_list<DType>);
 
-// group_conv_index_why_not() and group_conv_params() also serve kernels outside of this folder that describe a
-// convolution by the struct GroupConv. group_conv_index_why_not() returns an empty string if no operand is empty and
-// all offsets fit in 32 bits. If not, it returns the reason.
+// These two functions also serve kernels outside of this folder. group_conv_index_why_not() returns an empty string if
+// no operand is empty and all offsets fit in 32 bits, else the reason.
 std::string group_conv_index_why_not(const ConvProblem&);
 GroupConv group_conv_params(const ConvProblem&);
 

@@ -12,9 +12,8 @@
 
 namespace minidnn {
 
-// The positions first, first + step, first + 2 step ... in a dimension of `size` elements, in which neighbouring
-// elements are `up` positions apart. index(i) returns the index of the element at the i-th of these positions. It
-// returns -1 if the position is outside of the dimension or between two elements.
+// The positions first, first + step, first + 2 step ... in a dimension of `size` elements that are `up` positions
+// apart. index(i) is the element at the i-th of these positions, or -1 if there is none.
 struct StridedIndex {
   int32_t first, step, up, size;
 
@@ -30,26 +29,26 @@ struct StridedIndex {
 };
 
 struct GroupConvDim {
-  // `in` and `out`: the sizes of the input and of the output. `taps`: the size of the window.
+  // the sizes of the input, the output and the window
   int32_t in = 1, out = 1, taps = 1;
   int32_t stride = 1, pad = 0, step = 1, up = 1;
-  // If the dilation is larger than 1, neighbouring outputs may share no inputs. Outputs whose indices differ by
-  // `spread` share inputs: element i + hop of one window is element i of the other. A phase is all outputs whose
-  // indices have the same remainder modulo `spread`. A tile has up to `tile` outputs of one phase.
+  // With a dilation, adjacent outputs may share no inputs. At dilation 2 and stride 1, for example, outputs 0, 2, 4 ...
+  // share inputs; they are one phase, and outputs 1, 3, 5 ... are the other. `spread` is the distance of the outputs of
+  // a phase (here 2). From one output of a phase to the next, the window moves by `hop` taps (here 1). A tile is up to
+  // `tile` outputs of one phase.
   int32_t spread = 1, hop = 1, phases = 1, tile = 1;
 
   MINIDNN_HD int32_t tiles() const { return phases * ceil_div(ceil_div(out, spread), tile); }
   // Returns the first output of the i-th tile.
   MINIDNN_HD int32_t first(int32_t i) const {
     if (phases == 1) return i * tile * spread;
-    // The index of the tile among the tiles of its phase (outputs with the same remainder modulo `spread`).
+    // the index of the tile within its phase
     const int32_t of_phase = i / phases;
     return i - of_phase * phases + of_phase * tile * spread;
   }
-  // Returns how many positions of the input a tile reads in this dimension.
+  // the number of positions of the input that a tile reads
   MINIDNN_HD int32_t in_tile() const { return (tile - 1) * hop + taps; }
-  // The argument `o` is the index of the first output of a tile. in_line(o) returns the positions in the input that the
-  // tile reads. out_line(o) returns the positions of the tile's outputs.
+  // The positions of the inputs and of the outputs of a tile whose first output is `o`.
   MINIDNN_HD StridedIndex in_line(int32_t o) const { return {o * stride - pad, step, up, in}; }
   MINIDNN_HD StridedIndex out_line(int32_t o) const { return {o, spread, 1, out}; }
 };
@@ -75,8 +74,7 @@ struct GroupConv {
   MINIDNN_HD int32_t taps() const { return depth.taps * height.taps * width.taps; }
 };
 
-// The operands of a kernel that computes y or dx. They are arguments of each call and no properties of the plan. T is
-// the type of `in`, w and bias.
+// The operands of a kernel that computes y or dx. T is the type of `in`, w and bias.
 template <class T> struct GroupConvOperands {
   const T *in, *w, *bias;
   const void* residual;
@@ -88,13 +86,12 @@ template <class T> struct GroupConvOperands {
 struct GroupConvTiles {
   FastDivmod depth, height, width;
   uint32_t count = 0;
-  // The tiles are divided into splits: split i has the tiles i, i + splits, i + 2 splits ... of the `count` tiles. The
-  // channels (for dw, the elements of w) are divided into channel tiles. A block of threads computes one channel tile
-  // in all tiles of one split.
+  // Split i has the tiles i, i + splits, i + 2 splits ... A channel tile is some of the channels or, for dw, some of
+  // the elements of w. A block computes one channel tile in all tiles of one split.
   FastDivmod channel_tiles;
   uint32_t splits = 0;
 };
-// The coordinates of the first output of a tile, computed from the tile's index.
+// the coordinates of the first output of a tile
 struct GroupConvTile {
   uint32_t image;
   int32_t depth, row, column;

@@ -15,8 +15,7 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// A template argument of nchw.cu and nchw_filter.cu. For y and dx, it is the number of filters that a thread computes.
-// For dw, it is the number of channels of x that a thread computes.
+// A template argument of the nchw kernels: the number of filters per thread or, for dw, of channels per thread.
 constexpr int kFilters = 4;
 
 GroupConvLayout layout_of(const ConvProblem& p, const Device& d) {

@@ -4,23 +4,19 @@
 namespace minidnn::cuda::conv {
 namespace {
 
-// Returns how many blocks an SM runs at the same time. Before the kernel is loaded, its number of registers is unknown
-// and `registers` is 0; then 32 registers per thread are assumed.
+// The number of blocks that an SM runs at the same time. registers = 0 means unknown; then 32 per thread are assumed.
 int64_t resident_blocks(const GroupConvTiling& l, int64_t registers, const Device& d) {
-  // kWarps is the assumed limit on the warps that an SM holds at the same time. Some devices hold 64 warps, but the
-  // kernels of this folder do not reach that number.
+  // kWarps: an assumed limit. Some devices hold 64 warps per SM, which these kernels do not reach.
   constexpr int64_t kReserved = 1 << 10, kWarps = 48;
-  // quarter: the number of registers per thread if each quarter of an SM holds only one warp.
+  // quarter: registers per lane in each quarter of an SM
   const int64_t warps = l.threads / 32, quarter = 512;
   const int64_t of_registers = 4 * (quarter / round_up(std::max<int64_t>(registers, 32), 8));
   return std::max<int64_t>(
       1, std::min(d.max_smem_bytes / (l.smem_bytes + kReserved), std::min(of_registers, kWarps) / warps));
 }
 
-// Distributes the tiles among blocks. A channel tile is the channels that one block computes. If there are few channel
-// tiles (at most a quarter of the blocks that the device runs at the same time), all blocks run at the same time, and
-// take equal numbers of tiles. If there are more channel tiles, the grid has about six times as many blocks as the
-// device runs at the same time, which balances the load.
+// Chooses the number of splits (GroupConvTiles). With few channel tiles, all blocks run at the same time. With many,
+// the grid has about six times as many blocks, which balances the load.
 void distribute_tiles(GroupConvTiling& l, const Device& d, int64_t registers) {
   const int64_t slots = resident_blocks(l, registers, d) * d.sm_count;
   const int64_t splits = l.channel_tiles * 4 <= slots ? slots / l.channel_tiles : ceil_div(6 * slots, l.channel_tiles);
@@ -74,8 +70,8 @@ void set_blocks(GroupConvTiling& l, int64_t blocks, int64_t threads, double inst
 }
 
 double issue_us(const GroupConvTiling& l, const Device& d) {
-  // kEfficiency: of the instructions that the device could issue at its peak rate, the kernels of this folder issue
-  // 0.45 to 0.75 (measured). kEnoughThreads: the number of threads that an SM needs to reach this rate, a guess.
+  // kEfficiency: the measured fraction of the peak issue rate is 0.45 to 0.75. kEnoughThreads: the threads per SM that
+  // this rate needs, a guess.
   constexpr double kEfficiency = 0.68, kEnoughThreads = 400;
   const double blocks = double(resident_blocks(l, l.registers, d)), slots = blocks * d.sm_count;
   const double tiles = double(l.tiles.count) * double(l.channel_tiles);
@@ -93,7 +89,7 @@ std::string too_much_smem(int64_t bytes, const Device& d) {
 GroupConvLaunch load(const KernelSpec& spec, const ConvProblem& problem, GroupConvTiling& l, const Device& d) {
   GroupConvLaunch launch;
   launch.kernel = load_kernel(spec, d.place.index, int(l.smem_bytes));
-  // The workspace was allocated for tiles.splits partial sums, so the number of splits must not grow.
+  // The workspace has room for tiles.splits partial sums.
   if (is_dw(problem)) l.most_splits = l.tiles.splits;
   distribute_tiles(l, d, launch.kernel->registers);
   launch.config.grid = {unsigned(l.channel_tiles * l.tiles.splits)};

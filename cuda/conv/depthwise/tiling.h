@@ -19,18 +19,17 @@ struct GroupConvTiling {
   GroupConv p;
   GroupConvTiles tiles;
   int64_t threads = 0, smem_bytes = 0;  // the number of threads of a block, and its shared memory in bytes
-  // The grid has channel_tiles * tiles.splits blocks (see GroupConvTiles). most_splits is the limit on tiles.splits.
+  // The grid has channel_tiles * tiles.splits blocks (GroupConvTiles), with at most most_splits splits.
   int64_t channel_tiles = 0, most_splits = 0;
-  // The number of registers of a thread, an estimate. The exact number is known when the kernel is loaded.
+  // An estimate of the registers per thread. The exact number is known when the kernel is loaded.
   int64_t registers = 0;
-  double instructions = 0;     // an estimate of the instructions that a warp issues for one tile
+  double instructions = 0;     // estimated instructions of a warp per tile
   bool dy_by_filters = false;  // whether nchw_filter.cu loads several filters of dy at a time
-  // Empty if the kernel can run the problem. If not, a sentence that names the limit.
+  // empty, or why the kernel cannot run the problem
   std::string why_not;
 };
 
-// The template arguments of a kernel that is specialised for one window size: `columns` is the width of the window, and
-// `hop` is the distance of the windows of neighbouring outputs. Zeros stand for the kernel that supports any window.
+// The window for which a kernel is compiled: its width, and the stride `hop`. Zeros mean any window.
 struct CompiledWindow {
   int columns = 0, hop = 0;
 };
@@ -38,33 +37,28 @@ CompiledWindow choose_window(const GroupConv&, const std::vector<CompiledWindow>
 
 inline bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
 inline int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-// Divides `length` into as few chunks as possible, each at most `most` long. Returns the length of a chunk; only the
-// last chunk may be shorter.
+// Divides `length` into as few equal chunks as possible, each at most `most` long. Returns their length.
 inline int64_t equal_chunk(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 inline int64_t outputs_of_phase(const GroupConvDim& d) { return ceil_div(d.out, d.spread); }
 inline bool is_aligned(const void* p, int64_t bytes) { return reinterpret_cast<uintptr_t>(p) % uintptr_t(bytes) == 0; }
 
-// Returns whether all strides that a kernel adds to an address are multiples of `elements`. The strides along images,
-// depth and rows always count. If strided_columns is true, the stride along columns counts, too. If it is false,
-// columns are contiguous, and the stride along channels counts instead.
+// Whether all strides are multiples of `elements`, apart from that of the contiguous dimension: channels if
+// strided_columns, else columns.
 bool steps_by(const GroupConvStrides&, int64_t elements, bool strided_columns);
-// Returns whether the kernels for 3 x 3 windows support the call: y or dx in two dimensions, without dilation, at
-// stride 1, and all strides multiples of four elements. steps_by() explains strided_columns.
+// Whether the 3 x 3 kernels support the call: y or dx in two dimensions, stride 1, no dilation, strides that are
+// multiples of four (see steps_by()).
 bool is_3x3(const ConvProblem&, const GroupConv&, bool strided_columns);
 
-// Computes the tiles and distributes them among blocks. The kernel is not loaded yet, so its number of registers is
-// unknown.
+// Computes the tiles and distributes them among blocks, before the kernel is loaded.
 void count_tiles(GroupConvTiling&, int64_t images, int64_t channel_tiles, int64_t most_splits, const Device&);
-// Describes a launch of `blocks` blocks without shared memory, whose kernel does not loop over tiles. Each thread
-// issues `instructions` instructions.
+// Describes a kernel without shared memory and without a loop over tiles.
 void set_blocks(GroupConvTiling&, int64_t blocks, int64_t threads, double instructions, int64_t registers);
-// Returns the estimated time in us to issue all instructions. It takes into account that SMs are idle while the last
-// blocks run, and that an SM with too few warps cannot issue an instruction in each clock.
+// The estimated time in us to issue all instructions, including idle SMs at the end and SMs with too few warps.
 double issue_us(const GroupConvTiling&, const Device&);
 std::string too_much_smem(int64_t bytes, const Device&);
 
-// load() loads a kernel. It then distributes the tiles among blocks again, since the kernel's number of registers is
-// now known. After load(), tiles.splits is final.
+// load() loads the kernel, whose exact number of registers is then known, and distributes the tiles again. tiles.splits
+// is final only after load().
 struct GroupConvLaunch {
   std::shared_ptr<const Kernel> kernel;
   LaunchConfig config;

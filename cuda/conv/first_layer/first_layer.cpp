@@ -15,11 +15,10 @@ namespace cuda::conv {
 namespace {
 
 constexpr int kFilters = 64, kStages = 4, kChunkBytes = 16;
-// The bytes of the kernel's static shared memory. It contains two mbarriers for each of kStages buffers.
+// two mbarriers per stage
 constexpr int64_t kBarrierBytes = 2 * kStages * 8;
-// wgmma reads 64 overlapping windows of two chunks each. A chunk is 16 bytes, and the windows contain 65 different
-// chunks. compute-sanitizer checks an address range of 128 chunks, as if the windows did not overlap. kOverlapBytes is
-// the size of the other 63 chunks. If they are allocated, memcheck reports no error.
+// Room after the last buffer, only for compute-sanitizer. wgmma reads overlapping windows (65 chunks of 16 bytes), but
+// compute-sanitizer checks the range that they would take without overlap (128 chunks).
 constexpr int64_t kOverlapBytes = (128 - 65) * kChunkBytes;
 
 struct Image {
@@ -32,8 +31,7 @@ struct Image {
     const int64_t item = int64_t(itemsize(p.x.dtype)), step = p.spatial.stride[1], taps = p.w.shape[3];
     int64_t channels = 4;  // the number of channels of a pixel in the padded copies of x and w
     while (channels < p.x.shape[1]) channels *= 2;
-    // Adds channels until the windows of neighbouring positions of y start at least one chunk (16 bytes) apart in a row
-    // of x. If the windows start several chunks apart, first_layer_params.h describes the layout.
+    // Adds channels until adjacent windows start at least one chunk (16 bytes) apart.
     while (step * channels * item < kChunkBytes) channels *= 2;
     const int64_t pixel = channels * item, planes = step * pixel / kChunkBytes;
     if (pixel > kChunkBytes)
@@ -44,8 +42,7 @@ struct Image {
     const int64_t per_chunk = max_of(kChunkBytes / pixel, int64_t(1)),
                   chunks = ceil_div(taps * pixel, int64_t(2 * kChunkBytes)) * 2;
     const int64_t positions = p.y.shape[3], padded = ceil_div(positions, int64_t(64)) * 64;
-    // Every position of y reads an even number of chunks (of 16 bytes). A row of the padded copy of x is long enough
-    // for all chunks that the last position of a row of y reads. Past the end of x, the row contains zeros.
+    // Rows of the copy of x end with zeros, because windows are rounded up to an even number of chunks (16 bytes).
     x.planes = max_of(planes, int64_t(1));
     const int64_t line = ceil_div((positions - 1) * x.planes + chunks, x.planes) * x.planes * kChunkBytes;
     x.x = p.x;
@@ -63,8 +60,7 @@ struct Image {
     const GemmTask task = gemm_task(p);
     problem.y = output_of(task.views.front(), task.y, task.alignment, task.has_c, task.has_bias);
     store = store_of(problem.y, task.has_c);
-    // GemmStore::transposed stores four neighbouring positions as one vector. If the length of a row of y is not a
-    // multiple of four, a vector would extend into the next row.
+    // The vectors of four positions that GemmStore::transposed stores must not cross the end of a row of y.
     if (store == GemmStore::transposed && p.y.shape[3] % 4) store = GemmStore::any;
     problem.lines = FastDivmod(p.y.shape[2]);
     problem.tiles = int32_t(p.y.shape[0] * p.y.shape[2]);
@@ -84,8 +80,7 @@ struct Image {
     beyond = (padded - positions + chunks) * kChunkBytes + kOverlapBytes;
   }
 
-  // The number of bytes that are allocated after the last stage (a buffer for rows of x). The windows of the last
-  // positions of y read some of them.
+  // Extra bytes after the last buffer, because the windows of the last positions of y reach past it.
   int64_t beyond = 0;
   int64_t smem_bytes() const {
     return int64_t(problem.window) * problem.chunks * kFilters * kChunkBytes +
@@ -132,8 +127,7 @@ struct FirstLayer final : Engine<ConvProblem> {
     return "";
   }
   double estimate_us(const ConvProblem& p, const Device& d) const override {
-    // Adds the estimated time to copy x and w, and the estimated time of the kernel that computes y. This kernel mostly
-    // writes y. The constants are guesses, not measurements.
+    // The time to copy x and w, and the time of the kernel, which mostly writes y. The constants are guesses.
     const Image i(p);
     const double item = double(itemsize(p.x.dtype)), y = double(p.y.numel()) * double(itemsize(p.y.dtype));
     const double tiles = double(ceil_div(p.w.shape[0], int64_t(kFilters)));

@@ -23,8 +23,7 @@
 
 namespace minidnn {
 
-// Returns the sum of the products of one filter and one window, which are both in shared memory. It multiplies one
-// element at a time.
+// The sum of the products of one window and one filter in shared memory, without tensor cores.
 template <class T, int kFilters>
 __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const char* x, const char* filter) {
   constexpr int kElements = 16 / sizeof(T);  // the number of elements of a chunk (16 bytes)
@@ -41,9 +40,8 @@ __device__ __forceinline__ float window_sum(const FirstLayerParams& p, const cha
   return sum;
 }
 
-// Issues the wgmma instructions that multiply 64 windows by kFilters filters. The windows are those of the positions
-// `first` to first + 63 in a row of y. `lines` is the shared-memory address of the rows of x; `filters` is the
-// shared-memory address of the filters.
+// Multiplies the windows of positions `first` to first + 63 of a row of y by kFilters filters. `lines` and `filters`
+// are shared-memory addresses.
 template <class T, int kFilters>
 __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint32_t lines, int first, uint32_t filters,
                                                  float (&sums)[kFilters / 2]) {
@@ -68,8 +66,7 @@ __device__ __forceinline__ void multiply_windows(const FirstLayerParams& p, uint
   }
 }
 
-// If a sum of the thread is NaN, computes it again from the elements of the window only. `x` points to the thread's
-// first window in shared memory, and `filter` to the thread's first filter.
+// Computes the thread's NaN sums again, from the elements of the windows only.
 template <class T, int kFilters>
 __device__ __forceinline__ void replace_nans(const FirstLayerParams& p, const char* x, const char* filter,
                                              float (&sums)[kFilters / 2]) {
@@ -113,8 +110,7 @@ __global__ void __launch_bounds__(384, 1)
       parity ^= 1;
     }
   };
-  // A tile is one image row of y. A block loops over rows of y, always for the same kFilters filters. The weights of
-  // these filters remain in shared memory.
+  // A tile is a row of y. All tiles of a block use the same filters, which stay in shared memory.
   const int filters = int(blockIdx.y) * kFilters;
   if (group == 0) {
     setmaxnreg_dec<40>();
@@ -133,8 +129,7 @@ __global__ void __launch_bounds__(384, 1)
   }
   setmaxnreg_inc<232>();
   const int consumer = group - 1, warp = int(threadIdx.x) / 32 % 4;
-  // Copies the filters to shared memory in the order [row of the window][chunk][filter], where a chunk is 16 bytes. If
-  // there are fewer than kFilters filters left, zeros stand for the missing filters.
+  // Copies the filters to shared memory as [row of the window][chunk of 16 bytes][filter], padded with zero filters.
   for (int i = int(threadIdx.x) - 128; i < p.window * p.chunks * kFilters; i += 256) {
     const int filter = i % kFilters, chunk = i / kFilters % p.chunks, r = i / kFilters / p.chunks;
     uint4 v = {0, 0, 0, 0};
@@ -165,9 +160,8 @@ __global__ void __launch_bounds__(384, 1)
         replace_nans<T, kFilters>(p, x, weights_pointer + lane % 4 * 32, sums);
       }
       __syncwarp();
-      // The epilogue must not store results of positions past the end of an image row. With GemmStore::transposed, the
-      // last argument of store() prevents this. With any other way to store y (GemmStore), such positions get an index
-      // past the last position of y.
+      // Positions past the end of the row must not be stored. GemmStore::transposed is told the number of positions
+      // that exist; all other stores get an index past the end of y.
       auto row = [&](int position) {
         return kStore == GemmStore::transposed || position < p.positions
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)

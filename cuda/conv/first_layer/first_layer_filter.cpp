@@ -15,15 +15,14 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The largest number of elements in a row of the window: (columns) * (channels). The kernel computes a row of the
-// window in at most four tiles of 8 elements.
+// The largest number of elements (columns x channels) in a row of the window: four tiles of 8.
 constexpr int64_t kMostBand = 32;
 
 struct Tiling {
   GroupConv p;
   GroupConvTiles tiles;
   FirstLayerFilterBlock b;
-  // steps: the number of main-loop iterations that each warp executes, added up over all of its tiles
+  // steps: main-loop iterations per warp, over all of its tiles
   int64_t channel_tiles = 1, threads = 0, smem_bytes = 0, eights = 0, steps = 0;
   std::string why_not;
 };
@@ -41,15 +40,14 @@ bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& 
   b.columns = FastDivmod(p.width.tile);
   b.steps = FastDivmod(p.width.tile / pixels);
   b.x_rows = (p.height.tile - 1) * p.height.stride + p.height.taps;
-  // reach: the largest number of elements of a row of x that a tile of dy needs. Rows are copied 16 bytes (`elements`
-  // elements) at a time, so the first copy may begin up to elements - 1 elements too early.
+  // reach: the elements of a row of x that a tile needs, including those that the alignment of 16-byte copies adds
   const int64_t reach = elements - 1 + int64_t(p.width.tile - 1) * p.width.stride * b.channels + 8 * l.eights;
   b.copies = FastDivmod(ceil_div(reach, elements));
   const int64_t pitch = item == 4 ? kFirstLayerPitch<float> : kFirstLayerPitch<float16>,
                 x_pitch = 16 * int64_t(b.copies.divisor);
   const int64_t x_offset = int64_t(p.height.tile) * p.width.tile * pitch, buffer = x_offset + b.x_rows * x_pitch;
   const int64_t sums =
-      // The number of bytes of shared memory for the sums of all threads.
+      // the bytes of the sums of all threads
       l.threads * 16 * l.eights * 4;
   l.smem_bytes = std::max(2 * buffer, sums);
   b.x_pitch = int32_t(x_pitch);
@@ -135,9 +133,8 @@ struct FirstLayerFilter final : Engine<ConvProblem> {
     constexpr double kShareOfCopyRate = 0.8, kShareOfVisits = 0.6;  // guessed fractions of the peak rates
     const Tiling l = tiling_of(p, d);
     const bool narrow = itemsize(operand_dtype(p)) == 2;
-    // Counts the shared-memory accesses of a warp in one iteration of the main loop. dy needs 16 accesses. Each 8
-    // elements of a row of the window need 4 (16-bit) or 2 (float32) accesses to x. An SM executes one access per
-    // clock.
+    // The shared-memory accesses of a warp per iteration: 16 to dy, and 4 (16 bits) or 2 (float32) to x for each tile
+    // of 8 elements. An SM executes one access per clock.
     const double visits = 16 + (narrow ? 4.0 : 2.0) * double(l.eights);
     const double clocks_us = 1e3 * d.fp32_gflop_s / (2.0 * 128 * d.sm_count);
     const double shared_us = double(l.steps) * visits * double(l.threads / 32) / clocks_us / kShareOfVisits;

@@ -19,19 +19,16 @@
 
 namespace minidnn {
 
-// Describes the elements of dw that a warp sums: `filters` filters from first_filter on, in row r of the window.
+// The elements of dw that a warp sums: `filters` filters from first_filter on, in row r of the window.
 struct FirstLayerFilterWarp {
   int32_t first_filter, filters, r;
-  // lane is the index of the thread in the warp; warp is the index of the warp in the block.
   int32_t lane, warp;
-  uint32_t tile_split;  // the block sums over the tiles of dy with the indices tile_split, tile_split + splits ...
-  // In each tile, this warp sums over the steps step_split, step_split + step_splits ... A step is 32 / sizeof(T)
-  // neighbouring pixels of a row of dy.
+  uint32_t tile_split;  // the block's split of the tiles (GroupConvTiles)
+  // the warp's first step (adjacent pixels of one mma) in each tile
   int32_t step_split;
 };
 
-// Reads the elements of dy that this lane needs for one mma instruction. The instruction multiplies the filters 16 m to
-// 16 m + 15 of the tile, and the pixels from `pixel` on. `dy` is the tile of dy in shared memory.
+// Reads this lane's elements of dy for one mma instruction: filters 16 m to 16 m + 15, and the pixels from `pixel` on.
 template <class T>
 __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, int32_t pixel, int m, int32_t lane) {
   constexpr int kPitch = kFirstLayerPitch<T> / int(sizeof(T));
@@ -45,8 +42,7 @@ __device__ __forceinline__ void read_dy(uint32_t (&of_dy)[4], const char* dy, in
   }
 }
 
-// Warps that sum the same elements of dw over different pixels are called step splits. This function adds their sums in
-// shared memory, in a fixed order, and stores a partial sum of dw.
+// Adds the sums of all warps that have the same elements of dw, in a fixed order, and stores them as a partial sum.
 template <class T, int kSixteens, int kTilesOfN>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const FirstLayerFilterBlock& b,
                                                    const FirstLayerFilterWarp& w, float* shared,
@@ -71,17 +67,16 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Fir
   }
 }
 
-// Computes partial sums of dw, stored as [split][filter][channel][window]. A split is a subset of the tiles of dy.
-// filter_reduce.cu adds the partial sums. A row of the window has (number of columns) x (number of channels) elements.
-// The mma instructions divide these elements into kTilesOfN tiles of 8.
+// Computes partial sums of dw, stored as [split][filter][channel][window]; filter_reduce.cu adds them. kTilesOfN: the
+// number of tiles of 8 elements (columns x channels) in a row of the window.
 template <class T, int kTilesOfN>
 __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     conv_first_layer_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
                             const __grid_constant__ FirstLayerFilterBlock b, const T* x, const T* dy,
                             float* partial_sums) {
   extern __shared__ float4 shared[];
-  constexpr int kElements = 16 / sizeof(T);  // the number of elements that a copy of 16 bytes contains
-  // In one iteration of the main loop, a warp multiplies this number of neighbouring pixels.
+  constexpr int kElements = 16 / sizeof(T);  // elements of a 16-byte copy
+  // the number of pixels that a warp multiplies per iteration (a step)
   constexpr int kPixels = 2 * kElements;
   constexpr int kSixteens = kFirstLayerFilters / 16;
   char* const buffers = reinterpret_cast<char*>(shared);
@@ -92,7 +87,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   const int32_t step_split = warp / p.height.taps, r = warp % p.height.taps;
 
   const auto first_element = [&](const GroupConvTile& tile) {
-    // The index of the first element that a tile of dy needs in a row of x.
+    // the first element that the tile needs in a row of x
     return (tile.column * p.width.stride - p.width.pad) * b.channels;
   };
   const auto next = [&](const GroupConvStep& s) -> GroupConvStep { return {s.tile + tiles.splits, 0, 0}; };
@@ -100,7 +95,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
     const GroupConvTile tile(p, tiles, s.tile);
     const uint32_t to = cvta_to_shared(buffers + buffer * b.buffer);
     {
-      constexpr int kCopies = kFirstLayerFilters / kElements;  // the number of 16-byte copies for one pixel
+      constexpr int kCopies = kFirstLayerFilters / kElements;  // 16-byte copies per pixel
       const int32_t copy = threadIdx.x % kCopies, at_once = blockDim.x / kCopies;
       const int32_t rows = p.height.out - tile.row, columns = p.width.out - tile.column;
       const T* const from = dy + tile.offset(p.out) + (first_filter + copy * kElements);
@@ -113,8 +108,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
                      from + int32_t(row) * p.out.row + column * p.out.column, exists);
       }
     }
-    // Copies the rows of x from an offset that is a multiple of 16 bytes. The rows of an image begin and end at
-    // multiples of 16 bytes, too.
+    // Rows of x are copied from a multiple of 16 bytes on. Images begin and end at multiples of 16 bytes, too.
     const int32_t first = first_element(tile) & -kElements, length = p.width.in * b.channels;
     const int32_t first_row = tile.row * p.height.stride - p.height.pad;
     const T* const from = x + tile.image * p.in.image;
@@ -132,7 +126,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
   float sums[kSixteens][kTilesOfN][4] = {};
   const auto compute = [&](const GroupConvStep& s, int buffer) {
     const GroupConvTile tile(p, tiles, s.tile);
-    // The distance in x, in elements, between the windows of neighbouring pixels of dy.
+    // the distance of adjacent windows in x, in elements
     const int32_t pixel_stride = p.width.stride * b.channels;
     const char* const here = buffers + buffer * b.buffer;
     const T* const band = reinterpret_cast<const T*>(here + b.x_offset + r * b.x_pitch) +
@@ -143,8 +137,7 @@ __global__ void __launch_bounds__(kFirstLayerWarps * 32, 1)
       uint32_t row = i;
       const int32_t column = b.steps.divmod(row) * kPixels, pixel = row * p.width.tile + column;
       const T* const from = band + (row * p.height.stride * (b.x_pitch / int(sizeof(T))) + column * pixel_stride);
-      // This lane's elements of x for one mma instruction in each tile of 8 elements. They are read here, because the
-      // kernel would need more registers if a function read them.
+      // This lane's elements of x. A function for these reads would take more registers.
       uint32_t of_x[kTilesOfN][2];
 #pragma unroll
       for (int n = 0; n < kTilesOfN; ++n)

@@ -7,11 +7,10 @@
 
 namespace minidnn {
 
-// A copy of x or of the filters, stored as [image or filter][rows][columns][channels]. Each row stores its columns in
-// `planes` planes (groups): first the columns 0, planes, 2 planes ..., then the columns 1, planes + 1, 2 planes + 1
-// ..., and so on.
+// A padded copy of x or of the filters: [image or filter][row][column][channel]. With planes = 2, a row has its even
+// columns first, then its odd columns; in general, it has `planes` groups of columns.
 struct Padded {
-  TensorDesc x;  // the tensor that is copied: the image x or the filters w
+  TensorDesc x;  // the tensor that is copied
   int64_t rows = 0, columns = 0, channels = 0, before[2]{}, planes = 1, round = 0;
 
   size_t bytes() const {

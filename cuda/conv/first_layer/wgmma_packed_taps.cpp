@@ -19,13 +19,12 @@ constexpr int64_t kMostChannels = 8;
 
 struct Taps {
   Padded x, w;
-  ConvProblem problem;         // the convolution that is computed: its operands are the padded copies of x and w
-  TransformProblem filters{};  // copies dw from the padded layout (with added channels) to the caller's layout
+  ConvProblem problem;         // the convolution of the padded copies
+  TransformProblem filters{};  // copies dw to the caller's layout
 
   explicit Taps(const ConvProblem& p) : problem(p) {
     const int64_t item = int64_t(itemsize(p.x.dtype)), taps = p.w.shape[3], step = p.spatial.stride[1];
-    // The number of channels of a pixel in the padded copies of x and w. It is chosen so that the windows of all
-    // positions start at multiples of 16 bytes.
+    // The number of channels of the padded copies. With it, all windows start at multiples of 16 bytes.
     int64_t channels = 4;
     while (channels < p.x.shape[1] || step * channels * item % 16) channels *= 2;
     auto columns_of = [&](int64_t least) {
@@ -94,12 +93,11 @@ struct WgmmaPackedTaps final : Engine<ConvProblem> {
   double estimate_us(const ConvProblem& p, const Device& d) const override {
     const Taps t(p);
     const double read = double(p.x.numel()) * double(itemsize(p.x.dtype));
-    // To load one row of a window, the TMA unit of an SM takes 8 to 12 clocks, measured on an H100
-    // (docs/notes/conv.md).
+    // TMA takes 8 to 12 clocks per row of a window (docs/notes/conv.md).
     const double lines = double(p.y.numel() / p.y.shape[1]) * double(p.w.shape[2]);
     double us = std::max(sm90_estimate_us(t.task(), d), lines / d.sm_count * (is_forward(p) ? 12 : 8) / 1700);
     us += roofline_us(0, read + double(t.x.bytes()), d, 0.7);
-    // 3 us is the time to copy the filters.
+    // 3 us: the copy of the filters
     us += is_forward(p) ? 3 : choose_on(d, t.filters).estimate_us;
     return us;
   }

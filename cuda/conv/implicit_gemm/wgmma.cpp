@@ -10,7 +10,7 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// Returns the dimensions of a tensor in the order outer dimension, spatial dimensions, inner dimension.
+// The order of dimensions: outer, spatial, inner.
 std::vector<int> order_of(const TensorDesc& d, int outer, int inner) {
   std::vector<int> order{outer};
   for (int i = 2; i < d.rank; ++i) order.push_back(i);
@@ -33,16 +33,13 @@ struct Wgmma final : RelayoutEngine<ConvProblem> {
     auto along = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data, int outer, int inner) {
       if (!fits_tma(p.*tensor, inner)) r.copy(tensor, data, tma_layout(p.*tensor, order_of(p.*tensor, outer, inner)));
     };
-    // In TF32, backward_data reads w with contiguous channels if the channels of dx are contiguous, too. If they are
-    // not, it reads w with contiguous filters.
+    // backward_data: whether filters are the contiguous dimension of w, instead of channels
     bool by_filter = false;
     if (p.direction == ConvDirection::backward_data) {
       const int64_t channels = p.x.shape[1], tiles_of_128 = ceil_div(channels, int64_t(128));
       const double flop = 2.0 * double(p.y.numel()) * double(p.w.numel() / p.w.shape[0]);
       if (operand_dtype(p) == DType::float32) by_filter = channels > 1 && p.x.stride[1] != 1;
-      // For 16-bit operands, contiguous filters in w allow tiles of 160 channels. This layout is chosen for large
-      // convolutions if 160 divides the number of channels, and tiles of 128 channels would compute over 15 % more
-      // channels than there are.
+      // Contiguous filters allow tiles of 160 channels, if tiles of 128 would waste over 15 % of the work.
       else by_filter = channels % 160 == 0 && double(tiles_of_128 * 128) > 1.15 * double(channels) && flop > 4e10;
     }
     if (p.direction != ConvDirection::backward_data) along(&ConvProblem::x, &ConvArgs::x, 0, 1);

@@ -41,8 +41,7 @@ struct WgmmaStatistics final : Engine<ConvStatisticsProblem> {
   std::vector<Config> configs(const Problem& p, const Device& d) const override {
     return sm90_configs(task_of(wgmma().relayout(p)), d);
   }
-  // The workspace contains the copies of operands, then the sums of the warpgroups, then the workspace of the
-  // reduction.
+  // The workspace: copies of operands, sums of the warpgroups, workspace of the reduction.
   size_t workspace_bytes(const Problem& p, const Device& d, const Config& config) const override {
     const OperandRelayout<ConvProblem> r = wgmma().relayout(p);
     const ReduceProblem sums = reduction(p, task_of(r), config);

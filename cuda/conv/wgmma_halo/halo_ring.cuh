@@ -11,9 +11,8 @@
 
 namespace minidnn {
 
-// A ring of `count` slots (buffers for pixels of a row) in shared memory, and the slot that one producer or consumer
-// uses next. Each slot has two mbarriers. The mbarrier full() completes when the slot is loaded, and empty() when all
-// consumers have released the slot. In memory, kHaloSlots mbarriers for full() precede those for empty().
+// A ring of `count` slots in shared memory, and the slot that a producer or a consumer uses next. A slot is a buffer
+// for a row of pixels. Its barriers are full() (loaded) and empty() (released by all consumers).
 struct HaloRing {
   uint32_t slots, pitch, barriers;
   int count, at = 0;
@@ -30,8 +29,7 @@ struct HaloRing {
       parity ^= 1;
     }
   }
-  // Advances by `slots` slots (buffers) of the ring. `slots` must be less than `count`, the number of slots in the
-  // ring.
+  // Advances by fewer slots than the ring has.
   __device__ __forceinline__ void skip(int slots) {
     at += slots;
     if (at >= count) {
@@ -41,21 +39,17 @@ struct HaloRing {
   }
 };
 
-// Returns the wgmma descriptor of a matrix in a swizzled tile. The matrix may start at any row of the tile; a row has
-// 128 bytes (64 columns). If the matrix has more than 64 columns, each further group of 64 columns starts `columns`
-// bytes after the group before.
+// The wgmma descriptor of a matrix that starts at any row (128 bytes) of a tile with 128-byte swizzle. Beyond 64
+// columns, each next 64 columns start `columns` bytes later.
 __device__ __forceinline__ uint64_t halo_matrix(uint32_t address, uint32_t columns) {
   return make_smem_descriptor<true>(address, columns, 1024);
 }
 
-// Lines of one image, one below the other. A line is 64 or 128 neighbouring positions of an image row. An image row
-// consists of several lines, and `segment` is the index of a line within its image row. All lines of a LineSpan have
-// the same segment. `count` is the number of lines of the LineSpan.
+// `count` consecutive lines (HaloLines) of one segment of an image, from `line` on.
 struct LineSpan {
   int image, segment, line, count;
 
-  // Takes as many lines as possible, from line `at` to the line before `last`. The span ends at the bottom of the image
-  // at the latest.
+  // The lines from `at` on: up to the end of the segment, but not past line `last` - 1.
   __device__ LineSpan(const HaloLines& w, int at, int last) {
     const uint32_t column = w.per_image.quotient(uint32_t(at));
     line = at - int(column * w.per_image.divisor);

@@ -17,12 +17,10 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// kRow: the number of bytes of a pixel, which is one row of a tile with 128-byte swizzle. kGroup: the number of bytes
-// of eight such rows, after which the swizzle repeats.
+// The bytes of a pixel, and of eight pixels, after which the 128-byte swizzle repeats.
 constexpr int64_t kRow = 2 * kHaloChannels, kGroup = 8 * kRow;
 
-// Returns the TMA map of a tensor. A box of the map contains kHaloChannels channels, `pixels` neighbouring pixels of a
-// row (dimension 1), and `filters` neighbouring filters (dimension 3).
+// The TMA map of a tensor. A box has kHaloChannels channels of `pixels` pixels of a row, for `filters` filters.
 cuda::TiledMap map_of(const TensorDesc& d, int64_t pixels, int64_t filters = 1) {
   cuda::TiledMap m;
   m.dtype = d.dtype;
@@ -46,8 +44,7 @@ TensorMap encoded(cuda::TiledMap m, const void* address, int device) {
   return std::bit_cast<TensorMap>(cuda::encode(m, device));
 }
 
-// Returns why the engine cannot run the convolution, or an empty string. It checks the limits that y, dx and dw have in
-// common.
+// Why the engine cannot run the convolution, or empty. It checks the limits that y, dx and dw share.
 std::string refusal(const ConvProblem& p, const Device& d) {
   if (p.direction == ConvDirection::backward_bias) return "backward_bias is not supported";
   if (d.arch / 10 != 9) return cat("needs wgmma, which sm_90 has; got sm_", d.arch);
@@ -64,8 +61,7 @@ std::string refusal(const ConvProblem& p, const Device& d) {
   return "";
 }
 
-// Returns the same convolution with operands that TMA can read. If the channels of an operand are not contiguous, or if
-// its pixels are not aligned, the operand is copied.
+// The same convolution with operands that TMA can read; other operands are copied.
 OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   OperandRelayout<ConvProblem> r{p, {}};
   auto lines = [&](TensorDesc ConvProblem::* tensor, const void* ConvArgs::* data) {
@@ -77,13 +73,12 @@ OperandRelayout<ConvProblem> relayout(const ConvProblem& p) {
   return r;
 }
 
-// The launch parameters of conv_wgmma_halo, which computes y or dx. A line is `positions` neighbouring outputs of a
-// row.
+// The launch parameters of conv_wgmma_halo (y or dx).
 struct ProductLaunch {
   WgmmaHaloParams p;
-  // box: the number of pixels of x that the windows of `positions` neighbouring outputs of a row read.
+  // the outputs in a line, and the pixels of a row of x that these outputs read
   int64_t positions = 0, box = 0;
-  // The number of wgmma instructions for each element of the window, 2 or 4; each instruction multiplies 16 channels.
+  // wgmma instructions per tap: 2 or 4, with 16 channels each
   int64_t steps = 4;
   int64_t tiles = 1, blocks = 1, smem_bytes = 0;
   bool backward = false;
@@ -120,8 +115,8 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // At any time, each of three warpgroups computes one line (neighbouring positions of a row) of y. Shared memory must
-  // be large enough for all lines of x that these warpgroups read.
+  // Three warpgroups compute adjacent rows of y at the same time. All rows of x that they read must fit in shared
+  // memory.
   const int64_t least = reach[0] + 3, weights = taps * 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 8 * (2 * kHaloSlots + 1) - weights;
   p.x_slots = int32_t(min_of(max_of(free_bytes, int64_t(0)) / p.x_pitch, int64_t(kHaloSlots)));
@@ -138,9 +133,7 @@ ProductLaunch product_launch(const ConvProblem& c, const Device& d, int64_t posi
   p.rows = int32_t(out.shape[1]);
   p.positions = int32_t(out.shape[3]);
   p.bias_stride = c.bias_stride;
-  // Returns whether the kernel can store four neighbouring results at a time along a dimension: 1 (filters) or 3
-  // (positions). This requires that results have 16 bits, that the dimension is contiguous, and that its size and all
-  // other strides are multiples of four.
+  // Whether 16-bit results can be stored in vectors of four along a dimension: 1 (filters) or 3 (columns).
   auto fours = [&](int along) {
     bool all = itemsize(out_dtype(c)) == 2 && out.shape[along] % 4 == 0;
     for (const TensorDesc* t : {&out, c.residual.rank ? &c.residual : &out}) {
@@ -167,13 +160,13 @@ KernelSpec product_kernel(DType t, DType y, const ProductLaunch& l, const Epilog
   return s;
 }
 
-// The launch parameters of conv_wgmma_halo_filter, which computes dw.
+// The launch parameters of conv_wgmma_halo_filter (dw).
 struct FilterLaunch {
   WgmmaHaloFilterParams p;
-  int64_t columns = 1;  // the number of columns of the window that one wgmma multiplies
-  int64_t box = 0;      // the number of pixels of x that the windows of 64 positions read
+  int64_t columns = 1;  // columns of the window per wgmma
+  int64_t box = 0;      // pixels of a row of x that 64 adjacent positions read
   int64_t jobs = 1, blocks = 1, smem_bytes = 0;
-  int64_t cluster = 1;  // the number of blocks of a cluster; they add their sums before they store them
+  int64_t cluster = 1;  // blocks of a cluster, which add their sums before they store them
   int64_t partial_sums() const { return blocks / cluster; }
   std::string why;
 };
@@ -213,9 +206,8 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
   p.x_bytes = int32_t(l.box * kRow);
   p.x_pitch = int32_t(ceil_div(int64_t(p.x_bytes), kGroup) * kGroup);
 
-  // least_x: the fewest slots (buffers) for lines of x; a line is neighbouring pixels of a row. Each warpgroup computes
-  // a different row of the window, so at any time the warpgroups read different lines of x. There must be slots for all
-  // of these lines, and for lines that are being loaded.
+  // least_x: the rows of x that the warpgroups read at the same time (each computes another row of the window), and a
+  // row that is being loaded
   const int64_t least_x = (p.lines_each - 1) * g.dilation[1] + 2, least_dy = 2, dy_bytes = 64 * kRow;
   const int64_t free_bytes = d.max_smem_bytes - 1024 - 4 * 8 * kHaloSlots - least_x * p.x_pitch - least_dy * dy_bytes;
   const int64_t more = min_of(free_bytes / (p.x_pitch + dy_bytes), kHaloSlots - least_x);
@@ -232,8 +224,7 @@ FilterLaunch filter_launch(const ConvProblem& c, const Device& d) {
     l.cluster = 2;
     l.blocks = l.blocks / 2 * 2;
   }
-  // After the main loop, shared memory must be large enough for the sums that a block sends to the second block of its
-  // cluster.
+  // After the main loop, the same memory holds the sums that a block sends to the other block of its cluster.
   l.smem_bytes = max_of(l.smem_bytes, l.columns * 16 * 3 * 128 * 4 + 1024);
   p.partial_sum_stride = c.w.numel();
   return l;
@@ -249,8 +240,8 @@ KernelSpec filter_kernel(DType t, int64_t columns, int64_t cluster) {
 // clocks per us, and bytes per clock from L2, of one SM (docs/notes/gemm.md)
 constexpr double kClocksOfUs = 1700, kL2BytesOfClock = 59;
 
-// Estimates the time of a kernel in us from two times that overlap: the time of its work on the SMs, and the time of
-// its memory traffic. The result is little more than the longer time, except if both are nearly equal.
+// The time in us of work on the SMs and of memory traffic, which overlap. It is close to the longer time, unless both
+// are about equal.
 double overlapped(double on_chip_us, double bytes, const Device& d) {
   return std::pow(std::pow(on_chip_us, 3.6) + std::pow(bytes / (0.84 * d.copy_gb_s * 1e3) + 2.5, 3.6), 1 / 3.6) + 4.5;
 }
@@ -258,8 +249,7 @@ double overlapped(double on_chip_us, double bytes, const Device& d) {
 double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
   const ProductLaunch l = product_launch(c, d, positions);
   const double taps = double(l.p.window_lines) * l.p.window_columns, n = double(positions);
-  // For each line of n positions, each element of the window and every 16 channels, the tensor cores take n / 2 clocks,
-  // and shared memory takes 16 + n / 4 clocks. Shared memory delivers 128 bytes per clock.
+  // Per line of n positions, per tap and 16 channels, the tensor cores take n / 2 clocks, and shared memory 16 + n / 4.
   const double multiply = taps * double(l.steps) * std::max(n / 2 * 1.06, (16 + n / 4) * 1.15);
   const double line = std::max(multiply, double(l.p.x_bytes) / kL2BytesOfClock) + 20;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2;
@@ -270,15 +260,13 @@ double product_us(const ConvProblem& c, const Device& d, int64_t positions) {
 
 double filter_us(const ConvProblem& c, const Device& d) {
   const FilterLaunch l = filter_launch(c, d);
-  // For each 16 positions, the tensor cores take 32 clocks per column of the window. Shared memory takes 16 clocks per
-  // column of the window, and 16 clocks for dy.
+  // Per 16 positions and column of the window, the tensor cores take 32 clocks, and shared memory 16; dy takes 16 more.
   const double multiply = l.p.lines_each * 4.0 * std::max(32.0 * double(l.columns), 16 + 16.0 * double(l.columns));
   const double load = double(l.p.x_bytes + 64 * kRow) / kL2BytesOfClock;
   const double line = std::max(multiply, load) * 1.06 + 30;
   const double lines = double(ceil_div(int64_t(l.p.lines.count), l.blocks)) + 2.0 * (l.p.lines_each - 1);
   const double rounds = double(ceil_div(l.jobs * l.blocks, int64_t(d.sm_count)));
-  // Adds the time of the launch that adds up the partial sums of dw, and the time to write and read the partial sums
-  // once. The partial sums mostly stay in L2.
+  // The reduction of partial sums: a launch, and one write and one read of them, mostly in L2.
   return overlapped(rounds * (lines * line + 2500) / kClocksOfUs, conv_bytes(c), d) + 4.1 +
          double(l.partial_sums() * l.p.partial_sum_stride) * 8 / 3.3e6;
 }
@@ -325,7 +313,7 @@ std::unique_ptr<Plan<ConvProblem>> filter_plan(const ConvProblem& p, const Devic
   });
 }
 
-// The numbers of neighbouring positions of a row that a warpgroup can compute at a time.
+// The possible numbers of outputs in a line (adjacent outputs of a row).
 constexpr int64_t kPositions[] = {128, 64};
 
 }  // namespace
@@ -392,8 +380,7 @@ struct WgmmaHalo final : Engine<ConvProblem> {
     throw NotSupported(cat("wgmma_halo: unknown config '", config, "'"));
   }
   static bool is_filter(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
-  // Returns the numbers of neighbouring positions of a row that a warpgroup can compute at a time in this problem. The
-  // fastest number is first.
+  // The numbers of outputs in a line that the problem allows, the fastest first.
   static std::vector<int64_t> lengths(const ConvProblem& p, const Device& d) {
     std::vector<int64_t> all;
     for (int64_t positions : kPositions)

@@ -18,13 +18,9 @@
 
 namespace minidnn {
 
-// The epilogue: stores activation(sum + bias + c) to y. c may have the same address as y. A lane has sums of two
-// filters, filter + lane / 4 and filter + lane / 4 + 8. For each filter, it has two of every eight neighbouring
-// positions.
-// kStore = lines requires that y and c are contiguous along positions, and that a row has a multiple of four positions.
-// kStore = transposed requires that y and c are contiguous along filters, and that the number of filters is a multiple
-// of four. In both cases, neighbouring lanes exchange 16-bit results, so that each lane stores four contiguous results.
-// kStore = any has no requirements, and stores one element at a time.
+// The epilogue: stores activation(sum + bias + c) to y. c and y may be the same memory. kStore = lines needs contiguous
+// positions, in multiples of four. kStore = transposed needs contiguous filters, in multiples of four. Both store
+// vectors of four 16-bit results. kStore = any stores single elements.
 template <class T, class Y, int kPositions, Activation kActivation, bool kBias, bool kC, GemmStore kStore>
 __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmArgs& args, const LineSpan& span,
                                            int line, int filter, float (&sums)[kPositions / 2]) {
@@ -52,8 +48,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     Y* const y = y_at(row, first);
     const Y* const c = c_at(row, first);
 #pragma unroll
-    // The lane has sums of the filters row and row + 8. r tells which of these two filters sum i belongs to. q is the
-    // position of sum i, counted from the lane's first position.
+    // Sum i belongs to filter row + 8 r and position first + q.
     for (int i = 0; i < kPositions / 2; ++i) {
       const int r = i / 2 % 2, q = i / 4 * 8 + i % 2;
       if (row + 8 * r >= p.rows || first + q >= p.positions) continue;
@@ -61,17 +56,14 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
     }
   } else {
     constexpr bool kTransposed = kStore == GemmStore::transposed;
-    // Computes results from the lane's sums i, i + 1, next and next + 1, exchanges results with the neighbouring lane,
-    // and stores four results at the address y. If kTransposed, sums i and i + 1 belong to the lane's first filter, and
-    // sums next and next + 1 to its second filter. If not, all four sums belong to the lane's first filter (r = 0) or
-    // to its second filter (r = 1).
+    // Stores four contiguous results, after an exchange with another lane. The lane itself has sums i, i + 1, next and
+    // next + 1, of one filter or, if kTransposed, of two filters.
     const auto store = [&](Y* y, const Y* c, bool exists, int i, int next, int r) {
       uint32_t words[2] = {};
       if constexpr (kC) {
         uint2 four = {0, 0};
         if (exists) four = *reinterpret_cast<const uint2*>(c);
-        // Exchanges elements of c between neighbouring lanes, so that each lane has the elements of c that are added to
-        // its sums.
+        // The same exchange for c, in the opposite direction.
         four = exchange_pair(four.x, four.y);
         words[0] = kTransposed ? movmatrix_trans(four.x) : four.x;
         words[1] = kTransposed ? movmatrix_trans(four.y) : four.y;
@@ -114,21 +106,18 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
   }
 }
 
-// Computes y or dx for a tile of 64 filters, from up to 64 channels. A line is kPositions neighbouring positions of a
-// row.
-// Grid: the first dimension divides the lines evenly among blocks; the second dimension is the number of tiles of
-// filters. Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the warpgroups 1 to 3 computes every third
-// line of the result, and releases the lines of the input that it needs no more.
-// Shared memory: the weights of the tile (8 KB per tap, loaded once), then a ring of lines of the input.
-// wgmma: M = 64 filters, N = kPositions positions of a line. It reads 96 bytes of shared memory per clock with N = 128,
-// and 128 bytes with N = 64, which is all that shared memory can deliver.
-// kAlongM: whether the weights in shared memory have one row for each index of the summed dimension, as for dx. kSteps:
-// the number of wgmma instructions for each tap, with 16 channels each.
+// Computes y or dx for a tile of 64 filters, from up to 64 channels. Grid: the lines (kPositions positions of a row),
+// divided evenly among blocks, x tiles of filters. Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the
+// warpgroups 1 to 3 computes every third line, and releases rows of the input that it no longer needs. Shared memory:
+// the weights of the tile (8 KB per tap, loaded once), then a ring of rows of the input. wgmma: M = 64 filters, N =
+// kPositions. It reads 96 bytes of shared memory per clock with N = 128, and 128 bytes with N = 64, the peak. kAlongM:
+// whether the weights are contiguous along M in shared memory, as for dx. kSteps: wgmma instructions per tap, with 16
+// channels each.
 template <class T, class Y, int kPositions, int kSteps, bool kAlongM, Activation kActivation, bool kBias, bool kC,
           GemmStore kStore>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo(const __grid_constant__ WgmmaHaloParams p, const __grid_constant__ GemmArgs args) {
-  constexpr uint32_t kTap = 64 * 128;  // the bytes of the weights of a tile for one element of the window
+  constexpr uint32_t kTap = 64 * 128;  // the bytes of the tile's weights for one tap
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[2 * kHaloSlots + 1];
   const uint32_t weights = (cvta_to_shared(shared) + 1023) & ~1023u;
@@ -138,7 +127,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n neighbouring rows of y read n + reach rows of x
+  const int reach = (p.window_lines - 1) * p.lines.line_step;  // n adjacent rows of y read n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -187,10 +176,10 @@ __global__ void __launch_bounds__(512, 1)
     }
   };
   const uint32_t column_step = uint32_t(p.lines.column_step) * 128 >> 4;
-  const int over = min_of(3, reach + 1);  // the number of rows of x that a warpgroup releases after each row of y
+  const int over = min_of(3, reach + 1);  // the rows of x to release after each row of y
   mbarrier_wait_parity(weights_full, 0);
   float sums[kPositions / 2];
-  int own_line = first + group - 1;  // the index of the next line (part of an image row) that this warpgroup computes
+  int own_line = first + group - 1;  // the next line that this warpgroup computes
   for (int at = first; at < last;) {
     const LineSpan span(p.lines, at, last);
     int passed = 0;

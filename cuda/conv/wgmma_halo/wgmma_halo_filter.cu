@@ -7,11 +7,9 @@
 
 namespace minidnn {
 
-// Adds the sums of the two blocks of a cluster. Block 0 keeps the first half of the results, and block 1 keeps the
-// second half. Each block sends its sums for the other half to the other block, through shared memory. After the call,
-// the first half of `sums` contains the results that the block keeps. `to` is the generic address of the thread's first
-// four floats in the buffer for the sums that it sends; `start + offset` is the shared-memory address of the same
-// floats. The thread's next four floats are `pitch` bytes further.
+// Adds the sums of the two blocks of a cluster through shared memory. Each block keeps one half of the results, and
+// leaves them in the first half of `sums`. `to` (generic) and start + offset (shared) are the address of the thread's
+// first four floats; the next four are `pitch` bytes further.
 template <int n>
 __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32_t offset, uint32_t pitch,
                                                 uint32_t rank, float (&sums)[n]) {
@@ -37,9 +35,8 @@ __device__ __forceinline__ void exchange_halves(char* to, uint32_t start, uint32
   cluster_sync();
 }
 
-// Multiplies `count` lines of dy by the lines of x in the ring; a line is 64 neighbouring positions of a row. Then it
-// releases the buffers of the lines that it multiplied. `any` says whether `sums` contains products of earlier calls.
-// If not, the first product overwrites `sums`.
+// Multiplies `count` lines of dy by lines of x, and releases their buffers. `any` says whether `sums` already contains
+// products, which must not be overwritten.
 template <class T, int kColumns>
 __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int count, uint32_t columns, bool& any,
                                                float (&sums)[kColumns * 32]) {
@@ -56,7 +53,7 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
     warpgroup_fence_operand(sums);
     wgmma_fence();
 #pragma unroll
-    for (int s = 0; s < 4; ++s)  // each iteration adds up the products of 16 pixels of dy
+    for (int s = 0; s < 4; ++s)  // 16 pixels per iteration
       Wgmma<T, kColumns * 64>::template run<true, true>(sums, a + s * (2048 >> 4), b + s * (2048 >> 4), any || s > 0);
     wgmma_commit_group();
     any = true;
@@ -75,8 +72,7 @@ __device__ __forceinline__ void multiply_lines(HaloRing& x, HaloRing& dy, int co
   release(dy_before);
 }
 
-// Describes the elements of dw that a warpgroup computes: those in row `line` of the window, from the given filter,
-// channel and column on.
+// The elements of dw of a warpgroup: row `line` of the window, from this filter, channel and column on.
 struct FilterTile {
   int filter, channel, line, column;
 };
@@ -100,18 +96,12 @@ __device__ __forceinline__ void store_filter(const WgmmaHaloFilterParams& p, flo
   }
 }
 
-// Computes partial sums of dw for a tile of 64 filters and 64 channels. A line is 64 neighbouring positions of an image
-// row.
-// Grid: the first dimension divides the lines evenly among blocks; the second dimension is the number of tiles of dw.
-// Cluster: kBlocks blocks, 1 or 2. Block: 512 threads. Warpgroup 0 issues the TMA loads. Each of the warpgroups 1 to 3
-// computes one row of the window.
-// wgmma: M = 64 filters, N = kColumns columns of the window x 64 channels, K = positions. In shared memory, each row of
-// both operands is one position. Without dilation, the operand for each column of the window starts one row after that
-// of the column before.
-// Each cluster writes its sums as one partial sum of dw; cuda/gemm/epilogue/split_k.cu adds the partial sums in a fixed
-// order.
-// Past the end of an image row, the positions of a line have zeros for dy. If x is an infinity at such a position, the
-// product is NaN, and dw becomes NaN.
+// Computes partial sums of dw for a tile of 64 filters and 64 channels. Grid: the lines (64 positions of a row),
+// divided evenly among blocks, x tiles of dw. Cluster: kBlocks blocks, 1 or 2. Block: 512 threads. Warpgroup 0 issues
+// the TMA loads. Each of the warpgroups 1 to 3 computes one row of the window. wgmma: M = 64 filters, N = kColumns
+// columns of the window x 64 channels, K = positions. Adjacent columns of the window read the same tile of x, starting
+// at another position. Each cluster writes one partial sum; cuda/gemm/epilogue/split_k.cu adds the partial sums in a
+// fixed order. Known limit: past the end of a row, dy is zero. If x is an infinity there, dw becomes NaN.
 template <class T, int kColumns, int kBlocks>
 __global__ void __launch_bounds__(512, 1)
     conv_wgmma_halo_filter(const __grid_constant__ WgmmaHaloFilterParams p, float* partial_sums) {
@@ -128,7 +118,7 @@ __global__ void __launch_bounds__(512, 1)
   const int group = __shfl_sync(0xffffffff, int(threadIdx.x) / 128, 0);
   const int first = int(int64_t(p.lines.count) * blockIdx.x / gridDim.x),
             last = int(int64_t(p.lines.count) * (blockIdx.x + 1) / gridDim.x);
-  const int reach = (lines - 1) * p.lines.line_step;  // n neighbouring rows of dy are multiplied by n + reach rows of x
+  const int reach = (lines - 1) * p.lines.line_step;  // n adjacent rows of dy need n + reach rows of x
 
   if (threadIdx.x == 0) {
     for (int i = 0; i < kHaloSlots; ++i) {
@@ -173,7 +163,7 @@ __global__ void __launch_bounds__(512, 1)
     together();
     return;
   }
-  const int own_line = group - 1;  // the row of the window that this warpgroup computes
+  const int own_line = group - 1;  // this warpgroup's row of the window
   if (own_line >= lines) {
     together();
     together();
@@ -184,7 +174,7 @@ __global__ void __launch_bounds__(512, 1)
   auto release = [&](uint32_t barrier) {
     if (lane == 0) mbarrier_arrive(barrier);
   };
-  auto skip = [&](int count) {  // releases `count` rows of x that other warpgroups read and this warpgroup does not
+  auto skip = [&](int count) {  // releases `count` rows of x that only other warpgroups read
 #pragma unroll 1
     for (int i = 0; i < count; ++i, x.next()) {
       x.wait_full();
@@ -203,7 +193,7 @@ __global__ void __launch_bounds__(512, 1)
   }
   warpgroup_fence_operand(sums);
 
-  // From here on, the sums are exchanged in the shared memory that contained x and dy.
+  // The sums reuse the shared memory of x and dy.
   constexpr int kKept = kColumns * 32 / kBlocks;
   const uint32_t rank = kBlocks > 1 ? cluster_ctarank() : 0;
   if constexpr (kBlocks > 1) {

@@ -29,10 +29,8 @@ namespace minidnn {
 namespace cuda::conv {
 namespace {
 
-// The engine requires at least kLeastChannels channels, kLeastProducts products per result of y or dx, and
-// kLeastPositions positions per result of dw. The rounding errors of a result come from all inputs of its tile, but the
-// tests' tolerance grows with the number of products of the result itself. With these limits, the error was at most 0.8
-// of the tolerance in a simulation with normal data.
+// Smaller sums are not supported: the rounding error of a result comes from all inputs of its tile, but the tests'
+// tolerance grows with the result's own products. At these limits, a simulated error was at most 0.8 of the tolerance.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128, kLeastPositions = 512;
 constexpr int64_t kMost = (int64_t(1) << 31) - 1;
 
@@ -43,10 +41,8 @@ WinogradTensor tensor_of(const ConvTensorView& s) {
   return {s.image, s.channel, s.space[1], s.space[2], int32_t(s.size[1]), int32_t(s.size[2])};
 }
 
-// The two tensors that are divided into patches and tiles. `patches` is divided into overlapping patches of 6 x 6
-// elements. It is x or, if the engine computes dx, dy. `tiles` is divided into tiles of 4 x 4 elements. It is y, dx or,
-// if the engine computes dw, dy. Each tile has one patch, which starts before_row rows and before_column columns before
-// the tile.
+// `tiles` is divided into tiles of 4 x 4 elements: y, dx or, for dw, dy. `patches` is divided into overlapping patches
+// of 6 x 6 elements: x or, for dx, dy. The patch of a tile starts before_row rows and before_column columns before it.
 struct Sides {
   ConvGeometry g;
   const ConvTensorView* patches;
@@ -58,8 +54,7 @@ struct Sides {
     const bool data = p.direction == ConvDirection::backward_data;
     patches = data ? &g.y : &g.x;
     tiles = data ? &g.x : &g.y;
-    // dx is a convolution of dy with the window rotated by 180 degrees. Its padding is 2 minus the padding of the
-    // forward convolution.
+    // dx is a convolution of dy with the rotated window, and with padding 2 - pad.
     before_row = int(data ? 2 - g.pad[1] : g.pad[1]);
     before_column = int(data ? 2 - g.pad[2] : g.pad[2]);
     patch_channels = patches->channels;
@@ -71,11 +66,10 @@ struct Sides {
   }
 };
 
-// At the border, some results sum fewer products than others. Returns the smallest number of products that a result
-// sums along dimension j.
+// The smallest number of products per result along dimension j. Results at the border have fewer products.
 int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   const int64_t before = j == 1 ? s.before_row : s.before_column, size = s.patches->size[j], tiles = s.tiles->size[j];
-  // Returns how many of the positions from at - before to at - before + count - 1 are in [0, size).
+  // how many of `count` positions from at - before on are inside of `patches`
   auto overlap = [&](int64_t at, int64_t count) {
     return min_of(size, at + count - before) - max_of(int64_t(0), at - before);
   };
@@ -86,8 +80,7 @@ int64_t least_products(const ConvProblem& p, const Sides& s, int j) {
   return max_of(least, int64_t(0));
 }
 
-// Returns the layout of a tensor's transforms. It is [36][tile][channel] if the channels of the tensor are contiguous.
-// If not, it is [36][channel][tile].
+// The layout of a tensor's transforms: [36][tile][channel] if its channels are contiguous, else [36][channel][tile].
 WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images) {
   WinogradGrid g;
   g.across = FastDivmod(ceil_div(s.tiles->size[2], int64_t(kWinogradTile)));
@@ -104,9 +97,8 @@ WinogradGrid grid_of(const Sides& s, const ConvTensorView& side, int64_t images)
   return g;
 }
 
-// Describes w or dw as a matrix of windows, for the 36 matrix products. Its row index is called `sum`, and its column
-// index `result`. For y, they are the channel and the filter. For dx and dw, they are the filter and the channel. For
-// dx, the windows are rotated by 180 degrees.
+// w or dw as a matrix [sum][result] of windows: [channel][filter] for y, [filter][channel] for dx and dw. For dx, the
+// windows are rotated by 180 degrees.
 WinogradFilter filter_of(const ConvProblem& p, const ConvGeometry& g) {
   WinogradFilter f;
   const bool forward = p.direction == ConvDirection::forward;
@@ -138,9 +130,8 @@ GemmStrides stride_of(int64_t stride) {
   return s;
 }
 
-// Returns the 36 matrix products as one batched product. For y and dx, the rows are tiles, the columns are results, and
-// k is the summed channels. For dw, the rows are filters, the columns are channels, and k is tiles. `adds` says whether
-// the products are added to what the result already contains.
+// The 36 matrix products as one batched product. For y and dx: m = tiles, n = results, k = channels that are summed.
+// For dw: m = filters, n = channels, k = tiles. `adds`: whether the products are added to the previous result.
 GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool adds) {
   const WinogradGrid in = grid_of(s, *s.patches, images), out = grid_of(s, *s.tiles, images);
   const WinogradFilter f = filter_of(p, s.g);
@@ -182,8 +173,7 @@ GemmTask products(const ConvProblem& p, const Sides& s, int64_t images, bool add
   return {{v}, DType::float32, DType::float32, Activation::identity, false, adds, 16, 4.0 * kWinogradPoints * elements};
 }
 
-// The sizes in bytes of the buffers for the transforms of patches, tiles and windows, and of the workspace of the
-// matrix products.
+// In bytes: the buffers for transforms, and the workspace of the matrix products.
 struct Buffers {
   size_t patches, tiles, windows, products;
   size_t total() const { return patches + tiles + windows + products; }
@@ -242,7 +232,7 @@ struct WinogradPlan final : Plan<ConvProblem> {
   Sides s;
   Buffers buffers;
   WinogradFilter filter;
-  // `last` is used only for a last batch that has fewer images than the batches before.
+  // `last` is for a last batch with fewer images.
   Batch batch, last;
   bool vectors = false;
   std::shared_ptr<const cuda::Kernel> patches_in, tiles_in, windows, result;

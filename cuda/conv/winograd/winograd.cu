@@ -38,9 +38,8 @@ __device__ __forceinline__ void transform(const float (&in)[M::kIn][M::kIn], flo
 
 __device__ __forceinline__ uint32_t thread_index() { return blockIdx.x * 256 + threadIdx.x; }
 
-// Transforms x or dy, and stores the transforms in the buffer. With M = WinogradPatch, it transforms overlapping
-// patches of 6 x 6 elements. With M = WinogradGradient, it transforms tiles of 4 x 4 elements of dy. Each tile has one
-// patch, which starts before_row rows and before_column columns before the tile.
+// Transforms patches of x or dy (M = WinogradPatch) or, for dw, tiles of dy (M = WinogradGradient). The patch of a tile
+// starts before_row rows and before_column columns before it.
 template <class M>
 __global__ void __launch_bounds__(256)
     winograd_input(const __grid_constant__ WinogradTensor t, const __grid_constant__ WinogradGrid g, int before_row,
@@ -119,8 +118,7 @@ __global__ void __launch_bounds__(256) winograd_output(const __grid_constant__ W
   }
 }
 
-// Transforms the results of the 36 matrix products to dw. `f` describes the windows of dw. The results of the products
-// are stored as [36][sum][result] (see WinogradFilter).
+// Transforms the results of the 36 matrix products, [36][sum][result], to dw.
 __global__ void __launch_bounds__(256)
     winograd_weights(const __grid_constant__ WinogradFilter f, const float* buffer, float* w) {
   uint32_t sum = thread_index();

@@ -71,21 +71,19 @@ struct WinogradTaps {
   }
 };
 
-// The strides (in elements) and the sizes of a tensor [images, channels, height, width]. Its first image is the first
-// image of a batch.
+// The strides (in elements) and the image size of a tensor of any layout.
 struct WinogradTensor {
   int64_t image = 0, channel = 0, row = 0, column = 0;
   int32_t height = 1, width = 1;
 };
 
-// The tiles of a batch of images in all channels, and the buffer of their transforms. The buffer is stored as
-// [36][tile][channel] or as [36][channel][tile]. The number of tiles is rounded up to a multiple of four; the added
-// tiles contain zeros.
+// The tiles of a batch of images, and the buffer of their transforms, [36][tile][channel] or [36][channel][tile]. The
+// number of tiles is padded to a multiple of four with zeros.
 struct WinogradGrid {
   uint32_t tiles = 0, padded_tiles = 0, channels = 0;
-  // across: the number of tiles in a row of tiles. down: the number of rows of tiles in an image.
+  // the tiles in a row of an image, and the rows of tiles in an image
   FastDivmod across{}, down{};
-  // The size of the buffer's contiguous dimension: the number of channels, or the padded number of tiles.
+  // the size of the buffer's contiguous dimension
   FastDivmod fast{};
   uint32_t channels_fast = 0;
   int64_t plane = 0, channel = 0, tile = 0;  // the strides of the buffer, in elements
@@ -93,14 +91,13 @@ struct WinogradGrid {
   MINIDNN_HD uint32_t size() const { return padded_tiles * channels; }
 };
 
-// The parameters of the kernel winograd_output: the layouts of its result and of the residual, and the parameters of
-// bias and activation.
+// The parameters of the kernel winograd_output.
 struct WinogradOutput {
   WinogradTensor y, residual;
   WinogradGrid grid;
   int64_t bias_stride = 0;
-  int32_t vectors = 0;  // 1 if four neighbouring elements of a row of y can be stored as one 16-byte vector, else 0
-  float alpha = 0;      // the parameter of the activation function
+  int32_t vectors = 0;  // 1 if four adjacent elements of a row of y can be stored as a vector
+  float alpha = 0;
 };
 
 struct WinogradTilePosition {
@@ -119,8 +116,8 @@ MINIDNN_HD WinogradTilePosition position_of(const WinogradGrid& g, uint32_t i) {
   return p;
 }
 
-// The windows [sum, result, 3, 3], with any strides, and the layout of their transforms, [36][sum][result]. The matrix
-// products sum over the index `sum`. For dw, `sum` is the index of a filter.
+// The windows [sum, result, 3, 3], with any strides, and their transforms, [36][sum][result]. The matrix products sum
+// over `sum`; for dw, it is the filter.
 struct WinogradFilter {
   FastDivmod results{};
   uint32_t sums = 0;

@@ -6,9 +6,8 @@
 
 namespace minidnn {
 
-// Copies kBytes bytes (4, 8 or 16). The addresses `to` and `from` are multiples of kBytes. If `exists` is 0, the
-// function writes zeros and does not read `from`. If `wanted` is 0, it writes nothing. With kPrefetch128, the L2
-// fetches the whole 128-byte line, for later reads.
+// Copies kBytes bytes (4, 8 or 16) between addresses that are multiples of kBytes. If `exists` is 0, writes zeros and
+// does not read `from`. If `wanted` is 0, writes nothing. With kPrefetch128, the L2 fetches the whole 128-byte line.
 template <int kBytes, bool kPrefetch128 = false>
 __device__ __forceinline__ void cp_async(uint32_t to, const void* from, uint32_t exists, uint32_t wanted = 1) {
   if constexpr (kBytes == 16 && kPrefetch128)

@@ -27,8 +27,8 @@ __device__ __forceinline__ void st_global_v4(void* to, uint4 v) {
 __device__ __forceinline__ void st_global_v2(void* to, uint2 v) {
   asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(to), "r"(v.x), "r"(v.y) : "memory");
 }
-// Predicated stores: one instruction that stores `v` if `condition` is true. For an `if` around an assignment, the
-// compiler emits a branch, and computes the address only after the branch.
+// Predicated stores: one instruction that stores `v` if `condition` is true. An `if` around an assignment would become
+// a branch.
 __device__ __forceinline__ void st_global_if(bool condition, void* to, uint32_t v) {
   asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.global.b32 [%1], %2;}" ::"r"(uint32_t(condition)), "l"(to),
                "r"(v)

@@ -38,8 +38,8 @@ __device__ __forceinline__ uint32_t movmatrix_trans(uint32_t words) {
   asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(r) : "r"(words));
   return r;
 }
-// Exchanges words between lanes 2 i and 2 i + 1. Lane 2 i then has the words `first` of both lanes, and lane 2 i + 1
-// has the words `second` of both lanes.
+// Exchanges words between lanes 2 i and 2 i + 1. Afterwards, lane 2 i has the word `first` of both lanes, and lane 2 i
+// + 1 has the word `second` of both lanes.
 __device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) {
   const bool odd = threadIdx.x & 1;
   const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The named barriers 1 to 15 of a block. `threads` is the total number of threads in the warps that arrive or
-// synchronise at a barrier. The instructions require that all threads of a warp execute them together. __syncwarp()
-// therefore makes the threads converge first.
+// The named barriers 1 to 15 of a block. `threads` is the number of threads that take part, a multiple of 32.
+// __syncwarp() makes the threads of a warp converge first, as the instructions require.
 #pragma once
 #include "cpp/core/host_device/hd.h"
 

@@ -1,9 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async.bulk (sm_90), the copy instructions of TMA. One thread starts a copy into shared memory. When data arrive,
-// the copy counts their bytes at an mbarrier (complete_tx). If a box is partly outside the tensor, the copy writes
-// zeros for the elements outside, and counts their bytes, too. If `blocks` is not 0, the copy is a multicast, and
-// `blocks` is the bit mask of the blocks of the cluster that receive the data. Each of these blocks receives the data,
-// and the count of bytes, at the same addresses of its own shared memory.
+// cp.async.bulk (sm_90), the copy instructions of TMA. One thread starts a copy into shared memory. The copy counts its
+// bytes at an mbarrier (complete_tx). Elements of a box outside the tensor are written as zeros, and are counted, too.
+// If `blocks` is not 0, the copy is a multicast to the blocks of the cluster whose bits are set in `blocks`.
 #pragma once
 #include "cuda/device/cache.cuh"
 #include "cuda/device/ptx/mbarrier.cuh"

@@ -14,8 +14,8 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
-// The output of a matrix product as one warp stores it. args.bias is read only if kBias. args.c is read only if kC and
-// if args.c is not null. T is the dtype of the bias. Y is the dtype of y and c.
+// The output of a matrix product as one warp stores it. args.c may be null. T is the dtype of the bias. Y is the dtype
+// of y and c.
 template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
 struct GemmEpilogueContext {
   using T = BiasType;
@@ -33,9 +33,8 @@ struct GemmEpilogueContext {
   const Y* c;
   const T* bias;
 
-  // The bounds of the output are `output_bounds`; the bounds in `o` are ignored. `warp_buffer` is the address of
-  // kLinesBytes bytes of shared memory for this warp, a multiple of 128. The buffers of the four warps of a warpgroup
-  // are contiguous, in the order of the warps.
+  // output_bounds replaces the bounds in `o`. `warp_buffer`: kLinesBytes bytes of shared memory, aligned to 128 bytes.
+  // The buffers of a warpgroup's four warps are contiguous.
   __device__ GemmEpilogueContext(const GemmOutput& o, const GemmOutputBounds& output_bounds, const GemmArgs& args,
                                  uint32_t batch, uint32_t warp_buffer)
       : output(o),
@@ -53,7 +52,7 @@ struct GemmEpilogueContext {
 
   struct Row {
     bool exists;
-    // The offsets of the row in y, c and bias, in elements; the offset in bias is 0 if bias has one element per column.
+    // Offsets in elements. The offset in bias is 0 if there is one bias per column.
     int64_t y, c, bias;
   };
   __device__ __forceinline__ Row row(uint32_t m) const {
@@ -71,21 +70,19 @@ struct GemmEpilogueContext {
   __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }
 
   template <int kCount> __device__ __forceinline__ void scale(float (&acc)[kCount]) const {
-    // The empty asm keeps the caller's test for alpha != 1 a branch. Without it, the compiler emits a select
-    // instruction for each sum.
+    // Keeps the caller's test for alpha != 1 a branch. Otherwise, the compiler emits a select for each sum.
     asm volatile("");
 #pragma unroll
     for (int i = 0; i < kCount; ++i) acc[i] *= alpha;
   }
 
-  // Returns the lane's accumulators of sixteen columns: blocks `block` and `block` + 1, which have eight columns each.
+  // The lane's accumulators of two blocks of eight columns.
   template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
 
-  // Adds the bias of each column to the accumulators. `left` is the number of columns from this lane's first column to
-  // the edge of y. GemmStore::lines and GemmStore::summed require that the number of columns of y is a multiple of
-  // eight.
+  // Adds the bias of each column. `left` is the number of columns from the lane's first column to the edge of y. For
+  // GemmStore::lines and summed, y has a multiple of eight columns.
   template <int kCount>
   __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
 #pragma unroll

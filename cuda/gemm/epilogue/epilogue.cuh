@@ -18,10 +18,9 @@ struct GemmEpilogue : GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore> 
   using Context = GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore>;
   using Context::Context;
 
-  // Stores the sums of the two rows `first` and `second` in 2 * kCount columns, from column n on. n is a multiple of 8,
-  // and 2 * kCount is a multiple of 16. All lanes of a warp call this function together; lanes 4 i to 4 i + 3 pass the
-  // same two rows. For GemmStore::transposed, all four warps of a warpgroup call this function together, for 64
-  // consecutive rows; only the first `rows` of them exist. The function overwrites `acc`.
+  // Stores the sums of two rows in 2 * kCount columns from column n on; n is a multiple of 8. All lanes of a warp call
+  // this function together; lanes 4 i to 4 i + 3 pass the same rows. For GemmStore::transposed, a whole warpgroup calls
+  // it for 64 consecutive rows; only the first `rows` exist. `acc` is overwritten.
   template <int kCount>
   __device__ __forceinline__ void store(float (&acc)[kCount], uint32_t first, uint32_t second, uint32_t n,
                                         uint32_t rows = 64) const {

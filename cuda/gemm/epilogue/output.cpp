@@ -47,9 +47,8 @@ GemmOutput output_of(const GemmView& v, DType y, int64_t alignment, bool has_c, 
   std::ranges::copy(o.m.digit, o.bounds.limit);
   divide(o);
   o.n_limit = n_limit && n_limit < v.n.digit[kDigits - 1] ? n_limit : o.n.digit[kDigits - 1];
-  // Whether a tensor can be accessed by vectors of `count` elements along an index (m or n): each vector is contiguous,
-  // begins at a multiple of `count` elements, and is inside the tensor. `along` are the strides of this index, `across`
-  // are those of n (for vectors along m) or of m (for vectors along n), and `b` are those of the batch.
+  // Whether vectors of `count` elements along an index (m or n) are contiguous, aligned and inside of the tensor.
+  // `across` and `b` are the strides of the other index and of the batch.
   auto neighbours = [&](int64_t count, const GemmIndex& index, int64_t limit, const GemmStrides& along,
                         const GemmStrides& across, const GemmStrides& b, int64_t offset) {
     const int64_t last = kDigits - 1;

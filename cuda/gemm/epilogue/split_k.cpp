@@ -11,9 +11,7 @@ KernelSpec spec(DType type, DType y, Activation activation, int threads) {
                                                ", minidnn::Activation::", name(activation), ", ", threads, ">")};
 }
 
-// The number of threads that add up all partitions (splits of k) of one quad, which is four columns of a row. It is 8
-// if there are at least 16 partitions, and too few quads to occupy the device with one thread for each quad. In all
-// other cases it is 1.
+// 8 threads add up a quad (four columns of a row) if there are many splits and few quads, else one thread.
 int threads_of_quad(const SplitKPartitions& s, const Device& d) {
   return s.count >= 16 && s.partition_stride < int64_t(512) * d.sm_count ? 8 : 1;
 }
@@ -22,7 +20,7 @@ int threads_of_quad(const SplitKPartitions& s, const Device& d) {
 
 SplitKWorkspace::SplitKWorkspace(const GemmView& v, bool by_columns) {
   const int64_t rows = by_columns ? v.n.size : v.m.size;
-  // `columns` is a multiple of eight, because the widest stores of an epilogue have eight columns.
+  // a multiple of the widest stores of an epilogue
   columns = ceil_div(by_columns ? v.m.size : v.n.size, int64_t(8)) * 8;
   partition_stride = columns * rows * v.batch.size;
   GemmView sums;

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_split_k_reduce, the second kernel of a matrix product whose k is split. For each element of y, it adds up the
-// sums of all partitions (splits of k) in a fixed order, and applies the epilogue.
-// Block: 256 threads. A quad is four columns of a row. kThreadsOfQuad threads add up the partitions of one quad: thread
-// i adds up partitions i, i + kThreadsOfQuad and so on. The sums of these threads are then added through shared memory.
-// kThreadsOfQuad is 8 for a small y with many partitions, else 1.
-// Bytes: reads every partition once, and writes y once.
+// gemm_split_k_reduce, the second kernel of a matrix product whose k is split. It adds up the sums of all partitions
+// (splits of k) in a fixed order, and applies the epilogue. Block: 256 threads. kThreadsOfQuad threads (8 for a small y
+// with many partitions, else 1) add up a quad, which is four columns of a row. Each adds every kThreadsOfQuad-th
+// partition; shared memory then adds their sums. Bytes: reads every partition once, and writes y once.
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"
 #include "cuda/gemm/epilogue/split_k_params.h"

@@ -10,11 +10,9 @@
 
 namespace minidnn {
 
-// The layout of the sums of all splits of k in the workspace: [splits, batch, m, columns]. `columns` is n, rounded up
-// to a multiple of eight. `partition_stride` is the number of elements from the sums of one split to the sums of the
-// next split.
-// If `by_columns`, the layout is [splits, batch, n, columns], and `columns` is m, rounded up to a multiple of eight.
-// This layout is for a y whose columns are contiguous.
+// The layout of the splits' sums in the workspace: [splits, batch, m, n] or, if by_columns, [splits, batch, n, m]. The
+// last dimension is rounded up to a multiple of eight (`columns`). partition_stride is the stride of splits. by_columns
+// is for a y with contiguous columns.
 struct SplitKWorkspace {
   GemmOutput output;
   int64_t columns = 0, partition_stride = 0;
@@ -25,8 +23,7 @@ struct SplitKWorkspace {
 class SplitKReduce {
  public:
   SplitKReduce(const GemmTask&, const GemmView&, int64_t splits, const Device&);
-  // `whole` describes y. A partition is the sums of one split of k; it has as many rows as y, and `columns` columns, a
-  // multiple of four.
+  // `whole` describes y. `columns` is the padded row length of the sums in the workspace, a multiple of four.
   SplitKReduce(const GemmTask&, const GemmOutput& whole, int64_t columns, int64_t splits, const Device&);
   void run(const GemmArgs&, const void* workspace, Stream) const;
 

@@ -9,7 +9,7 @@
 
 namespace minidnn {
 
-// The offsets of a row in y and c, in elements. If the row does not exist, its offset in y is kNoRow.
+// The offsets of a row in y and c, in elements. y = kNoRow if the row does not exist.
 struct alignas(16) OutRow {
   int64_t y, c;
 };
@@ -46,20 +46,18 @@ template <int kRows, int kColumns> struct WarpSums {
   }
 };
 
-// The output tile of a warp: the index of its matrix in the batch, its first row m, its first column n, the shared
-// memory of the warp, and the offsets of the tile's rows.
+// The output tile of a warp: the matrix of the batch, the first row and column, and the offsets of its rows.
 struct StagedTile {
   uint32_t batch, m, n;
-  char* memory;  // StagedEpilogue::kBytes bytes of shared memory that only this warp uses
+  char* memory;  // the warp's own shared memory, StagedEpilogue::kBytes bytes
   const OutRow* rows;
 };
 
 template <class T, int kRows, int kColumns> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
-  // A warp has kBytes bytes of shared memory. They hold all rows of the tile in the 16-bit type T, or 16 rows of the
-  // tile in float32. A row has kLineBytes bytes in T, and kPitch elements in float32. Both sizes include padding, which
-  // avoids bank conflicts when a warp stores to the rows.
+  // A warp's shared memory has room for the whole tile in 16 bits, or for 16 rows in float32. A row has kLineBytes
+  // bytes or kPitch floats, with padding against bank conflicts.
   static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
   static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
 
@@ -81,8 +79,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   }
 
   __device__ __forceinline__ void store(Sums& sums) const {
-    // The fast path accesses y and c by vectors of eight columns. Either all eight columns of a vector exist, or none
-    // does.
+    // The fast path needs y and c in vectors of eight columns.
     const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_vectors);
     if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
     if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
@@ -100,8 +97,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }
 
-  // Calls f(offsets of a row, i, half) for each existing row whose sums this lane has. In the tile, this is row 16 i +
-  // 8 half + lane / 4.
+  // Calls f(row offsets, i, half) for each row of the lane that exists: row 16 i + 8 half + lane / 4 of the tile.
   template <class F> __device__ __forceinline__ void each_row(F&& f) const {
 #pragma unroll
     for (int i = 0; i < kRows / 16; ++i)
@@ -162,8 +158,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
               make_float2(sums.of[i][4 * j + 2 * half], sums.of[i][4 * j + 2 * half + 1]);
     });
   }
-  // Stores 16-bit results. They pass through shared memory, so that each lane can store vectors of eight neighbouring
-  // columns.
+  // Stores 16-bit results through shared memory, in vectors of eight columns.
   __device__ __forceinline__ void store_lines(const Sums& sums) const {
     char* const put = memory_ + lane() / 4 * kLineBytes + lane() % 4 * 4;
 #pragma unroll
@@ -188,9 +183,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     }
   }
 
-  // Stores one element at a time, for any strides and any activation. The loop is not unrolled, because the code for
-  // all activations is long. Each iteration stores the first 16 rows of `sums` through shared memory, and moves all
-  // later rows forward by 16 rows.
+  // Stores single elements, for any strides and any activation. The loop over blocks of 16 rows is not unrolled,
+  // because the code for all activations is long. It shifts `sums`, so that all register indices are constants.
   __device__ __forceinline__ void store_elements(Sums& sums) const {
     float* const words = reinterpret_cast<float*>(memory_);
     const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;

@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
-// GemmStore::columns, GemmStore::phases and GemmStore::transposed: the three ways to store sums if neighbouring rows of
-// y are neighbours in memory.
+// GemmStore::columns, phases and transposed: three ways to store sums if adjacent rows of y are adjacent in memory.
 #pragma once
 #include "cuda/device/ptx/ldmatrix.cuh"
 #include "cuda/gemm/epilogue/context.cuh"
 
 namespace minidnn {
 
-// GemmStore::columns, for a y whose columns are contiguous in memory. A lane has the sums of 2 * kBlocks neighbouring
-// rows, from row m on, in kBlocks blocks of accumulators. In each column of y, these rows are one vector in memory.
-// Only the first kSums sums of each block are stored. The eight lanes with the same lane % 4 store vectors of the same
-// column. Together, they write whole sectors of 32 bytes. The elements of c are loaded one iteration before they are
-// added.
+// GemmStore::columns. A lane has the sums of 2 * kBlocks adjacent rows, from row m on, which are one vector of each
+// column of y. Only the first kSums sums of each block are stored. Eight lanes store the same column, in whole 32-byte
+// sectors. c is loaded one iteration ahead.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                    uint32_t n) {
@@ -19,8 +16,7 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   const typename Context::Row side = e.row(m);
   const uint32_t column = n + threadIdx.x % 4 * 2;
   const int left = side.exists ? int(e.output.n_limit) - int(column) : 0;
-  // A lane has the columns `column`, column + 1, column + 8, column + 9 and so on. So the distance from one column to
-  // the next is alternately 1 and 7 columns.
+  // Relative to its first column, a lane has columns 0, 1, 8, 9, 16 ..., so the steps alternate between 1 and 7.
   const int64_t step[2] = {e.output.y_n.of[3], 7 * e.output.y_n.of[3]},
                 c_step[2] = {e.output.c_n.of[3], 7 * e.output.c_n.of[3]};
   Y* y = e.y + (side.y + column * step[0]);
@@ -62,9 +58,8 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
   }
 }
 
-// GemmStore::phases, for strided backward_data: it stores one phase, which is the positions of dx that use the same
-// taps. The function stores y like gemm_store_columns(), but the columns of y have no common stride. Each lane computes
-// the offsets of some columns. The lanes exchange these offsets by shuffles.
+// GemmStore::phases, for one phase of strided backward_data. It is like gemm_store_columns(), but columns have no
+// common stride. Each lane computes some column offsets, and shuffles exchange them.
 template <int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_phases(const Context& e, const float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n) {
@@ -95,10 +90,9 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
   }
 }
 
-// GemmStore::transposed, for a 16-bit y such as NCHW. At least four neighbouring rows of y are contiguous in memory,
-// and all columns have one stride. The sums of 64 rows, of which only the first `rows` exist, pass through the shared
-// memory of the warpgroup. Each warp then stores a quarter of the columns. Sixteen lanes store one column, four rows
-// each.
+// GemmStore::transposed, for a 16-bit y such as NCHW: vectors of four rows are contiguous, and columns have one stride.
+// The sums of 64 rows (the first `rows` exist) pass through the shared memory of the warpgroup. Sixteen lanes then
+// store a column.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
                                                       uint32_t n) {
@@ -114,8 +108,8 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
   Y* y = e.y + (four.y + (n + column) * step_of_y);
   const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
   const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
-  // In shared memory, a column is 64 rows, as eight chunks of eight rows (16 bytes). Chunk i is stored at position i ^
-  // (column % 8) of the column, which avoids bank conflicts.
+  // A column in shared memory is eight chunks of eight rows. An XOR with column % 8 permutes them against bank
+  // conflicts.
   const uint32_t lines = e.buffer - warp * kLinesBytes;
   const uint32_t write_at = lines + (lane / 16 * 8 + lane % 8) * 128 + ((warp * 2 + lane / 8 % 2) ^ lane % 8) * 16;
   const uint32_t read_at = lines + column * 128 + (lane % 16 / 2 ^ column % 8) * 16 + lane % 2 * 8;

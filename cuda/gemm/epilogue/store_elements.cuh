@@ -5,8 +5,8 @@
 
 namespace minidnn {
 
-// Stores one element at a time to a y whose columns have one stride. If y is NCHW, the eight lanes that store the same
-// column store eight neighbouring elements.
+// Stores single elements to a y whose columns have one stride. In NCHW, eight lanes store adjacent elements of a
+// column.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_even(const Context& e, float (&acc)[kCount],
                                                 const typename Context::Row (&rows)[2], uint32_t n) {
@@ -35,8 +35,8 @@ __device__ __forceinline__ void gemm_store_even(const Context& e, float (&acc)[k
   }
 }
 
-// Stores one element at a time to a y of any strides. The loop is not unrolled, to keep the code small. Each iteration
-// stores the first eight columns of `acc`. It then moves the columns after these eight to the front of `acc`.
+// Stores single elements to a y of any strides. The loop over blocks of eight columns is not unrolled, to keep the code
+// small. It shifts `acc`, so that all register indices are constants.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_elements(const Context& e, float (&acc)[kCount],
                                                     const typename Context::Row (&rows)[2], uint32_t n) {

@@ -7,15 +7,14 @@
 
 namespace minidnn {
 
-// ColumnSums adds up, for each column, the values that a lane stores in gemm_store_lines(). `step` is the index of the
-// iteration of that function. In one iteration, a lane stores the same columns (16 bytes) of each of its rows.
-// NoColumnSums has the same interface and does nothing.
+// ColumnSums adds up the values of each column that a lane stores in gemm_store_lines(). `step` is the iteration of
+// that function, which determines the columns. NoColumnSums does nothing.
 struct NoColumnSums {
   __device__ __forceinline__ void add(int, const uint4&) {}
 };
 template <class Y, int kSteps> struct ColumnSums {
   static constexpr int kChunk = 16 / int(sizeof(Y));
-  float of[2][kSteps][kChunk]{};  // of[0] are the sums of the values, of[1] the sums of the squared values
+  float of[2][kSteps][kChunk]{};  // of[0]: sums of values, of[1]: sums of squares
 
   __device__ __forceinline__ void add(int step, const uint4& words) {
     const uint32_t word[4] = {words.x, words.y, words.z, words.w};
@@ -35,19 +34,16 @@ template <class Y, int kSteps> struct ColumnSums {
   }
 };
 
-// GemmStore::lines: the rows of y are contiguous in memory, and a warp stores 128 neighbouring bytes of a row together.
-// The sums pass through a buffer in shared memory that has 128 bytes for each of sixteen rows. Each lane then stores 16
-// bytes in each of four rows. c passes through the same buffer; it is loaded one iteration before it is added.
-// Rows 0 to 7 of the buffer are the rows `first` of lanes 0, 4, 8 and so on to 28. Rows 8 to 15 are the rows `second`
-// of these lanes. Each lane computes the offsets of one row, and the lanes exchange these offsets by shuffles.
-// In row r of the buffer, the 16-byte chunk i is stored at position i ^ (r % 4 * 2 | r / 4 % 2). This order avoids bank
-// conflicts for stmatrix and for accesses by float2 and uint4.
+// GemmStore::lines: the rows of y are contiguous. A warp stores 128 bytes of a row together. The sums pass through a
+// buffer of sixteen rows x 128 bytes. Its rows 0 to 7 are `first` of lanes 0, 4, 8 ..., its rows 8 to 15 are `second`
+// of these lanes. A lane then stores 16 bytes in each of four rows. c passes through the same buffer, and is loaded one
+// iteration ahead. The 16-byte chunks of a row are permuted by an XOR, which avoids bank conflicts.
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
                                                  uint32_t second, uint32_t n, Sums& sums) {
   using T = typename Context::T;
   using Y = typename Context::Y;
-  // kLine is the number of columns in 128 bytes, kChunk the number of columns in 16 bytes.
+  // columns in 128 bytes, and in 16 bytes
   constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
   constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
   static_assert(kCount % 8 == 0);
@@ -88,8 +84,7 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
   for (int step = 0; step < kSteps; ++step) {
     if (Context::kC) {
-      // Stores c to the bytes of shared memory that this lane itself has read last. No barrier is therefore needed
-      // before this store.
+      // Each lane overwrites only bytes that the lane itself has read last, so no barrier is needed.
 #pragma unroll
       for (int i = 0; i < 4; ++i) line(i) = c_line[i];
       __syncwarp();
@@ -143,8 +138,8 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   }
 }
 
-// A reduce-scatter over two lanes whose indices differ by kLanes. Each lane has 2 * kHalf values. Value i of one lane
-// is added to value i of the other lane. One lane receives the first kHalf sums, the other lane the last kHalf sums.
+// A reduce-scatter over two lanes whose indices differ by kLanes: of 2 * kHalf sums, one lane gets the first half and
+// the other the second half.
 template <int kLanes, int kHalf>
 __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 #pragma unroll
@@ -154,10 +149,8 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
   }
 }
 
-// GemmStore::summed: stores y like gemm_store_lines(), and adds up each column over the rows of a warpgroup. It adds
-// the values after they are rounded to the dtype of y, in this order: first the rows of a lane, then the four lanes
-// with the same columns, then the four warps. The result is row `slot` of args.sums. `m` is the lane's first row. The
-// warpgroup has kBlocks blocks of 64 rows.
+// GemmStore::summed: stores y like gemm_store_lines(), and sums each column over the rows of a warpgroup into row
+// `slot` of args.sums. It sums the values rounded to the dtype of y, in a fixed order. `m` is the lane's first row.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
                                                   uint32_t n, uint32_t slot) {
@@ -171,15 +164,13 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
 
   constexpr int kChunk = sums.kChunk;
   const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;
-  // After this barrier, all lanes have read the values of y from the buffer. The buffer is then used for column sums.
+  // All lanes have read y from the buffer, which is then used for column sums.
   __syncwarp();
 #pragma unroll
   for (int which = 0; which < 2; ++which)
 #pragma unroll
     for (int step = 0; step < kSteps; ++step) {
-      // A reduce-scatter over four lanes that have sums of the same columns (16 bytes of y). First, of two lanes whose
-      // indices differ by 16, each keeps half of the columns. Then, of two lanes whose indices differ by 8, each keeps
-      // half of its remaining columns.
+      // A reduce-scatter over the four lanes that have sums of the same columns, in two steps.
       float(&v)[kChunk] = sums.of[which][step];
       add_halves<16, kChunk / 2>(v, second);
       add_halves<8, kChunk / 4>(v, odd);
@@ -203,7 +194,7 @@ __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)
     }
     *reinterpret_cast<float4*>(e.column_sums + (slot * int64_t(2) + which) * e.output.n_limit + n + column) = sum;
   }
-  // After this barrier, all threads have read the column sums, and the next tile may overwrite the buffer.
+  // The next tile overwrites the buffer.
   e.wait_for_warpgroup();
 }
 

@@ -2,9 +2,9 @@
 // Slices of operands in shared memory, and the copies that fill them, for mma/kernel.cu. mma_params.h has the index
 // arithmetic.
 //
-// A slice of an operand has 64 bytes along k for each row of a tile. If the operand is contiguous along k, a line of
-// the slice is 64 bytes of one row. If the operand is contiguous along rows, a line is all rows of the tile at one k.
-// The chunks of 16 bytes in a line are permuted, so that accesses to shared memory have no bank conflicts.
+// A slice is 64 bytes along k for each row of a tile, for example 128 rows x 32 values of float16. If the operand is
+// contiguous along k, a line of the slice is one row (64 bytes). If it is contiguous along rows, a line is all rows at
+// one k. The 16-byte chunks of a line are permuted against bank conflicts.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -13,35 +13,29 @@
 
 namespace minidnn {
 
-// A slice of an operand in shared memory: kRows rows with 64 bytes along k each. If kAlongK, a line of the slice is one
-// row. If not, a line is all rows at one k.
+// A slice in shared memory. A line is one row if kAlongK, else all rows at one k.
 template <class T, int kRows, bool kAlongK> struct Slice {
   static constexpr int kK = kSliceBytes / int(sizeof(T)), kBytes = kRows * kSliceBytes;
   static constexpr int kLineBytes = kAlongK ? kSliceBytes : kRows * int(sizeof(T)), kLines = kBytes / kLineBytes;
 
-  // Returns the offset in the slice of byte `at` of line `line`. A slice has 64 bytes along k of some rows. A line is
-  // one row or, if not kAlongK, all rows at one k. The chunks of 16 bytes in a line are permuted by an XOR that depends
-  // on the line. This avoids bank conflicts for ldmatrix and for 32-bit loads.
+  // The offset of byte `at` of a line. An XOR permutes the 16-byte chunks of a line, which avoids bank conflicts.
   static __device__ __forceinline__ uint32_t byte_offset(int line, int at) {
     int exchange = kLineBytes == 64 ? line / 2 % 4 : !kAlongK && sizeof(T) == 4 ? line % 4 * 2 : line % 8;
     return line * kLineBytes + ((at / 16 ^ exchange) * 16 + at % 16);
   }
 
-  // Returns the offset in a slice (64 bytes along k of some rows) from which this lane reads the warp's first fragment:
-  // the first 16 rows of the warp, and the first 32 bytes along k. load() adds the offset of the fragment that it
-  // reads.
+  // The offset from which this lane reads the warp's first fragment (16 rows x 32 bytes along k). load() adds the
+  // offset of its fragment.
   static __device__ __forceinline__ uint32_t lane_offset(int first_row, bool as_b) {
     const int lane = threadIdx.x % 32, low = lane / 8 % 2, high = lane / 16;
-    // This lane passes to ldmatrix the address of one row of an 8-row by 16-byte matrix. In the fragment (16 rows with
-    // 32 bytes along k), the matrix begins at row `row` and at byte 16 * k along k.
+    // The lane's 8-row by 16-byte matrix of ldmatrix begins at this row, and at byte 16 * k along k.
     const int row = (as_b ? high : low) * 8, k = as_b ? low : high;
     if constexpr (kAlongK) return byte_offset(first_row + row + lane % 8, k * 16);
     else if constexpr (sizeof(T) == 2) return byte_offset(k * 8 + lane % 8, (first_row + row) * 2);
     else return byte_offset(lane % 4, (first_row + lane / 4) * 4);
   }
-  // Loads a fragment: rows 16 * block to 16 * block + 15 of the warp, and 32 bytes along k from byte 32 * step on. The
-  // offset of the fragment within a line is combined with lane_offset by XOR, because byte_offset() permutes the
-  // 16-byte chunks of a line by an XOR, too.
+  // Loads a fragment: 16 rows from row 16 * block of the warp on, and 32 bytes along k from byte 32 * step on. Offsets
+  // within a line are combined by XOR, like the permutation in byte_offset().
   static __device__ __forceinline__ void load(uint32_t (&f)[4], uint32_t slice, uint32_t lane_offset, int block,
                                               int step, bool as_b) {
     if constexpr (kAlongK) {
@@ -58,16 +52,14 @@ template <class T, int kRows, bool kAlongK> struct Slice {
   }
 };
 
-// The slice of k (64 bytes) that is fetched next. `a` and `b` are the byte offsets of the slice's first k in operands a
-// and b. `at` are the coordinates of this k: the values of the digits (dimensions) of index k.
+// The slice that is fetched next: byte offsets of its first k in operands a and b, and the coordinates of this k.
 struct SliceIterator {
   int64_t a, b;
-  // The bit masks that tell whether elements are inside the tensor: mask_a for operand a, mask_b for operand b. All k
-  // of a slice (64 bytes along k) have the same mask.
+  // The masks of k in both operands (see mma_params.h). All k of a slice have the same mask.
   uint32_t mask_a, mask_b;
-  uint32_t left;  // the number of values of k that are left, from the slice's first k to the last k
+  uint32_t left;  // the number of values of k from here to the end
   GemmCoordinates32 at;
-  // The number of slices of k (64 bytes each), from this one on, until digit (dimension) 2 of index k changes.
+  // The number of slices until the next carry into dimension 2 of k.
   uint32_t inner_left;
 
   template <class T> __device__ __forceinline__ void begin(const MmaParams& p, uint32_t first_slice) {
@@ -112,30 +104,24 @@ struct SliceIterator {
   }
 };
 
-// What a copy needs to know about the k of one slice (64 bytes along k) of an operand. If the kernel has computed an
-// offset and a mask (GatherEntry) for each k (GatherOperand::table), `entries` are those of the slice. If not, `offset`
-// is the byte offset of the slice's first k, `mask` is the one mask that all k of the slice have, and `left` is the
-// number of values of k from the slice's first k to the end of index k.
+// The k of a slice. If GatherOperand::table, `entries` has an offset and a mask for each k. If not, `offset` and `mask`
+// are those of the slice's first k, and `left` is the number of values of k from there to the end.
 struct SliceAt {
   const GatherEntry* entries;
   int64_t offset;
   uint32_t mask, left;
 };
 
-// Copies the slices (64 bytes along k each) of an operand from global to shared memory. Each thread copies several
-// vectors of a slice. A vector has 16 bytes if kWide. If not kWide, it has 2, 4, 8 or 16 bytes (GatherOperand::width).
-// cp.async can not copy vectors of 2 bytes. For such vectors, start() loads them into registers, and finish() stores
-// them to shared memory one iteration later.
+// Copies slices of an operand to shared memory, in vectors of 16 bytes if kWide, else of 2 to 16 bytes. cp.async cannot
+// copy 2 bytes: start() loads them into registers, and finish() stores them one iteration later.
 template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gather {
  public:
   using Slice = minidnn::Slice<T, kRows, kAlongK>;
-  // The numbers of GatherEntry objects (an offset and a mask each) in shared memory. kRowEntries is the number of
-  // objects for the rows of a tile. kKEntries is the number of objects for one slice of k (64 bytes), if
-  // GatherOperand::table is set.
+  // The numbers of offsets and masks in shared memory for the rows of a tile, and for the k of a slice.
   static constexpr int kRowEntries = kAlongK ? kRows : 0, kKEntries = kAlongK && kWide ? kSliceBytes / 16 : Slice::kK;
 
-  // Computes the offsets and masks of the tile's rows. The caller must then execute a block-wide barrier and call
-  // begin(). If kWide, no function reads `rows` after begin().
+  // Computes the offsets and masks of rows. A block-wide barrier and begin() must follow. If kWide, `rows` is not read
+  // after begin().
   __device__ __forceinline__ void prepare(const GatherIndex& index, const GatherOperand& o, uint32_t first_row,
                                           GatherEntry* rows) {
     width_ = kWide ? 16 : o.width;
@@ -184,8 +170,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 
  private:
   static constexpr bool kElements = !kWide && sizeof(T) == 2;
-  // The vectors of a slice (64 bytes along k of some rows) that this thread copies: kVectorsOfLine vectors in each of
-  // kLinesOfThread lines. A line is one row or, if not kAlongK, all rows at one k.
+  // The vectors of a slice that this thread copies: kVectorsOfLine vectors in each of kLinesOfThread lines.
   template <int kWidth> struct Vectors {
     static constexpr int kPerLine = Slice::kLineBytes / kWidth, kMost = kAlongK ? 8 : 32;
     static constexpr int kAcross = kWide || kPerLine < kMost ? kPerLine : kMost, kDown = kThreads / kAcross;
@@ -195,14 +180,13 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     static __device__ __forceinline__ int unit(int u) { return threadIdx.x % kAcross + u * kAcross; }
     static __device__ __forceinline__ int line(int r) { return threadIdx.x / kAcross + r * kDown; }
     static __device__ __forceinline__ uint32_t smem_offset(int u, int r) {
-      // If kDown is a multiple of eight, byte_offset() permutes the 16-byte chunks in the same way for all lines (of
-      // the slice) that this thread copies.
+      // If kDown is a multiple of eight, the permutation is the same in all lines of this thread.
       if constexpr (kDown % 8 == 0)
         return Slice::byte_offset(line(0), unit(u) * kWidth) + r * kDown * Slice::kLineBytes;
       else return Slice::byte_offset(line(r), unit(u) * kWidth);
     }
   };
-  // The number of GatherEntry objects (an offset and a mask each) of rows that this thread keeps in registers.
+  // The number of row offsets and masks that this thread keeps in registers.
   static constexpr int kKept = kAlongK ? (kWide ? Vectors<16>::kLinesOfThread : 1) : kWide ? 1 : 4;
 
   template <int kWidth>
@@ -212,10 +196,8 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
     });
   }
 
-  // Calls f(u, r, from, exists) for each vector u of each line r that this thread copies. A line is one row or, if not
-  // kAlongK, all rows at one k. `from` is the address of the vector in global memory, and `exists` says whether its
-  // elements are inside the tensor. All offsets and masks are read from shared memory before the first call of f(): the
-  // compiler does not move these reads across the asm statements in f().
+  // Calls f(u, r, address, exists) for each vector u of each line r of this thread. All offsets and masks are read
+  // first, because the compiler does not move loads across the asm in f().
   template <int kWidth, class F>
   __device__ __forceinline__ void each(const GatherOperand& o, const SliceAt& at, F&& f) {
     using Layout = Vectors<kWidth>;
@@ -226,7 +208,7 @@ template <class T, int kRows, int kThreads, bool kAlongK, bool kWide> class Gath
 #pragma unroll
     for (int i = 0; i < kOfRows; ++i) row[i] = kAlongK && !kWide ? rows_[Layout::line(i)] : kept_[i < kKept ? i : 0];
     const int first =
-        // The first k of the slice that this thread copies.
+        // the thread's first k in the slice
         kAlongK ? Layout::unit(0) * (kWidth / int(sizeof(T))) : Layout::line(0);
     constexpr int kStep = kAlongK ? Layout::kAcross * (kWidth / int(sizeof(T))) : Layout::kDown;
     if (o.table) {

@@ -8,7 +8,7 @@
 namespace minidnn {
 namespace {
 
-// The sizes of indices and the coordinates in windows must be smaller than this limit.
+// The limit of index sizes and of window coordinates.
 constexpr int64_t kMost = int64_t(1) << 30;
 
 GatherIndex gather_index(const GemmIndex& from) {
@@ -18,10 +18,8 @@ GatherIndex gather_index(const GemmIndex& from) {
   return index;
 }
 
-// The two indices of an operand that is read through a window. `taps` counts the elements of the window (taps), and
-// `positions` counts the positions at which the window is placed. If `taps` is index k, `positions` is the row index.
-// If `positions` is index k, `taps` is the row index. A coordinate in the tensor changes by tap_step from one tap to
-// the next, and by position_step from one position to the next.
+// The index of an operand that counts taps, and the index that counts positions of the window. One is the row index,
+// the other is k. The steps are the distances of adjacent taps and positions in the tensor.
 struct Sides {
   const GemmIndex &taps, &positions;
   const int64_t (&tap_step)[3], (&position_step)[3];
@@ -31,8 +29,7 @@ Sides sides(const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   return {rows, k, w.row_step, w.k_step};
 }
 
-// Fills in `to` from the window `w`. Returns an empty string, or the reason why the bit masks of GatherEntry can not
-// represent the window.
+// Fills in `to`. Returns an empty string, or why bit masks cannot represent the window.
 std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& rows, const GemmIndex& k) {
   if (!w.on || rows.size == 0 || k.size == 0) return "";
   const Sides s = sides(w, rows, k);
@@ -62,19 +59,18 @@ std::string read_window(GatherWindow& to, const GemmWindow& w, const GemmIndex& 
   return "";
 }
 
-// An index of an operand (rows, k or batch), and the strides of the index in the operand. decides[j] is true if it
-// depends on digit j (dimension j of the index) whether an element is inside the tensor.
+// An index of an operand, with strides. decides[j]: whether dimension j of the index matters for the bounds check.
 struct StridedIndex {
   const GemmIndex& index;
   const GemmStrides& strides;
   bool decides[kDigits];
 };
 
-// Returns the width in bytes of the widest vectors along index `w`. The elements of a vector are contiguous. Either all
-// of them are inside the tensor, or none is. The address of a vector is a multiple of its width.
+// The width in bytes of the widest vectors along an index that are contiguous, aligned, and inside or outside of the
+// tensor as a whole.
 uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const StridedIndex& batch, int64_t offset,
                      int64_t element, int64_t alignment) {
-  int64_t span = 1;  // the number of elements along the index that are contiguous in memory
+  int64_t span = 1;  // contiguous elements along the index
   int j = kDigits - 1;
   for (; j >= 0; --j) {
     if (w.index.digit[j] == 1) continue;
@@ -94,8 +90,7 @@ uint32_t width_along(const StridedIndex& w, const StridedIndex& other, const Str
   return uint32_t(element);
 }
 
-// Returns the single stride that an index has over all its digits (dimensions), or nullopt if there is no such stride.
-// If the index has a single element, the stride is 0.
+// The single stride of an index over all its dimensions, or nullopt. An index with one element has stride 0.
 std::optional<int64_t> even_step(const StridedIndex& w) {
   std::optional<int64_t> step;
   int64_t next = 0;
@@ -117,7 +112,7 @@ int64_t smallest_step(const StridedIndex& w) {
 
 struct Widths {
   uint32_t along_k = 16, along_rows = 16;
-  int64_t step_k = 0, step_rows = 0;  // the smallest stride along k, and the smallest stride along rows, in elements
+  int64_t step_k = 0, step_rows = 0;  // the smallest strides, in elements
 };
 
 std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o, const GemmView& v,
@@ -140,12 +135,11 @@ std::string read_operand(GatherOperand& to, Widths& widths, const GemmOperand& o
   return why;
 }
 
-// Sets how the kernel advances from one slice of k (64 bytes) to the next. It either adds a constant to the offsets, or
-// reads the offset and the mask of each k from shared memory, where it has computed them (GatherOperand::table).
+// Decides how the kernel advances along k: by a constant, or by a table with an offset and a mask for each k.
 void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
   const int64_t k_of_slice = kSliceBytes / element;
   const bool one_digit = v.k.digit[0] * v.k.digit[1] * v.k.digit[2] == 1;
-  // `even` is true if all k of a slice (64 bytes along k) differ only in the last digit (dimension) of index k.
+  // whether the k of a slice (64 bytes) differ only in the last dimension of k
   const bool even = one_digit || v.k.digit[3] % k_of_slice == 0;
   auto positions_in_k = [](const GatherOperand& o) { return o.window.on && !o.window.taps_in_k; };
   p.inner_slices = kNoCarry;
@@ -153,8 +147,7 @@ void read_slices(MmaParams& p, const GemmView& v, int64_t element) {
     if (!one_digit) p.inner_slices = uint32_t(v.k.digit[3] / k_of_slice);
     for (GatherOperand* o : {&p.a, &p.b}) {
       o->k_step = o->k.of[3] * element;
-      // When digit (dimension) j of index k increases by one, all digits after j return to 0. `back` is the offset by
-      // which they return, in elements.
+      // A carry into dimension j resets the dimensions after j, which lowers the offset by `back` elements.
       int64_t back = 0;
       for (int j = kDigits - 1; j >= 0; --j) {
         const int64_t step = o->k.of[j] * (j == kDigits - 1 ? k_of_slice : 1);
@@ -194,7 +187,7 @@ MmaViews::MmaViews(const GemmTask& t) : element(int64_t(itemsize(t.type))) {
     p.n = gather_index(v.n);
     p.k = gather_index(v.k);
     p.batch = gather_index(v.batch);
-    // The vector widths of a GemmView whose k is empty. They are not used, because the kernel then reads no operand.
+    // the widths for an empty k, which no kernel uses
     Widths none;
     why = read_operand(p.a, v.k.size ? of_a : none, v.a, v, v.m, element, t.alignment);
     if (why.empty()) why = read_operand(p.b, v.k.size ? of_b : none, v.b, v, v.n, element, t.alignment);

@@ -10,16 +10,14 @@
 
 namespace minidnn {
 
-// The GemmViews of a GemmTask, and the parameters of mma/kernel.cu for each of them. Strided backward_data has several
-// views, which are called phases; all other products have one. Operands a and b are exchanged if y has contiguous
-// columns (neighbouring rows are neighbours in memory), no contiguous rows, and more than eight columns. For all views,
-// the kernel reads an operand by vectors of the same width, along the same index. plan.cpp then sets MmaParams::y and
-// the order of blocks. `why` is empty, or says what the kernel does not support.
+// The GemmViews of a GemmTask (strided backward_data has several, called phases), and the kernel parameters of each.
+// Operands a and b are exchanged if only the columns of y are contiguous. `why` is empty, or names what is not
+// supported. plan.cpp completes the parameters.
 struct MmaViews {
   std::vector<GemmView> views;
   std::vector<MmaParams> phases;
   bool exchanged = false, wide = false, a_along_k = false, b_along_k = false;
-  int64_t element = 4;  // the size of an element of operands a and b, in bytes
+  int64_t element = 4;  // the bytes of an element of a and b
   std::string why;
   explicit MmaViews(const GemmTask&);
 };

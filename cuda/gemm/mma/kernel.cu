@@ -3,13 +3,12 @@
 // strides:
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
 // Grid: a block computes one tile of y for one split of k. MmaParams gives the order of blocks.
-// Block: the warps divide the tile, and each warp has its sums in registers. All threads copy slices of operands a and
-// b to shared memory with cp.async (gather.cuh). A slice has 64 bytes along k for each row of the tile.
-// Shared memory: a ring of slices, the offsets of the rows of y, and an offset and a bit mask for each row of the
-// operands and for some k (MmaSharedMemory).
+// Block: the warps divide the tile, and keep sums in registers. All threads copy slices of operands to shared memory
+// with cp.async (gather.cuh). A slice is 64 bytes along k for each row of the tile. Shared memory: a ring of slices,
+// the offsets of the rows of y, and tables of offsets and bit masks (MmaSharedMemory).
 // Bytes: each block reads its rows of a and b once, mostly from the L2. y is written once.
-// Shapes are run-time values. Compile-time parameters are the tile, the dtype and, for each operand, whether its
-// vectors are contiguous along k or along rows.
+// Shapes are run-time values. The tile, the dtype, and the dimension along which each operand is read by vectors are
+// compile-time parameters.
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/gemm/epilogue/staged.cuh"
@@ -17,15 +16,15 @@
 
 namespace minidnn {
 
-// The tile of a block, and how the warps divide it. kMinBlocks is the number of blocks that an SM should be able to run
-// at the same time. It limits the number of registers per thread.
+// The tile of a block, and how the warps divide it. kMinBlocks, the intended number of blocks per SM, limits the
+// registers.
 template <int kTileM, int kTileN, int kWarpsAlongM, int kWarpsAlongN, int kSlices, int kMinBlocks> struct MmaTile {
   static constexpr int kM = kTileM, kN = kTileN, kWarpsN = kWarpsAlongN, kStages = kSlices, kBlocks = kMinBlocks;
   static constexpr int kThreads = 32 * kWarpsAlongM * kWarpsAlongN;
   static constexpr int kWarpM = kTileM / kWarpsAlongM, kWarpN = kTileN / kWarpsAlongN;
 };
 
-// What a block computes: a split of k, an index in the batch, and a tile. m and n are indices of tiles.
+// What a block computes. m and n are indices of tiles.
 struct MmaBlock {
   uint32_t batch, split, m, n;
 };
@@ -38,11 +37,9 @@ __device__ __forceinline__ MmaBlock mma_block(const MmaParams& p) {
   return {matrix - split * p.batches.divisor, split, group * kTilesOfGroup + in_group - n * rows, n};
 }
 
-// A fragment in the form that mma.sync multiplies. 16-bit words are unchanged; float32 numbers are rounded to TF32. If
-// kProducts == 3, each float32 number is represented by the sum high + low of two TF32 numbers. For Inf and NaN, low is
-// 0.
-// Known limit: Inf * v is NaN if the low TF32 number of v is 0 or has the opposite sign of v, because Inf * high and
-// Inf * low are added. Code that excludes Inf would take more registers than a thread has.
+// A fragment as mma.sync takes it; float32 is rounded to TF32. With kProducts == 3, a float32 is the sum high + low of
+// two TF32 numbers, and low is 0 for Inf and NaN. Known limit: Inf * v is NaN if the low part of v is 0 or has the
+// opposite sign of v. A check for Inf would take too many registers.
 template <class T, int kProducts> struct Factor {
   uint32_t high[4], low[kProducts == 3 ? 4 : 1];
 
@@ -62,8 +59,8 @@ template <class T, int kProducts> struct Factor {
   }
 };
 
-// The elements of a slice (64 bytes along k) that a warp has in registers, in the layout of mma.sync (fragments): those
-// of the current 32 bytes along k, and those of the next 32 bytes.
+// A warp's fragments of a slice. There are two sets (32 bytes along k each): one is loaded while the other is
+// multiplied.
 template <class Tile, class SliceA, class SliceB> struct Fragments {
   static constexpr int kBlocksM = Tile::kWarpM / 16, kBlocksN = Tile::kWarpN / 16;
   uint32_t a[2][kBlocksM][4], b[2][kBlocksN][4];
@@ -100,7 +97,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
   }
 }
 
-// The template parameters of the kernel mma_gather, and constants and types computed from them.
+// The template parameters of mma_gather, and constants and types computed from them.
 template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide>
 struct MmaTraits {
   using T = Element;
@@ -118,10 +115,8 @@ struct MmaTraits {
   static_assert(Tile::kThreads / 32 * Epilogue::kBytes <= kRingBytes);
 };
 
-// The shared memory of a block: the ring of slices (64 bytes along k each), the offsets of the rows of y, and
-// GatherEntry objects (an offset and a mask each) for the rows of the operands and for the k of some slices. If all
-// vectors have 16 bytes, the offsets and masks of the rows share the memory of the ring, because they are read only
-// before the main loop.
+// The shared memory of a block. If all vectors have 16 bytes, the offsets and masks of rows share the memory of the
+// ring, because they are read only before the main loop.
 template <class Traits> struct MmaSharedMemory {
   char* const ring;
   OutRow* const out_rows;
@@ -137,12 +132,10 @@ template <class Traits> struct MmaSharedMemory {
   }
 };
 
-// Multiplies a slice, which has 64 bytes along k. `from` is its address in the ring of slices in shared memory. The
-// elements of its first 32 bytes along k are in registers already.
+// Multiplies the slice at `from` in the ring. Its first 32 bytes along k are in registers already.
 //
-// Tensor cores truncate their sums instead of rounding them. The error of truncation is biased and grows with k. It is
-// too large for a float32 product that is computed as three TF32 products. For three TF32 products, tensor cores
-// therefore add up only one slice at a time. Float32 additions, which round, then add the sums of the slice to `sums`.
+// Tensor cores truncate their sums, which gives a biased error that grows with k. For three TF32 products, it would be
+// too large: tensor cores sum only one slice at a time, and float32 additions, which round, add the slices.
 template <class Traits, class Fragments, class Sums>
 __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, uint32_t lane_b, Fragments& fragments,
                                                Sums& sums) {
@@ -156,8 +149,8 @@ __device__ __forceinline__ void multiply_slice(uint32_t from, uint32_t lane_a, u
   if constexpr (kProducts == 3) sums.each([&](float& v, int i, int e) { v += sums_of_slice.of[i][e]; });
 }
 
-// Computes the offset and the mask of each k of a group of slices (64 bytes along k each). `slice` is the index of the
-// group's first slice, counted from the first slice of the block.
+// Computes the offsets and masks of k for a group of slices. `slice` is the group's first slice, relative to the
+// block's first slice.
 template <class Traits>
 __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& smem, uint32_t first_slice, int slice) {
   constexpr int kEntriesA = Traits::GatherA::kKEntries, kEntriesB = Traits::GatherB::kKEntries, kK = Traits::kK;
@@ -208,20 +201,18 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   const uint32_t lane_a = SliceA::lane_offset(warp_m, false), lane_b = SliceB::lane_offset(warp_n, true);
   typename Epilogue::Sums sums;
   Fragments<Tile, SliceA, SliceB> fragments;
-  // Addresses of slices (64 bytes along k each) in the ring in shared memory. The slice at `from` is multiplied now,
-  // the slice at `to` is fetched now, and the slice at `before` was fetched one iteration earlier.
+  // The slices in the ring that are multiplied now (from), fetched now (to), and fetched one iteration earlier
+  // (before).
   uint32_t from = ring, to = ring, before = ring;
   auto next_stage = [&](uint32_t& stage) {
     stage = stage + kStageBytes < ring + Traits::kRingBytes ? stage + kStageBytes : ring;
   };
-  // A slice (64 bytes along k) is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k
-  // are computed for groups of slices. While the first slice of a group is fetched, the offsets and masks of the next
-  // group are computed.
+  // A slice is fetched kStages - 1 iterations before it is multiplied. The offsets and masks of k are computed one
+  // group of slices ahead.
 #pragma unroll 1
   for (int slice = 1 - kStages; slice < slices; ++slice) {
     cp_async_wait_group<kStages - 2>();
-    // After this barrier, all threads can read this slice of the operands in shared memory, and the offsets and masks
-    // of k that were computed before. All threads have finished the previous slice.
+    // Now all threads can read this slice and the offsets and masks of k, and have finished the previous slice.
     __syncthreads();
     if (slice >= 0) fragments.load(from, lane_a, lane_b, 0);
     const int next = slice + kStages - 1, slot = next & (2 * p.group_slices - 1);
@@ -240,7 +231,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     if (slice >= 0) {
       multiply_slice<Traits>(from, lane_a, lane_b, fragments, sums);
       next_stage(from);
-    } else if (slice == -1) {  // computes the offsets of y while the first slices of the operands are being fetched
+    } else if (slice == -1) {  // computes the offsets of y during the first fetches
       for (int r = threadIdx.x; r < Tile::kM; r += Tile::kThreads)
         smem.out_rows[r] = out_row(p.y, block.m * Tile::kM + r);
     }
@@ -249,7 +240,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   }
 
   cp_async_wait_group<0>();
-  // After this barrier, all warps have read the last slice of the operands, and the epilogue reuses the shared memory.
+  // All warps have read the last slice, and the epilogue reuses the shared memory.
   __syncthreads();
   void* y = args.y;
   if (p.split_stride) y = static_cast<float*>(y) + block.split * p.split_stride;

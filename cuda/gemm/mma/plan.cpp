@@ -76,7 +76,7 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
   to.exchanged = v.exchanged;
   to.view = v.views.front();
   const int64_t per_split = max_of(ceil_div(slices_of(v, to.view), wanted), int64_t(1));
-  // The number of splits is chosen so that no split of k is empty.
+  // No split of k is empty.
   to.splits = wanted > 1 ? max_of(ceil_div(slices_of(v, to.view), per_split), int64_t(1)) : 1;
   for (size_t i = 0; i < v.views.size(); ++i) {
     const GemmView& view = v.views[i];

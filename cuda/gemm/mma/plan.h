@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side of mma/kernel.cu. The engines cuda.matmul.mma, cuda.conv.mma and their variants with three TF32
-// products share it. It makes the launches of the kernel from a GemmTask, and chooses the widths of vectors and the
-// tiles.
+// The host side of mma/kernel.cu, for matmul and conv, with one or three TF32 products. It makes the launches of the
+// kernel from a GemmTask, and chooses vector widths and tiles.
 #pragma once
 #include <vector>
 
@@ -13,11 +12,11 @@ namespace minidnn {
 std::string mma_why_not_ieee(MmaProducts);
 std::string mma_why_not(const GemmTask&, const Device&, MmaProducts);
 double mma_estimate_us(const GemmTask&, const Device&, MmaProducts);
-// Returns all configs of a GemmTask. The preferred config comes first.
+// All configs of a GemmTask, the preferred one first.
 std::vector<std::string> mma_configs(const GemmTask&, const Device&, MmaProducts);
 size_t mma_workspace_bytes(const GemmTask&, MmaProducts, const std::string& config);
-// The launches of a plan: one grid for each phase of strided backward_data, or a single grid. Each grid after the first
-// may start before the previous grid has ended.
+// One launch or, for strided backward_data, one launch for each phase. A launch may start before the previous one has
+// ended.
 struct MmaLaunch {
   cuda::LaunchConfig config;
   MmaParams params;
@@ -25,9 +24,8 @@ struct MmaLaunch {
 struct MmaLaunches {
   KernelSpec kernel;
   bool exchanged = false;  // whether operands a and b are exchanged
-  GemmView view;           // The GemmView of the first launch. If `exchanged`, operands a and b are exchanged in it.
-  // The number of splits of k. If it is more than 1, the launch writes sums for each split, and a second kernel adds
-  // them up.
+  GemmView view;           // the GemmView of the first launch, after the exchange
+  // The number of splits of k. If there are several, a second kernel adds up their sums.
   int64_t splits = 1;
   std::vector<MmaLaunch> all;
 };

@@ -8,27 +8,23 @@
 namespace minidnn {
 namespace {
 
-// The tiles of each kind of kernel, as {m, n, warps along m, warps along n, slices in shared memory, blocks per SM}. A
-// warp that computes 64 x 64 sums reads least from shared memory. With vectors of fewer than 16 bytes (kNarrowTiles),
-// the copies of operands limit the speed, so more threads help. If each float32 product is computed as three TF32
-// products (kWideTilesOfThree), each sum takes two registers instead of one.
+// The tiles, as {m, n, warps along m, warps along n, slices in shared memory, blocks per SM}. A warp with 64 x 64 sums
+// reads least from shared memory. With narrow vectors (less than 16 bytes), copies limit the speed, so more threads
+// help. Three TF32 products take two registers per sum.
 constexpr MmaTileShape kWideTiles[] = {
     {256, 128, 4, 2, 3, 1}, {128, 128, 2, 2, 3, 2}, {128, 64, 2, 1, 3, 4}, {64, 64, 2, 2, 4, 4}, {128, 32, 4, 1, 4, 4}};
 constexpr MmaTileShape kWideTilesOfThree[] = {{128, 64, 2, 2, 3, 2}, {64, 64, 2, 2, 4, 3}};
 constexpr MmaTileShape kNarrowTiles[] = {{128, 64, 4, 2, 3, 2}, {64, 64, 4, 2, 3, 2}};
 
-// The clocks that a block takes, as measured on an H100 (docs/notes/gemm.md). `slice` are the clocks for each slice of
-// k (64 bytes), and `end` are the clocks for the end of the block. slice_alone and end_alone are for a block that is
-// the only block on its SM.
+// The clocks of a block, measured on an H100 (docs/notes/gemm.md): per slice of k (64 bytes), and at the end. The
+// `alone` values are for one block per SM.
 struct BlockClocks {
   double slice, slice_alone, end, end_alone;
 
   BlockClocks(const MmaTileShape& t, const MmaViews& v, MmaProducts products, int64_t out_bytes) {
-    // The clocks of an SM for a slice are the largest of four costs: tensor cores, shared memory, L2 (46 bytes per
-    // clock), and the threads that fetch vectors of fewer than 16 bytes. A tenth of the costs of shared memory and L2
-    // is added, because they do not overlap entirely with the largest cost.
-    // For a tile of m x n sums, mma.sync could multiply 64 bytes along k in m n / 32 clocks. Here it takes longer,
-    // because its operands are loaded from shared memory, float32 operands even by single words.
+    // A slice takes as long as the slowest of tensor cores, shared memory, L2 (46 bytes per clock) and narrow fetches,
+    // plus a tenth of shared memory and L2, because they do not overlap entirely. mma.sync takes longer than its peak
+    // (m n / 32 clocks), because operands are loaded from shared memory.
     const double times = products == MmaProducts::three ? 3 : 1, warps = t.threads() / 32;
     const double warp_m = double(t.m) / t.warps_m, warp_n = double(t.n) / t.warps_n;
     const double multiply = double(t.m) * t.n / (!v.wide ? 8.3 : v.element == 4 ? 14 : 19) * times;
@@ -38,8 +34,7 @@ struct BlockClocks {
     for (auto [rows, width] : {std::pair(t.m, v.phases.front().a.width), std::pair(t.n, v.phases.front().b.width)})
       fetch += double(rows) * kSliceBytes / width / 32 * (v.wide ? 2 : 8.5);
     slice = max_of(max_of(multiply, shared), max_of(l2, fetch)) + 0.1 * (shared + l2);
-    // If a block is the only block on its SM, a slice (64 bytes along k) takes at least 1000 clocks, because the block
-    // waits for memory.
+    // A single block per SM waits for memory, at least 1000 clocks per slice.
     slice_alone = max_of(slice, 1000.0);
     end = double(t.m) * t.n * double(out_bytes) / 24 + 300;
     end_alone = end + 1000;
@@ -48,19 +43,18 @@ struct BlockClocks {
 
 double task_us(const GemmTask& task, const MmaViews& v, const Device& d, MmaProducts products, const MmaTileShape& t,
                int64_t splits) {
-  // kStart is the number of clocks until the first operands of a block have arrived.
+  // kStart: clocks until a block's first operands arrive
   constexpr double kClocksPerUs = 1700, kStart = 2500;
   const BlockClocks block(t, v, products, splits > 1 ? 4 : int64_t(itemsize(task.y)));
   const int most_at_once = min_of(t.blocks, (d.max_smem_bytes + 1024) / (mma_smem_bytes(t, v) + 1024));
-  // `slices` is the average number of slices of k (64 bytes each) that a block multiplies.
+  // `slices` is the average number of 64-byte slices of k per block.
   double blocks = 0, slices = 0;
   for (const GemmView& view : v.views) {
     blocks += double(blocks_of(t, view) * splits);
     slices += double(blocks_of(t, view) * splits) * double(ceil_div(slices_of(v, view), splits));
   }
   slices /= max_of(blocks, 1.0);
-  // An SM runs at_once blocks at the same time, in several waves. A last wave with fewer blocks takes as long as a full
-  // wave.
+  // at_once: blocks that an SM runs at the same time. A last, partial wave of blocks takes as long as a full one.
   const double per_sm = std::ceil(blocks / d.sm_count), at_once = min_of(double(most_at_once), per_sm);
   const double round =
       kStart + slices * max_of(block.slice_alone, at_once * block.slice) + max_of(block.end_alone, at_once * block.end);
@@ -81,7 +75,7 @@ MmaTiling best_splits(const GemmTask& task, const MmaViews& v, const Device& d, 
   if (v.views.size() > 1) return best;
   const int64_t most_blocks = int64_t(2) * t.blocks * d.sm_count, slices = slices_of(v, v.views.front());
   const int64_t most = min_of(slices / 4, most_blocks / blocks_of(t, v.views.front()));
-  // `per` is the number of slices of k (64 bytes each) in a split of k.
+  // per: slices of k per split
   for (int64_t per = 4; per * 2 <= slices; per = max_of(per + 1, per * 9 / 8)) {
     const int64_t splits = ceil_div(slices, per);
     if (splits > most) continue;
@@ -112,8 +106,7 @@ MmaTables::MmaTables(const MmaTileShape& t, const MmaViews& v, const MmaParams& 
 }
 
 int mma_smem_bytes(const MmaTileShape& t, const MmaViews& v) {
-  // The number of offsets of rows in shared memory, of 16 bytes each: one for each row of the tile of y and, unless all
-  // vectors have 16 bytes, one for each row of an operand whose vectors are contiguous along k.
+  // 16-byte offsets of rows: those of y and, unless all vectors have 16 bytes, of operands read along k.
   int rows = t.m;
   if (!v.wide) rows += (v.a_along_k ? t.m : 0) + (v.b_along_k ? t.n : 0);
   int most = 0;

@@ -8,42 +8,39 @@
 
 namespace minidnn {
 
-// The number of TF32 products that compute one float32 product. 16-bit operands always use MmaProducts::one.
+// TF32 products per float32 product; 16-bit operands use `one`.
 enum class MmaProducts { one, three };
 
-// The size of a tile, and the number of warps along m and n that compute it. `blocks` is the number of blocks that an
-// SM should be able to run at the same time. See MmaTile in kernel.cu.
+// The template arguments of MmaTile in kernel.cu: tile, warps along m and n, slices in shared memory, blocks per SM.
 struct MmaTileShape {
   int m, n, warps_m, warps_n, stages, blocks;
   int threads() const { return 32 * warps_m * warps_n; }
 };
 std::span<const MmaTileShape> mma_tile_shapes(bool wide, MmaProducts);
 
-// The shared memory for the offsets and masks of k: two buffers, each for `slices` slices of k (64 bytes each). `bytes`
-// is the size of both. It is 0 if GatherOperand::table is set for no operand.
+// The shared memory for the tables of k: two buffers for `slices` slices each; `bytes` is their total size, 0 without
+// tables.
 struct MmaTables {
   int slices = 0, first_b = 0, bytes = 0;
 
   MmaTables(const MmaTileShape&, const MmaViews&, const MmaParams&);
 };
 
-// The number of bytes of shared memory that a block of mma/kernel.cu uses.
+// the shared memory of a block, in bytes
 int mma_smem_bytes(const MmaTileShape&, const MmaViews&);
-// The number of slices (64 bytes along k each) into which k is divided.
+// the number of 64-byte slices of k
 int64_t slices_of(const MmaViews&, const GemmView&);
 int64_t blocks_of(const MmaTileShape&, const GemmView&);
 
 struct MmaTiling {
   MmaTileShape tile;
   int64_t splits = 0;
-  double us = 0;  // the estimated time of the product in microseconds; 0 if the tiling was read from a config
+  double us = 0;  // the estimated time in microseconds, or 0 if unknown
 
   std::string config() const;  // returns the tiling as text
 };
-// Returns all tilings that a plan can have. The preferred tiling comes first. It has as many splits of k as the
-// preferred tiling of the transposed product, in which a and b are exchanged. An element therefore has the same sum in
-// both products. After the preferred tiling, each tile follows with its own best number of splits, sorted by estimated
-// time.
+// All tilings, the preferred one first, the others sorted by estimated time. The preferred number of splits is the same
+// for a product and its transpose, so both have the same bits.
 std::vector<MmaTiling> mma_tilings(const GemmTask&, const Device&, MmaProducts);
 // Returns the tiling that the text `config` describes.
 MmaTiling mma_tiling(const MmaViews&, MmaProducts, const std::string& config);

@@ -16,8 +16,8 @@ Axis axis_of(const GemmIndex& index, std::initializer_list<const GemmStrides*> t
   return axis;
 }
 
-// Sorts the digits (dimensions) of an index by decreasing stride in the tensor `tensor`. Removes digits of size 1.
-// Joins neighbouring digits if each tensor has a single stride over the joined digit.
+// Sorts the dimensions of an index by decreasing stride in `tensor`. Removes dimensions of size 1, and joins dimensions
+// that all tensors store at a single stride.
 void arrange(Axis& axis, int tensor) {
   std::erase_if(axis, [](const Digit& d) { return d.size == 1; });
   std::ranges::stable_sort(
@@ -33,8 +33,7 @@ void arrange(Axis& axis, int tensor) {
   }
 }
 
-// Records each dimension of a's window in which elements can be outside the tensor, and the digits (dimensions of an
-// index) that count the taps (elements of the window) and the positions of the window in this dimension.
+// Records the spatial dimensions in which a's window can leave the tensor.
 void add_window(Product& p, const GemmView& v) {
   const GemmWindow& w = v.a.window;
   if (!w.on || v.k.size == 0) return;

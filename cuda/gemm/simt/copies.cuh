@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// SimtCopies: copies slices of the operands from global to shared memory, for simt/kernel.cu. A slice has eight values
-// of k for each row of a tile.
+// SimtCopies: copies slices of the operands to shared memory, for simt/kernel.cu. A slice is eight values of k for each
+// row of a tile.
 #pragma once
 #include "cuda/device/ptx/cp_async.cuh"
 #include "cuda/device/ptx/ld_st.cuh"
@@ -21,17 +21,15 @@ __device__ __forceinline__ SimtEntry load_entry(uint32_t from) {
   return {int64_t(words.y) << 32 | int64_t(words.x), words.z, 0};
 }
 
-// The copies of one thread from global to shared memory, for a slice (eight values of k) of one operand. If kVector ==
-// 4, each copy has 16 bytes: four neighbouring rows at one k. The thread copies the same rows at several k. If kVector
-// == 1, the thread copies single elements of several rows at one k. If `along_k`, neighbouring threads read
-// neighbouring k. If not, they read neighbouring rows, and all threads of a warp write to different banks.
+// One thread's copies for a slice of one operand. kVector == 4: vectors of four rows at one k; the thread keeps its
+// rows for several k. kVector == 1: single elements; the thread keeps its k for several rows. along_k: adjacent threads
+// read adjacent k instead of adjacent rows.
 template <int kLines, int kVector, int kThreads> struct SimtCopies {
   static constexpr int kPitch = kLines + 4, kRuns = kLines / kVector;
   static constexpr int kAcross = kVector == 1 ? kThreads / kSimtTileK : kRuns < kThreads ? kRuns : kThreads;
   static constexpr int kCount = kRuns * kSimtTileK / kThreads, kSteps = 4, kPerStep = (kCount + kSteps - 1) / kSteps;
   static constexpr uint32_t kEntry = sizeof(SimtEntry);
-  // from_row and from_k are the addresses of the offset and the mask (SimtEntry) of the row and of the k that this
-  // thread copies first. `to` is the offset of its destination in the slice.
+  // Shared-memory addresses of the first row's and the first k's offset and mask, and the destination in the slice.
   uint32_t from_row, from_k, to;
   SimtEntry fixed, varying[kPerStep];
 
@@ -46,8 +44,8 @@ template <int kLines, int kVector, int kThreads> struct SimtCopies {
     from_k = ks + k * kEntry;
     to = (k * kPitch + row * kVector) * 4;
   }
-  // Reads the offsets and masks (SimtEntry) for the call of copy() with the same `step`. `k` is the offset, in bytes,
-  // of the SimtEntry of the slice's first k in its ring buffer. A slice has eight values of k.
+  // Reads the offsets and masks for copy() with the same `step`. `k` is the byte offset of the slice's first k in the
+  // ring buffer of offsets.
   __device__ __forceinline__ void read(int step, uint32_t k) {
     if (step == 0) fixed = load_entry(kVector == 1 ? from_k + k : from_row);
 #pragma unroll

@@ -8,14 +8,13 @@
 
 namespace minidnn {
 
-// The rows or the columns of a tile. `y`, `c` and `bias` have the byte offset of each row or column in these tensors.
-// `left` is the number of rows or columns from the first one of the tile to the edge of y.
+// The byte offsets of a tile's rows (or columns) in y, c and bias, and the number of rows (or columns) that exist.
 struct SimtOutSide {
   const int64_t *y, *c, *bias;
   int left;
 };
 
-// The blocks that compute the same tile, each over its share of k. They are the blocks of a cluster, or a single block.
+// The blocks that share a tile, each with a part of k: a cluster, or a single block.
 struct SimtSplitBlocks {
   uint32_t count = 1, rank = 0;
 
@@ -27,8 +26,8 @@ struct SimtSplitBlocks {
     }
 #endif
   }
-  // Barriers of all blocks that compute the same tile. written() follows writes to shared memory that other blocks will
-  // read. read() precedes writes to shared memory that other blocks may still be reading.
+  // Barriers of these blocks: written() after writes to shared memory that other blocks read, read() before the next
+  // writes.
   __device__ __forceinline__ void written() const {
 #if __CUDA_ARCH__ >= 900
     if (count > 1) return cluster_sync();
@@ -63,18 +62,15 @@ struct SimtSplitBlocks {
   }
 };
 
-// Adds beta * c and bias to the sums, applies ReLU, and stores the results to y. The sums are already multiplied by
-// alpha. Their layout is [kAcross][kAlong + padding]; neighbours in the second dimension are neighbours in y, too. A
-// thread stores vectors of kVector elements, and neighbouring threads store neighbouring vectors. If several blocks
-// compute the tile, each block stores a share of it.
+// Adds beta * c and bias to the sums, which include alpha, applies ReLU, and stores them to y. The sums are in shared
+// memory as [kAcross][kAlong + padding], and adjacent in y along kAlong. The blocks of a cluster store a share each.
 template <int kVector, int kThreads, int kAlong, int kAcross>
 __device__ __forceinline__ void store(const float* sums, const SimtParams& p, char* y, const char* c, const char* bias,
                                       const SimtOutSide& at_along, const SimtOutSide& at_across,
                                       const SimtSplitBlocks& sharers) {
   constexpr int kRuns = kAlong / kVector, kPitch = kAlong + 4;
   const bool extras = c || bias || p.flags & kSimtRelu;
-  // If one block computes the tile, and if c, bias and ReLU are not used, this loop copies the sums to y. It takes a
-  // fifth of the instructions of the general loop below.
+  // A plain copy of the sums, with a fifth of the instructions of the general loop below.
   if (kThreads % kRuns == 0 && !extras && sharers.count == 1) {
     const int along = threadIdx.x % kRuns * kVector;
     const int end = along < at_along.left ? min(at_across.left, kAcross) : 0;
@@ -93,8 +89,7 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
     const int along = e % kRuns * kVector, across = e / kRuns;
     if (along >= at_along.left || across >= at_across.left) continue;
     Four v = sharers.sum<kVector>(sums + across * kPitch + along);
-    // One branch covers c, bias and ReLU together. With separate branches, three quarters of the loop's instructions
-    // would be branches.
+    // One branch for all three. With separate branches, three quarters of the loop would be branches.
     if (extras)
 #pragma unroll
       for (int i = 0; i < kVector; ++i) {
@@ -108,8 +103,7 @@ __device__ __forceinline__ void store(const float* sums, const SimtParams& p, ch
   }
 }
 
-// Writes the sums of a thread, multiplied by alpha, to shared memory in the order of y. The thread's first sum is in
-// row at_m and column `column` of the tile.
+// Writes a thread's sums, multiplied by alpha, to shared memory in the order of y.
 template <class Tile>
 __device__ __forceinline__ void write_sums(const float (&sums)[Tile::kSumsM][Tile::kSumsN], float alpha, bool along_m,
                                            int at_m, int column, float* to) {

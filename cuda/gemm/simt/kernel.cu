@@ -2,18 +2,13 @@
 // simt_gemm: matrix products in float32 without tensor cores, for matmul and all convolutions. The products round like
 // float32 and add in the order of k:
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// A block computes one tile of y, and each thread has 8 x 8 or 8 x 16 sums. Slices of 8 k pass through five buffers in
-// shared memory, whose layout is [k][row]. cp.async copies 16 bytes along rows, or single elements from any address. A
-// copy by single elements transposes an operand at no cost. Elements outside a window, beyond the last row, or beyond
-// the last k become zeros.
-// The address of an element is the sum of an offset of its row and an offset of its k. Both are read from shared memory
-// (SimtEntry). The offsets of rows are computed once; the offsets of k are computed for two slices at a time. The main
-// loop therefore has no divisions.
-// Speed: every instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions for a slice, of
-// which 1024 are multiply-adds. It executes 1188 instructions if one operand is copied by single elements. The main
-// loop is straight-line code, except for the computation of offsets. Copies are between multiply-adds, because a
-// scheduler of an SM has only two warps: while both waited for copies, it would be idle. The code must be short, too:
-// with slices of 16 k, it took 37 KB and missed the instruction cache.
+// Block: one tile of y; each thread has 8 x 8 or 8 x 16 sums. Shared memory: five slices of 8 k of both operands, as
+// [k][row]. cp.async copies 16 bytes along rows, or single elements from any address, which transposes an operand at no
+// cost. Elements that do not exist become zeros. The address of an element is the sum of an offset of its row and an
+// offset of its k, both from tables in shared memory. The main loop therefore has no divisions. Speed: every
+// instruction costs an issue slot. With 8 x 16 sums, a thread executes 1144 instructions per slice (1188 if one operand
+// is copied by single elements); 1024 are multiply-adds. Copies are between multiply-adds: a scheduler has only two
+// warps, and would idle while both copy. The code must be short: with slices of 16 k, it missed the instruction cache.
 #include "cuda/gemm/simt/copies.cuh"
 #include "cuda/gemm/simt/epilogue.cuh"
 
@@ -23,8 +18,7 @@ namespace minidnn {
 template <class Tile> struct Operands {
   Four a[Tile::kGroupsM], b[Tile::kGroupsN];
 
-  // `from_a` is the shared-memory address of the thread's first row of a at the first k of a slice; `from_b` is that of
-  // its first row of b.
+  // `from_a` and `from_b`: shared-memory addresses of the thread's first row at the slice's first k
   __device__ __forceinline__ void load(uint32_t from_a, uint32_t from_b, int k) {
 #pragma unroll
     for (int g = 0; g < Tile::kGroupsM; ++g)
@@ -34,10 +28,9 @@ template <class Tile> struct Operands {
       b[g] = load_four(from_b + (k * (Tile::kN + Tile::kPad) + g * Tile::kGroupN) * 4);
   }
 
-  // Adds the products of all elements of a and b to `sums`. Odd columns of `sums` are traversed backwards, so that two
-  // consecutive multiply-adds always share an operand. Each multiply-add then reads two more registers, as many as the
-  // two register banks of a scheduler deliver in a clock. A slice (8 values of k) takes 1121 clocks. It took 1225
-  // clocks when all columns were traversed in one direction (CUDA 13.0).
+  // Adds all products to `sums`. Odd columns are traversed backwards, so that consecutive multiply-adds share an
+  // operand and read only two more registers, without register bank conflicts. A slice takes 1121 instead of 1225
+  // clocks (CUDA 13.0).
   __device__ __forceinline__ void multiply(float (&sums)[Tile::kSumsM][Tile::kSumsN]) const {
 #pragma unroll
     for (int j = 0; j < Tile::kSumsN; ++j)
@@ -49,8 +42,7 @@ template <class Tile> struct Operands {
   }
 };
 
-// Writes an address and a mask (SimtEntry) for each row of both operands to shared memory. The kernel adds the offset
-// of a k to the address of a row.
+// Writes the address and the mask of each row of both operands to shared memory.
 template <class Tile>
 __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, const GemmCoordinates32& batch,
                                   uint32_t first_m, uint32_t first_n, SimtShared<Tile::kM, Tile::kN>& shared) {
@@ -72,10 +64,8 @@ __device__ void write_row_entries(const SimtParams& p, const SimtPhase& phase, c
   }
 }
 
-// Writes an offset and a mask (SimtEntry) to shared memory for each k of two slices (8 values of k each), those with
-// the indices 2 * pair and 2 * pair + 1. One warp calls this: 16 of its lanes write the offsets and masks of operand a,
-// and the other 16 lanes those of b. The split of k begins at first_k and has length_k values of k. Beyond them, the
-// mask is kSimtNothing, so the elements are zero.
+// Writes the offset and the mask of each k of slices 2 * pair and 2 * pair + 1 to shared memory. One warp calls this:
+// 16 lanes for operand a, 16 for b. Beyond length_k, elements are zero.
 template <class Tile>
 __device__ __forceinline__ void write_k_entries(const SimtParams& p, const SimtPhase& phase,
                                                 SimtShared<Tile::kM, Tile::kN>& shared, int lane, int pair,
@@ -96,8 +86,7 @@ __device__ __forceinline__ void write_k_entries(const SimtParams& p, const SimtP
   (for_a ? shared.a_k : shared.b_k)[of_split % kSimtBufferedK] = {offset, of_split < length_k ? mask : kSimtNothing, 0};
 }
 
-// The position of a thread's sums in the tile of its block. The thread's first sum is in row at_m and column at_n. The
-// first sum of its warp is in column warp_n.
+// The row and the column of a thread's first sum in the tile, and the first column of its warp.
 template <class Tile> struct SumsOfThread {
   int warp_n, at_m, at_n;
   __device__ __forceinline__ SumsOfThread(int warp, int lane) {
@@ -110,9 +99,8 @@ template <class Tile> struct SumsOfThread {
   }
 };
 
-// The indices that tell what a block computes: the phase of backward_data, the split of k, the tile, and the matrix of
-// the batch. blockIdx.x counts phases fastest and matrices slowest. Phases are fastest because the phases of
-// backward_data write neighbouring elements of dx.
+// The coordinates of a block: phase of backward_data (fastest), split of k, tile, matrix of the batch. Phases are
+// fastest because they write adjacent elements of dx.
 struct SimtBlockIndices {
   uint32_t phase, split, tile, batch;
   __device__ __forceinline__ explicit SimtBlockIndices(const SimtParams& p) {
@@ -138,8 +126,8 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   const SimtBlockIndices index(p);
   const uint32_t phase_index = index.phase, split = index.split, tile = index.tile;
   const SimtPhase& phase = p.phase[phase_index];
-  // A block returns here if its phase of backward_data has fewer tiles than the largest phase of the launch. A block of
-  // a cluster never returns here, because clusters split k, and k is split only if there is a single phase.
+  // Phases can have fewer tiles than the largest one. Clusters never return here: k is split only if there is one
+  // phase.
   if (tile >= phase.tiles) return;
   const uint32_t slow = phase.fast.quotient(tile), fast = tile - slow * phase.fast.divisor;
   const uint32_t first_m = (p.flags & kSimtFastM ? fast : slow) * kTileM;
@@ -173,8 +161,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
                                                   p.flags & kSimtBAlongK);
   uint32_t to = slices_at, from = slices_at, to_k = 0;
   auto after = [&](uint32_t slice) { return slice == slices_at + kLastSlice ? slices_at : slice + kSliceBytes; };
-  // A slice (8 values of k) of both operands is copied in four steps. The main loop also copies slices after the last
-  // one, as zeros, because this costs less than a branch.
+  // A slice is copied in four steps. Slices past the end are copied as zeros, which costs less than a branch.
   auto read = [&](int step) {
     copies_a.read(step, to_k);
     copies_b.read(step, to_k);
@@ -202,15 +189,14 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   of_k[0].load(from + at_m * 4, from + kToB + at_n * 4, 0);
 #pragma unroll 1
   for (int slice = 0; slice < slices; ++slice) {
-    // One warp computes the offsets and masks of k for the slices (8 values of k each) with the indices slice + 6 and
-    // slice + 7. The slice with the index slice + 6 is fetched two iterations later.
+    // One warp computes the offsets and masks of k for two later slices.
     if (slice % 2 == 0 && slice / 2 % (kThreads / 32) == warp) make_entries(slice / 2 + 3);
     const uint32_t a = from + at_m * 4, b = from + kToB + at_n * 4;
 #pragma unroll
     for (int k = 0; k < kSimtTileK; ++k) {
       if (k + 1 < kSimtTileK) {
         of_k[(k + 1) % 2].load(a, b, k + 1);
-      } else {  // waits until all threads have the next slice of the operands and have finished reading this one
+      } else {  // the next slice has arrived, and all threads have finished this one
         cp_async_wait_group<kSimtStages - 2>();
         __syncthreads();
         from = after(from);
@@ -229,8 +215,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
   Out& out = *reinterpret_cast<Out*>(&shared);
   write_offsets<Tile>(p, of, block, out);
   const bool along_m = p.flags & kSimtAlongM;
-  // The sums are multiplied by alpha while they are written to shared memory. The multiplied sums therefore need not
-  // replace the sums in registers.
+  // alpha is applied on the way to shared memory, not in registers.
   const float alpha = p.args.alpha;
   char* y = static_cast<char*>(p.args.y) + block.y;
   const char* c = p.args.c ? static_cast<const char*>(p.args.c) + block.c : nullptr;
@@ -253,7 +238,7 @@ __global__ void __launch_bounds__(SimtTile<kTileM, kTileN>::kThreads, SimtTile<k
     else if (p.flags & kSimtVectors) store<4, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
     else store<1, kThreads, kColumns, kTileM>(out.sums, p, y, c, bias, n, m, sharers);
   }
-  // Other blocks of the cluster may still be reading the sums in this block's shared memory.
+  // Other blocks of the cluster may still read this block's shared memory.
   if (sharers.count > 1) sharers.read();
 }
 

@@ -16,7 +16,7 @@ GemmIndex32 index_of(const Axis& axis) {
   GemmIndex32 index;
   index.size = uint32_t(size_of(axis));
   for (size_t back = 1; back < kDigits && back <= axis.size(); ++back)
-    // If k is empty, its digits (dimensions) have size 0.
+    // max_of(): the dimensions of an empty k have size 0
     index.by[kDigits - 1 - back] = FastDivmod(max_of(axis[axis.size() - back].size, int64_t(1)));
   return index;
 }
@@ -27,8 +27,7 @@ GemmStrides bytes_of(const Axis& axis, int tensor) {
   return s;
 }
 
-// Sets the strides of y to the strides of sums in the workspace. The sums are contiguous along the axis `fast`, and
-// `columns` elements apart along the axis `slow`.
+// Sets the strides of y to those of the workspace: contiguous along `fast`, `columns` elements apart along `slow`.
 void lay_out(Axis& slow, Axis& fast, int64_t columns) {
   int64_t step = 1;
   for (size_t j = fast.size(); j-- > 0; step *= fast[j].size) fast[j].stride[kY] = step;
@@ -45,7 +44,7 @@ void fill(const Axis& axis, GemmIndex& index, std::initializer_list<std::pair<in
   }
 }
 
-// Returns the GemmView that the kernel SplitKReduce reads. It has the layouts of y, c and bias, and no operands.
+// A GemmView without operands for SplitKReduce: the layouts of y, c and bias.
 GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   GemmView v;
   fill(rows, v.m, {{kY, &v.y_m}, {kC, &v.c_m}, {kBias, &v.bias_m}});
@@ -55,19 +54,18 @@ GemmView view_of_y(const Product& p, const Axis& rows, const Axis& columns) {
   return v;
 }
 
-// Whether the kernel writes its sums to the workspace. A second kernel then applies the epilogue.
+// Whether a second kernel applies the epilogue, to sums in the workspace.
 bool uses_workspace(const GemmTask& t, const SimtConfig& c) {
   return (c.splits > 1 && !c.cluster) || !is_simple(t.activation);
 }
 
-// Whether neighbouring rows of y (m) are closer in memory than neighbouring columns (n).
+// Whether rows of y (m) are closer in memory than columns (n).
 bool y_along_m(const Product& p) { return neighbourhood(p.m, kY) >= neighbourhood(p.n, kY); }
 
-// Returns the layouts of y, c and bias as SplitKReduce reads them. The columns of this view are the axis of y (m or n)
-// along which neighbours are closer in memory.
+// The layouts of y, c and bias for SplitKReduce, transposed if y is stored along m.
 GemmView reduced_view(const Product& p) { return y_along_m(p) ? view_of_y(p, p.n, p.m) : view_of_y(p, p.m, p.n); }
 
-// Returns the parameters of one product, except for those that depend on the tile.
+// The parameters of one product that do not depend on the tile.
 SimtPhase phase_of(const Product& p) {
   SimtPhase phase;
   phase.m = index_of(p.m);
@@ -93,7 +91,7 @@ SimtPhase phase_of(const Product& p) {
   return phase;
 }
 
-// Sets the parameters that all products (phases of backward_data) of a launch share.
+// Sets the parameters that all phases of a launch share.
 void set_strides(SimtParams& params, const Product& p) {
   params.batch = index_of(p.batch);
   params.a_batch = bytes_of(p.batch, kBatchA);
@@ -181,12 +179,11 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
   int64_t split_stride = 0;
   auto [products, exchanged] = products_of(t, tile_m, tile_n);
   all.exchanged = exchanged;
-  // The phases of strided backward_data differ in their sizes and windows. In all phases, operands are read in the same
-  // way, and y is written in the same way.
+  // Phases differ in sizes and windows, but not in how operands are read and y is written.
   const Product& first = products.front();
   bool a_along_k = first.a_along_k, b_along_k = first.b_along_k;
   all.vectors_a = !a_along_k;
-  // There is no kernel that reads b by vectors and has a tile of fewer than 64 columns.
+  // Kernels with fewer than 64 columns do not read b by vectors.
   all.vectors_b = !b_along_k && tile_n >= 64;
   if (all.to_workspace) {
     Product& p = products.front();
@@ -228,8 +225,7 @@ SimtLaunches simt_launches(const GemmTask& t, const SimtConfig& c) {
       most_m = std::max(most_m, tiles_m);
       most_n = std::max(most_n, tiles_n);
     }
-    // Consecutive blocks compute tiles along the shorter dimension of y, counted in tiles. Blocks that run at the same
-    // time then share as much of the operands as possible.
+    // Consecutive blocks traverse the shorter dimension of y (in tiles) first, so that they share operands.
     const bool fast_m = most_m <= most_n;
     for (size_t j = i; j < end; ++j) {
       SimtPhase& phase = params.phase[j - i];

@@ -19,11 +19,11 @@ template <int kTileM, int kTileN> constexpr SimtTileSize tile_size() {
 constexpr SimtTileSize kTiles[] = {tile_size<128, 128>(), tile_size<128, 64>(), tile_size<64, 64>(),
                                    tile_size<128, 32>(), tile_size<128, 16>()};
 
-// The sizes from which the time of a product is estimated. They are the same for a product and the transposed product.
-// Both products therefore split k in the same way, and have the same bits.
+// The sizes for the time estimate. They are the same for a product and its transpose, so both split k alike and have
+// the same bits.
 struct Sizes {
-  double tiles = 0;   // the number of tiles of the product; for backward_data, of all its phases together
-  double slices = 0;  // the average number of slices of k (8 values of k each) that a tile adds up
+  double tiles = 0;   // the number of tiles, over all phases of backward_data
+  double slices = 0;  // the average number of slices (8 values of k) per tile
 };
 Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   Sizes s;
@@ -38,26 +38,24 @@ Sizes sizes_of(const GemmTask& t, const SimtTileSize& tile) {
   return s;
 }
 
-// The fraction of its peak rate that an SM reaches if it has `warps` resident warps and each thread has `sums` sums.
-// With 128 sums instead of 64, a warp waits less often. The formula was fitted by eye on an H100: of the nine products
-// in the benchmark, eight are within 7 % of the estimate. The ninth product is bound by memory and takes 9 % more.
+// The fraction of the peak rate of an SM with `warps` warps and `sums` sums per thread. Fitted by eye on an H100: eight
+// of the nine benchmark products are within 7 %; the ninth, bound by memory, takes 9 % more.
 double busy(double warps, double sums) {
-  // `each` is the number of warps per scheduler (an SM has four), times a weight that grows with `sums`.
+  // warps per scheduler (an SM has four), weighted by sums
   const double each = std::max(1.0, warps / 4) * std::sqrt(sums / 64);
   return 0.95 * std::min(1.0, warps / 4) * each / (each + 0.5);
 }
 
 double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const Sizes& s) {
   const auto& [tile, splits, cluster] = c;
-  // Clusters do not use all SMs, because the blocks of a cluster must be in one GPC. Some GPCs of an H100 are too small
-  // for two clusters of eight blocks.
+  // Clusters do not use all SMs: their blocks must be in one GPC, and some GPCs are too small for two clusters of
+  // eight.
   const double sms = cluster ? 0.9 * d.sm_count : d.sm_count;
-  const double blocks = std::ceil(s.tiles * splits / sms);  // the number of blocks that the busiest SM computes
+  const double blocks = std::ceil(s.tiles * splits / sms);  // blocks of the busiest SM
   const double at_once = std::min(tile.blocks_per_sm, 227 * 1024 / (tile.smem_bytes + 1024));
-  // The start and the epilogue of a block together cost as much as 4 slices of 8 values of k.
+  // Start and epilogue of a block cost as much as 4 slices.
   const double slices = std::ceil(s.slices / splits) + 4;
-  // The instructions that a thread executes for a slice (8 values of k), besides the multiply-adds, are the loads from
-  // shared memory, five instructions for each element that the thread copies, and about 20 more.
+  // Instructions per slice besides multiply-adds: loads from shared memory, five for each copied element, and about 20.
   const double sums = tile.m * tile.n / tile.threads, reads = sums > 64 ? 6 : 4;
   const double others = kSimtTileK * reads + 5.0 * kSimtTileK * (tile.m + tile.n) / tile.threads + 20;
   const double flop = 2.0 * tile.m * tile.n * kSimtTileK * slices * (1 + others / (kSimtTileK * sums));
@@ -66,20 +64,18 @@ double config_us(const GemmTask& t, const Device& d, const SimtConfig& c, const 
   double us = full * flop / (sm_rate * busy(at_once * warps, sums));
   if (rest > 0) us += rest * flop / (sm_rate * busy(rest * warps, sums));
   us = std::max(us, t.bytes / (0.9 * d.copy_gb_s * 1e3)) + 6;
-  // A product of 512 x 512 x 512 with clusters of eight blocks took 14 us longer than its estimate. The difference
-  // includes the time to load code into the instruction cache. The time was measured with an older main loop. Until
-  // the product is measured again, 14 us are added. Clusters are then never the first choice, but pyminidnn.find() may
-  // try them.
+  // A cluster took 14 us longer than estimated, with an older main loop, partly to load its code. Until it is measured
+  // again, clusters are never the first choice; pyminidnn.find() may try them.
   if (cluster) us += 14;
   else if (splits > 1 || !is_simple(t.activation))
-    // A second kernel reads the sums of the splits of k. These sums are written once and read once, mostly in the L2.
+    // A second kernel. The splits' sums are written and read once, mostly in the L2.
     us += 3 + 2 * splits * elements_of(t) * kItem / (1.5 * d.copy_gb_s * 1e3);
   return us;
 }
 
-// The largest number of blocks in a cluster. Every GPU that supports clusters allows it.
+// The largest portable size of a cluster.
 constexpr int kMostOfCluster = 8;
-// Whether the splits of k may be the blocks of a cluster, which add up their sums through shared memory.
+// Whether a cluster may split k, and add up the sums through shared memory.
 bool clusters(const GemmTask& t, const Device& d) { return d.arch >= 90 && is_simple(t.activation); }
 
 }  // namespace

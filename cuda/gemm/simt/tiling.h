@@ -14,28 +14,25 @@ struct SimtTileSize {
 struct SimtConfig {
   SimtTileSize tile;
   int splits;  // the number of splits of k
-  // True if the splits of k are the blocks of a cluster, which add up their sums through shared memory. False if the
-  // splits use the workspace, or if k is not split.
+  // True if a cluster adds up the splits' sums. False if they pass through the workspace, or if k is not split.
   bool cluster;
 };
 std::span<const SimtTileSize> simt_tile_sizes();
 
-// elements_of() is the number of elements of y. A product may use the workspace only if y has fewer than
-// kMaxWorkspaceElements elements, because offsets in the workspace have 31 bits.
+// The limit of elements_of(), the number of elements of y, for products that use the workspace: its offsets have 31
+// bits.
 constexpr double kMaxWorkspaceElements = double(simt::kMost) / 2;
 double elements_of(const GemmTask&);
 
-// Whether simt/kernel.cu applies this activation. For all other activations, a second kernel reads the sums from the
-// workspace and applies the activation, even if k is not split.
+// Whether the kernel itself applies the activation. If not, a second kernel does, even if k is not split.
 bool is_simple(Activation);
 
 struct SimtTiling {
   SimtConfig config;
   double us = 0;  // the estimated time of the product in microseconds
 };
-// Returns the possible tilings, sorted by estimated time, the shortest time first. There are up to three tilings for
-// each tile: without a split of k, with the best number of splits through the workspace, and with the best cluster. k
-// is not split if it is short, or if there are several phases (backward_data).
+// The possible tilings, the fastest (estimated) first. For each tile: no split of k, the best split through the
+// workspace, and the best cluster. A short k, or the k of several phases, is not split.
 std::vector<SimtTiling> simt_tilings(const GemmTask&, const Device&);
 // Returns the SimtConfig that the text `config` describes.
 SimtConfig simt_config(const Config&);

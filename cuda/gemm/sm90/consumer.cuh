@@ -9,22 +9,21 @@
 
 namespace minidnn {
 
-// If kPromote, the number of blocks of k (128 bytes each) after which the sums of wgmma are added to float32 sums. For
-// every eight values of k that tensor cores add to a sum, the truncation error is at most 2^-25 of the sum.
+// For kPromote: the number of 128-byte blocks of k after which the sums of wgmma are added to float32 sums. For every
+// eight values of k, truncation costs at most 2^-25 of the sum.
 constexpr int kSm90PromoteBlocks = 8;
 
-// Returns the wgmma descriptor of the matrix that begins at the shared-memory address `address`. If along_rows, a line
-// of 128 bytes is 64 rows at one k, and the next 64 rows begin k_lines lines later. If not, a line of 128 bytes is all
-// k of one row.
+// The wgmma descriptor of the matrix at a shared-memory address. If along_rows, a line of 128 bytes is 64 rows at one
+// k, and the next 64 rows begin k_lines lines later. If not, a line is all k of one row.
 __device__ __forceinline__ uint64_t sm90_matrix(uint32_t address, bool along_rows, int k_lines) {
   return make_smem_descriptor<true>(address, along_rows ? uint32_t(k_lines) * 128 : 16, 1024);
 }
 
-// The sums of one tile in the registers of a warpgroup. `sums` are the accumulators of wgmma.
+// A warpgroup's sums of one tile; `sums` are the accumulators of wgmma.
 template <class Traits> struct Sm90Accumulators {
   static constexpr int kBlocksM = Traits::kBlocksM, kCount = Traits::kTileN / 2;
   float sums[kBlocksM][kCount];
-  // Float32 sums, used only if kPromote. `sums` are added to them after every few blocks of k (128 bytes each).
+  // for kPromote: float32 sums, to which `sums` are added every few blocks of k
   float promoted[Traits::kPromote ? kBlocksM : 1][Traits::kPromote ? kCount : 1];
 
   __device__ __forceinline__ void fence() {
@@ -53,8 +52,7 @@ template <class Traits> struct Sm90Accumulators {
   }
 };
 
-// The main loop of a consumer warpgroup, which multiplies the operands of a tile. A stage is one buffer of the ring in
-// shared memory, and holds 128 bytes along k.
+// The main loop of a consumer warpgroup. A stage is a buffer with 128 bytes along k of both operands.
 template <class Traits> struct Sm90MainLoop {
   using T = typename Traits::T;
   using LoaderA = typename Traits::LoaderA;
@@ -62,16 +60,15 @@ template <class Traits> struct Sm90MainLoop {
   static constexpr int kBlocksM = Traits::kBlocksM;
   static constexpr bool kTransposeA = Traits::kTransposeA;
   static constexpr bool kAAlongRows = LoaderA::kAlongRows, kBAlongRows = LoaderB::kAlongRows && !Traits::kTransposeB;
-  // wgmma multiplies 32 bytes along k at a time. kStepA and kStepB are the distances in shared memory from 32 bytes
-  // along k to the next 32 bytes along k, in units of 16 bytes.
+  // The distances in shared memory of successive wgmma operands (32 bytes along k), in units of 16 bytes.
   static constexpr int kStepA = kAAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
   static constexpr int kStepB = kBAlongRows ? Traits::kK / 4 * 128 >> 4 : 2;
 
   const Sm90Pipeline<Traits>& ring;
-  const uint32_t offset_a;  // the offset of this warpgroup's rows of operand a in a stage (buffer), in bytes
-  const uint32_t first_b;   // the shared-memory address of operand b in the first buffer of the ring
-  uint32_t address_a;       // the address of this lane's rows of operand a in the first buffer, if kTransposeA
-  // If kTransposeA: this lane's values of operand a from one stage (buffer of the ring).
+  const uint32_t offset_a;  // the byte offset of this warpgroup's rows of a in a stage
+  const uint32_t first_b;   // the address of b in the first stage
+  uint32_t address_a;       // for kTransposeA: the address of this lane's rows of a in the first stage
+  // for kTransposeA: this lane's values of a from one stage
   uint32_t a_values[kTransposeA ? 4 : 1][kBlocksM][4];
 
   __device__ __forceinline__ Sm90MainLoop(const Sm90Pipeline<Traits>& pipeline, int warpgroup)
@@ -79,14 +76,12 @@ template <class Traits> struct Sm90MainLoop {
         offset_a(Traits::kPingPong ? 0 : warpgroup * Traits::kRows * 128),
         first_b(pipeline.address_b(0)) {
     address_a = kTransposeA ? ring.data_address + offset_a + sm90_transposed_offset<kBlocksM>() : 0;
-    // The asm makes the compiler keep address_a in a register. Without it, the compiler computes address_a again for
-    // each buffer of the ring.
+    // Keeps address_a in a register. Otherwise, the compiler computes it again for each stage.
     asm volatile("" : "+r"(address_a));
   }
 
-  // Adds up the products of a tile over k. The operands are in stages (buffers in shared memory). `next` is the first
-  // stage of the tile; the function advances it to the first stage after the tile. The function releases all stages of
-  // the tile except the last one. It returns the last stage, for finish().
+  // Multiplies a tile over its range of k. `next` is its first stage, and is advanced past the tile. All stages except
+  // the last one are released. Returns the last stage, for finish().
   __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,
                                           Sm90Accumulators<Traits>& acc) {
     int previous = 0, sum_begin = t.k_begin;
@@ -108,8 +103,7 @@ template <class Traits> struct Sm90MainLoop {
     return previous;
   }
 
-  // Waits until the last stage (buffer with operands) of a tile is multiplied, and releases this stage. Afterwards,
-  // acc.sums has the sums of the tile.
+  // Waits for the last stage of a tile, and releases it. acc.sums then has the sums of the tile.
   __device__ __forceinline__ void finish(int last_stage, Sm90Accumulators<Traits>& acc) const {
     wgmma_wait_group<0>();
     ring.release(last_stage);
@@ -118,16 +112,14 @@ template <class Traits> struct Sm90MainLoop {
   }
 
  private:
-  // Starts the wgmma instructions that multiply the operands in a stage (a buffer in shared memory). If `pending`, the
-  // wgmma instructions of the stage `previous` may still be running; when they are done, `previous` is released. If
-  // `accumulate`, the products are added to the sums. If not, they replace the sums.
+  // Starts to multiply a stage. If `pending`, `previous` may still be in use, and is released when it is done. If not
+  // `accumulate`, the products replace the sums.
   __device__ __forceinline__ void multiply_stage(int stage, int previous, bool pending, bool accumulate,
                                                  Sm90Accumulators<Traits>& acc) {
     const uint32_t at_a = stage * Traits::kStageBytes + offset_a;
     const uint64_t a = sm90_matrix(ring.data_address + at_a, kAAlongRows, Traits::kK);
     const uint64_t b = sm90_matrix(first_b + stage * Traits::kStageBytes, kBAlongRows, Traits::kK);
-    // If a is read into registers, the 128 bytes along k in a stage (buffer) are divided into two halves: one half is
-    // read while the other half is multiplied.
+    // If a is read into registers, one half of the stage is read while the other half is multiplied.
     constexpr int kHalves = kTransposeA ? 2 : 1, kSteps = 4 / kHalves;
 #pragma unroll
     for (int half = 0; half < kHalves; ++half) {
@@ -154,15 +146,14 @@ template <class Traits> struct Sm90MainLoop {
   }
 };
 
-// A reduce-scatter over the kSplit blocks of a cluster, with kThreads threads per block. Each block adds up its share
-// of the columns, in the order of the blocks, and leaves the results in the first elements of `sums`. `memory` is the
-// memory of the ring of stages, which is no longer in use. `memory` is large enough for the sums of one block.
+// A reduce-scatter over the kSplit blocks of a cluster. Each block adds up its share of the columns, in the order of
+// the blocks, into the first elements of `sums`. `memory` is the memory of the stages, no longer in use.
 template <int kSplit, int kThreads, int kBlocksM, int kCount>
 __device__ __forceinline__ void sm90_reduce_over_cluster(float (&sums)[kBlocksM][kCount], char* memory) {
-  // kQuads is the number of float4 values that a thread receives from each block.
+  // kQuads: float4 values that a thread receives from each block
   constexpr int kShare = kCount / kSplit, kQuads = kBlocksM * kShare / 4;
   const uint32_t from = cluster_ctarank() * kQuads * kThreads + threadIdx.x - 128;
-  cluster_sync();  // after this barrier, no block reads operands in its shared memory any more
+  cluster_sync();  // no block reads its operands any more
 #pragma unroll
   for (int block = 0; block < kSplit; ++block) {
     const uint32_t to = mapa(cvta_to_shared(memory) + from * 16, uint32_t(block));

@@ -31,8 +31,8 @@
 
 namespace minidnn {
 
-// Stores the sums of a tile to y. `warpgroup` is the index of the consumer warpgroup. If kSplit > 1, the ring of stages
-// is no longer in use, and the blocks of the cluster exchange their sums through its memory.
+// Stores the sums of a tile. If kSplit > 1, the blocks of the cluster first exchange their sums through the memory of
+// the stages, no longer in use.
 template <class Traits, class Y, GemmStore kStore, class Epilogue>
 __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const GemmArgs& args, const Sm90WorkTile& t,
                                                 const Sm90Pipeline<Traits>& ring, int warpgroup,
@@ -43,7 +43,7 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   const uint32_t lines =
       ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
   const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
-  // kSums is the number of sums that this thread stores for each block of 64 rows.
+  // kSums: the sums that this thread stores for each block of 64 rows
   constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;
   const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
   uint32_t n = uint32_t(t.n * Traits::kTileN);
@@ -99,7 +99,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   constexpr int kBlocksOfTile = kCluster * kSplit;
   const Sm90TileScheduler scheduler(int(blockIdx.x) / kBlocksOfTile, int(gridDim.x) / kBlocksOfTile);
   if (group == 0) {
-    // At launch, each thread has 168 registers in blocks of 384 threads, and 128 registers in blocks of 512 threads.
+    // Threads start with 168 registers (blocks of 384) or 128 registers (blocks of 512).
     setmaxnreg_dec<kTransposeB ? 64 : 40>();
     if (threadIdx.x == 0) {
       sm90_load_tiles(p, ring, scheduler);
@@ -110,7 +110,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   } else {
     setmaxnreg_inc<kWarpgroups == 3 ? kTransposeB ? 144 : 152 : kTransposeB ? 216 : 232>();
     const int warpgroup = group - 1;
-    int owner = 0;  // if kPingPong, the index of the consumer warpgroup that computes the tile
+    int owner = 0;  // if kPingPong, the consumer warpgroup that computes the tile
     if (kPingPong && warpgroup == 1) sm90_order_arrive(0);
     Sm90Accumulators<Traits> acc;
     Sm90MainLoop<Traits> main_loop(ring, warpgroup);
@@ -132,13 +132,12 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
       sm90_store_tile<Traits, Y, kStore, Epilogue>(p, args, t, ring, warpgroup, acc.sums);
     }
   }
-  // If kSplit > 1, a cluster computes only one tile. Warpgroups that have no sums of this tile take part only in the
-  // two cluster barriers of sm90_reduce_over_cluster().
+  // If kSplit > 1, warpgroups without sums take part in the two cluster barriers of sm90_reduce_over_cluster().
   if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) {
     cluster_sync();
     cluster_sync();
   }
-  // A block must not exit while other blocks of the cluster can still arrive at barriers in its shared memory.
+  // Other blocks of the cluster can still arrive at barriers of this block.
   if constexpr (kCluster > 1) cluster_sync();
 }
 

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// RelayoutEngine: the base class of the engines that use the main loop of sm_90a (plan.h). P is the type that describes
-// a call, such as MatmulProblem or ConvProblem. If tensor maps do not support the layout of an operand, the operand is
-// first copied to the workspace. For three TF32 products, the copy of an operand consists of three terms
-// (three_tf32.h). Only host code includes this file.
+// RelayoutEngine: the base class of the engines that use the main loop of sm_90a (plan.h). P describes a call, such as
+// MatmulProblem. Operands whose layout tensor maps do not support are first copied to the workspace, for three TF32
+// products as three terms (three_tf32.h). Only host code includes this file.
 #pragma once
 #include <functional>
 
@@ -13,8 +12,7 @@
 
 namespace minidnn {
 
-// A function that copies an operand to another layout. For each type that describes such a copy, there are overloads of
-// estimate_us() and loaded(), such as those for TransformProblem below.
+// Copies an operand to another layout. Each type of copy has overloads of estimate_us() and loaded().
 using OperandCopy = std::function<void(const void* from, void* to, Stream)>;
 
 inline double estimate_us(const TransformProblem& t, const Device& d) { return choose_on(d, t).estimate_us; }
@@ -24,12 +22,11 @@ inline OperandCopy loaded(const TransformProblem& t, const Device& d) {
   };
 }
 
-// A description of a call (`problem`) whose operands have layouts that the main loop supports, and the copies that
-// create these operands.
+// A call whose operands have supported layouts, and the copies that create these operands.
 template <class P> struct OperandRelayout {
   struct Copy {
     const void* ArgsOf<P>::* data;
-    size_t offset;  // the offset of the copied operand in the workspace, in bytes
+    size_t offset;  // the byte offset of the copy in the workspace
     std::function<double(const Device&)> us;
     std::function<OperandCopy(const Device&)> load;
   };
@@ -64,9 +61,8 @@ template <class P> struct OperandRelayout {
   }
 };
 
-// Returns a plan that first copies the operands in the order of `copies`. A copy may read the output of an earlier
-// copy. After the copies, the plan calls product(arguments that refer to the copies, the rest of the workspace,
-// stream).
+// Returns a plan that makes the copies in order, where a copy may read the output of an earlier copy, and then calls
+// product(arguments, rest of the workspace, stream).
 template <class P, class Product>
 std::unique_ptr<Plan<P>> plan_after_copies(const OperandRelayout<P>& r, const Device& d, Product product) {
   std::vector<OperandCopy> runs;
@@ -83,12 +79,11 @@ std::unique_ptr<Plan<P>> plan_after_copies(const OperandRelayout<P>& r, const De
 }
 
 template <class P> struct RelayoutEngine : Engine<P> {
-  // Returns an empty string, or the reason why a call is not supported in any layout.
+  // Empty, or why a call is not supported in any layout.
   virtual std::string refusal(const P&) const = 0;
   virtual OperandRelayout<P> relayout(const P&) const = 0;
   virtual GemmArgs product_args(const P&, const ArgsOf<P>&) const = 0;
-  // `p` is the description of the call that relayout() returns, whose operands have layouts that the main loop
-  // supports.
+  // `p` is the call that relayout() returns.
   virtual GemmTask task_of(const P& p) const { return gemm_task(p); }
 
   unsigned traits() const override { return kNeedsJit; }

@@ -8,7 +8,7 @@
 
 namespace minidnn {
 
-// The template parameters of gemm_sm90 that concern the main loop, and constants that are computed from them.
+// The template parameters of gemm_sm90 for the main loop, and constants computed from them.
 template <class Element, int kM, int kN, int kStageCount, bool kPingPongTiles, int kClusterBlocks, int kSplitBlocks,
           bool kPromoteSums, Sm90Source kSourceA, Sm90Source kSourceB, int kSpatial>
 struct Sm90Traits {
@@ -16,20 +16,19 @@ struct Sm90Traits {
   static constexpr int kTileM = kM, kTileN = kN, kStages = kStageCount;
   static constexpr int kCluster = kClusterBlocks, kSplit = kSplitBlocks;
   static constexpr bool kPingPong = kPingPongTiles, kPromote = kPromoteSums;
-  static constexpr int kK = 128 / sizeof(T);  // the number of values of k in one stage of the ring
+  static constexpr int kK = 128 / sizeof(T);  // values of k in a stage
   static constexpr int kBytesA = kTileM * 128, kBytesB = kTileN * 128, kStageBytes = kBytesA + kBytesB;
   static constexpr int kWarpgroups = sm90_warpgroups(kTileM);  // the number of consumer warpgroups
-  // The number of rows of a tile that one consumer warpgroup computes.
+  // rows of a tile per consumer warpgroup
   static constexpr int kRows = kPingPong ? kTileM : kTileM / kWarpgroups;
-  static constexpr int kBlocksM = kRows / 64;  // the number of wgmma instructions along m, with 64 rows each
+  static constexpr int kBlocksM = kRows / 64;  // wgmma instructions along m, with 64 rows each
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   static constexpr bool kTransposeA = LoaderA::kAlongRows && sizeof(T) == 4;
   static constexpr bool kTransposeB = LoaderB::kAlongRows && sizeof(T) == 4;
 };
 
-// The stage (buffer) of the ring that a warp uses next, and the parity of the stage's barriers. The parity changes each
-// time the warp has used all stages of the ring.
+// The stage of the ring that a warp uses next, and the parity of its barriers, which changes with each round.
 template <int kStages> struct Sm90PipelineState {
   int stage = 0;
   uint32_t parity = 0;
@@ -47,12 +46,11 @@ template <int kStages> struct Sm90PipelineState {
   }
 };
 
-// The ring of stages (buffers for parts of both operands) in shared memory, and its barriers. Each stage has two
-// barriers: `full` completes when TMA has written the stage, and `empty` completes when the consumers have read the
-// stage. If kTransposeB, a stage has a third barrier: `transposed` completes when operand b of the stage is transposed.
+// The ring of stages (buffers for both operands), and its barriers: `full` (TMA has written a stage), `empty` (the
+// consumers have read it) and, if kTransposeB, `transposed` (operand b is transposed).
 template <class Traits> struct Sm90Pipeline {
   static constexpr int kBarriers = (Traits::kTransposeB ? 3 : 2) * Traits::kStages;
-  char* data;                                          // pointer to the first stage (buffer), a multiple of 1024 bytes
+  char* data;                                          // the first stage, aligned to 1024 bytes
   uint32_t data_address;                               // the shared-memory address of `data`
   uint32_t first_full, first_empty, first_transposed;  // the shared-memory addresses of the first stage's barriers
 
@@ -63,12 +61,11 @@ template <class Traits> struct Sm90Pipeline {
     first_empty = first_full + 8 * Traits::kStages;
     first_transposed = first_empty + 8 * Traits::kStages;
   }
-  // Only one thread of a block calls init_barriers().
+  // Only one thread of a block calls this function.
   __device__ __forceinline__ void init_barriers() const {
     for (int i = 0; i < Traits::kStages; ++i) {
       mbarrier_init(full(i), 1);
-      // Each warp that reads this stage (buffer) arrives at the stage's barrier `empty`. This block multicasts b, so
-      // the warps of the other blocks in the cluster arrive, too.
+      // Each warp that reads the stage arrives. b is multicast, so the warps of the whole cluster do.
       mbarrier_init(empty(i), Traits::kCluster * 4 * (Traits::kPingPong ? 1 : Traits::kWarpgroups));
       if (Traits::kTransposeB) mbarrier_init(transposed(i), Traits::kTileN / Traits::kK);
     }
@@ -81,8 +78,7 @@ template <class Traits> struct Sm90Pipeline {
   __device__ __forceinline__ uint32_t address_a(int stage) const { return data_address + stage * Traits::kStageBytes; }
   __device__ __forceinline__ uint32_t address_b(int stage) const { return address_a(stage) + Traits::kBytesA; }
 
-  // Tells the producers of all blocks in the cluster that the calling consumer warp has read the stage (a buffer of the
-  // ring).
+  // Tells the producers of the cluster that this warp has read a stage.
   __device__ void release(int stage) const {
     if (threadIdx.x % 32 < Traits::kCluster) {
       if constexpr (Traits::kCluster > 1) mbarrier_arrive_cluster(empty(stage), threadIdx.x % 32);
@@ -91,9 +87,8 @@ template <class Traits> struct Sm90Pipeline {
   }
 };
 
-// If kPingPong, the two consumer warpgroups take the stages (buffers) of one tile from the ring by turns. A warpgroup
-// waits until the other warpgroup has taken all stages of its tile from the ring. This is necessary because the parity
-// of a barrier distinguishes only two consecutive uses of a stage. Named barrier 1 + i lets warpgroup i begin.
+// With kPingPong, the two consumer warpgroups use the ring in turns, one tile each: the parity of a barrier
+// distinguishes only two consecutive uses of a stage. Named barrier 1 + i lets warpgroup i begin.
 __device__ __forceinline__ void sm90_order_arrive(int warpgroup) { named_barrier_arrive(1 + warpgroup, 256); }
 __device__ __forceinline__ void sm90_order_wait(int warpgroup) { named_barrier_sync(1 + warpgroup, 256); }
 

@@ -37,13 +37,11 @@ struct Sm90Instance {
   }
 };
 
-// Returns the L2 eviction policy of an operand. With evict_first, the L2 evicts lines of this operand before lines of
-// other data, which may be needed again. But a line that several blocks read may then be loaded from memory twice.
-// evict_first is therefore used only if all data fits in the L2, or if each line is read once and as a whole
-// (docs/notes/memory.md). `tiles` is the number of tiles that need the same rows of the operand: the number of tiles
-// along n for operand a, and along m for operand b.
+// The L2 eviction policy of an operand. evict_first spares data that is needed again, but lines that several blocks
+// read may then be loaded twice. It is used only if all data fits in the L2, or if each line is read once and as a
+// whole (docs/notes/memory.md). `tiles`: the number of tiles that need the same rows of the operand.
 CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand& o, int64_t tiles, const Device& d) {
-  int64_t again = 0;  // how often the kernel reads each element of the operand for one tile of the other operand
+  int64_t again = 0;  // reads of each element per tile of the other operand
   if (!o.windowed()) again = o.device.batch_step ? 1 : low.view.batch.size;
   else if (o.along_rows()) again = int64_t(low.window[0]) * low.window[1] * low.window[2];
   else
@@ -53,7 +51,7 @@ CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand
   return once || fits ? CachePolicy::evict_first : CachePolicy::normal;
 }
 
-// Returns the kernel parameters of each launch, except for the tensor maps.
+// The kernel parameters of each launch, without tensor maps.
 std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, const Sm90Tiling& tiling,
                                      const Device& d) {
   const auto& [tile, split, us] = tiling;
@@ -107,10 +105,9 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // the kernel parameters of each launch; run() adds the tensor maps
+  std::vector<Sm90Problem> problems;  // kernel parameters; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
-  // The second launch, which adds up the sums of the splits of k in the workspace. It is empty if k is not split, or if
-  // the blocks of a cluster add up the sums.
+  // The second launch, which adds up splits of k in the workspace; empty if it is not needed.
   std::optional<SplitKReduce> split_k_reduce;
   cuda::LaunchConfig config;
 
@@ -208,7 +205,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
                                  : output_of(task, low);
     plan->split_k_reduce.emplace(task, y, SplitKWorkspace(low.view, columns).columns, passes, d);
   }
-  // If the sums of the splits of k pass through the workspace, the epilogue only stores the sums there.
+  // With splits in the workspace, the epilogue only stores sums.
   EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};
   if (passes == 1) epilogue = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
   plan->kernel = cuda::load_kernel(Sm90Instance{task.type, passes > 1 ? DType::float32 : task.y, tile, split,
@@ -220,7 +217,7 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   plan->blocks_of_tile = tile.cluster * split.cluster();
   plan->config.cluster = {unsigned(plan->blocks_of_tile)};
   plan->config.smem_bytes = tile.smem_bytes();
-  // If a cluster splits k, its blocks compute one tile and exit. In all other cases, blocks are persistent.
+  // Blocks are persistent, except in clusters that split k, which compute one tile each.
   plan->config.grid = {split.in_cluster ? unsigned(plan->problems.back().tiles * plan->blocks_of_tile)
                                         : unsigned(d.sm_count / tile.cluster * tile.cluster)};
   return plan;

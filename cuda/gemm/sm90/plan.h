@@ -8,7 +8,7 @@ namespace minidnn {
 
 std::string sm90_why_not(const GemmTask&, const Device&);
 double sm90_estimate_us(const GemmTask&, const Device&);
-// Returns all configs of a GemmTask, sorted by estimated time. The config with the shortest time comes first.
+// All configs of a GemmTask, the fastest (estimated) first.
 std::vector<Config> sm90_configs(const GemmTask&, const Device&);
 size_t sm90_workspace_bytes(const GemmTask&, const Config&);
 std::unique_ptr<GemmPlan> sm90_plan(const GemmTask&, const Device&, const Config&);

@@ -8,8 +8,7 @@
 
 namespace minidnn {
 
-// Loads the operands of all tiles that this block computes into the ring of buffers in shared memory. Only one thread
-// of a block calls this function.
+// Loads the operands of all tiles of the block into the ring. Only one thread of a block calls this function.
 template <class Traits>
 __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                 Sm90TileScheduler scheduler) {
@@ -20,8 +19,7 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
     const typename Traits::LoaderA a(&p.map_a, p, p.a, phase.a_tap, phase.a_offset, t.m * Traits::kTileM, t.batch);
     const typename Traits::LoaderB b(&p.map_b, p, p.b, phase.b_tap, phase.b_offset, t.n * Traits::kTileN, t.batch);
     Sm90StageK k;
-    // Finds the first tap (element of the window) of a split of k. p.window has the numbers of taps of the first phase
-    // of backward_data, which suffices: if there are several phases, k is not split, and the first tap is tap 0.
+    // The first tap of a split of k. With several phases, k is not split and the first tap is 0, so p.window fits.
     const uint32_t tap = p.k_blocks.quotient(uint32_t(t.k_begin));
     k.block = t.k_begin - int(tap * p.k_blocks.divisor);
     int none;
@@ -44,9 +42,8 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
   }
 }
 
-// Transposes b in all stages (buffers) of the ring. Warps 1, 2 and 3 of the block call this function. Each of these
-// warps transposes every third chunk of the ring; a chunk is 32 lines of 128 bytes. A warp transposes the same chunks
-// of the ring each time the ring is filled.
+// Transposes b in the stages (buffers) of the ring. Three warps call this function. Each transposes every third chunk
+// (32 lines of 128 bytes) of the ring, and the same chunks in each round.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
                                                      Sm90TileScheduler scheduler) {

@@ -9,16 +9,15 @@
 namespace minidnn {
 namespace {
 
-// Returns the single stride that an index has over all its digits (dimensions), or nullopt if there is no such stride.
-// If the index has a single element, the stride is 0.
+// The single stride of an index over all its dimensions, or nullopt. An index with one element has stride 0.
 std::optional<int64_t> single_stride(GemmIndex index, GemmStrides strides) {
   join(index, {&strides});
   if (index.first < kDigits - 1) return std::nullopt;
   return index.size == 1 ? 0 : strides.of[kDigits - 1];
 }
 
-// Whether an operand can be read without its window. This is possible if the window has one tap (element), if this tap
-// is never outside the tensor, and if the index of positions has a single stride.
+// Whether an operand needs no window: it has one tap, which is never outside of the tensor, and positions at a single
+// stride.
 bool window_is_idle(const GemmOperand& o, const GemmIndex& rows, const GemmIndex& k) {
   const GemmWindow& w = o.window;
   if (!w.on) return true;
@@ -40,8 +39,7 @@ template <class Map> Map map_of(DType type) {
   return m;
 }
 
-// Describes an operand that TMA loads through a tiled map with dimensions (contiguous, tap, tap, other, batch). `k` is
-// the number of channels. `channel` is the stride of channels in this operand, in elements.
+// An operand with a tiled map. `k` is the number of channels, and `channel` their stride in elements.
 TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& rows, int64_t k, int64_t channel,
                         bool with_taps, DType type, const char* name) {
   TmaOperand out;
@@ -54,7 +52,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   const bool along_k = k == 1 ? *row != 1 : channel == 1;
   if (!along_k && *row != 1) out.why = cat("needs ", name, " to be contiguous along rows or columns");
   out.source = along_k ? Sm90Source::tile_along_k : Sm90Source::tile_along_rows;
-  int64_t tap_count[2] = {1, 1}, tap_stride[2]{};  // the sizes and strides of dimensions 1 and 2 of the tensor map
+  int64_t tap_count[2] = {1, 1}, tap_stride[2]{};  // map dimensions 1 and 2
   if (with_taps) {
     const GemmTaps& t = v.taps;
     int64_t unit[3];
@@ -71,8 +69,7 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
     const int64_t digit_step[3] = {t.step[0] * t.window[1], t.step[1], t.step[2]};
     for (int j = 0; j < 3; ++j) out.device.tap_step[j] = int32_t(digit_step[j]);
     for (int i = 0; i < 2; ++i)
-      // A tensor map cannot have negative strides. If the stride from one tap (element of the window) to the next is
-      // negative, the order of the taps is reversed.
+      // Tensor maps have no negative strides, so the order of such taps is reversed.
       if (tap_count[i] > 1 && tap_stride[i] < 0) {
         out.offset += tap_stride[i] * (tap_count[i] - 1);
         tap_stride[i] = -tap_stride[i];
@@ -98,23 +95,22 @@ TmaOperand tile_operand(const GemmView& v, const GemmOperand& o, const GemmIndex
   return out;
 }
 
-// Sets `at` to the coordinates in a tiled map of the first tap (element of the window) that is used.
+// The coordinates of the first tap in a tiled map.
 void first_tap(const TmaOperand& o, const GemmTaps& t, int32_t (&at)[2]) {
   at[0] = int32_t(o.device.tap_step[2] < 0 ? t.window[2] - 1 - t.first[2] : t.first[2]);
   const int64_t outer = t.first[0] * t.window[1] + t.first[1];
   at[1] = int32_t(o.device.tap_step[1] < 0 ? t.window[0] * t.window[1] - 1 - outer : outer);
 }
 
-// Returns the step of the coordinate in spatial dimension j from one tap (element of the window) to the next.
+// The distance of adjacent taps in spatial dimension j.
 int64_t tap_reach(const GemmWindow& w, int j) { return w.row_digit ? w.k_step[j] : w.row_step[j]; }
 
-// Describes an operand that TMA loads through an im2col map with dimensions (channels of all groups, W, H[, D], N).
-// `lower` is the smallest coordinate that the window reads at its first position, in each dimension.
+// An operand with an im2col map: (channels of all groups, W, H[, D], N). `lower` are the smallest coordinates that the
+// window reads at its first position.
 TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmIndex& positions, int64_t channels,
                           const int64_t (&lower)[3], DType type, int spatial, const char* name) {
   const GemmWindow& w = o.window;
-  // If along_k, the row index counts positions of the window, and index k counts taps (elements of the window). If not,
-  // index k counts positions, and the row index counts taps.
+  // along_k: rows count positions and k counts taps, else the reverse
   const bool along_k = w.row_digit == 1;
   const GemmStrides &at_position = along_k ? o.row : o.k, &at_tap = along_k ? o.k : o.row;
   const int64_t item = int64_t(itemsize(type));
@@ -138,7 +134,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
     out.device.corner[j] = int32_t(lower[j]);
     out.device.position_step[j] = int32_t(step);
     out.device.offset_step[j] = int32_t(tap_reach(w, j));
-    const int dim = 3 - j;  // the dimension of the tensor map for spatial dimension j; W is dimension 1
+    const int dim = 3 - j;  // the map dimension of spatial dimension j; W is 1
     if (dim > spatial) continue;
     m.dims[dim] = uint64_t(w.size[j]);
     m.strides[dim - 1] = stride(w.stride[j], m.dims[dim]);
@@ -152,7 +148,7 @@ TmaOperand pixels_operand(const GemmView& v, const GemmOperand& o, const GemmInd
   m.pixels = 64;
   out.device.channels_of_batch = int32_t(v.batch.size > 1 ? channels : 0);
   if (out.why.empty()) {
-    // The address of the tensor is not known yet. With any valid address, why_not() checks all other fields of the map.
+    // The address is not known yet. Any valid address lets why_not() check the other fields.
     m.address = reinterpret_cast<const void*>(uintptr_t(16));
     out.why = cuda::why_not(m);
   }
@@ -175,10 +171,10 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   const bool a_moves = v.a.window.on && (many || !window_is_idle(v.a, v.m, v.k));
   const bool b_moves = v.b.window.on && (many || !window_is_idle(v.b, v.n, v.k));
   const GemmOperand* moving = a_moves ? &v.a : b_moves ? &v.b : nullptr;
-  // Whether an operand is read through a window, and index k counts the taps (elements) of the window.
+  // whether k counts the taps of an operand's window
   const bool taps_in_k = moving && moving->window.row_digit;
 
-  // The number of channels in index k, and the stride of channels in operands a and b.
+  // the channels in k, and their strides in both operands
   int64_t k = v.k.digit[3], a_channel = v.a.k.of[3], b_channel = v.b.k.of[3];
   if (!taps_in_k) {
     GemmIndex joined = v.k;
@@ -192,7 +188,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
   }
   low.k_blocks = ceil_div(k, k_of_block);
 
-  int64_t lower[3]{};  // the smallest coordinate that the window reads at its first position, over all views
+  int64_t lower[3]{};  // the smallest coordinates at the first position, over all views
   const GemmIndex& positions = taps_in_k ? v.*position_index : v.k;
   if (moving) {
     const GemmWindow& first = moving->window;
@@ -208,15 +204,14 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
         any = true;
       }
       low.positions[j] = int32_t(positions.digit[1 + j]);
-      // If the first GemmView uses no tap (element of the window) in this dimension, the number of taps is still 1.
+      // at least 1, because the first GemmView may use no taps
       low.window[j] = int32_t(max_of(v.taps.count[j], int64_t(1)));
     }
     low.spatial = flat && lower[0] == 0 ? 2 : 3;
     low.channel_blocks = ceil_div(v.n.digit[3], k_of_block);
     if (taps_in_k && v.batch.size > 1 && k % k_of_block)
       low.why = cat("needs a multiple of ", k_of_block, " channels in each group; got ", k);
-    // TMA fails with an illegal-instruction error if it loads a group's channels from an address that is no multiple of
-    // 16 bytes.
+    // TMA fails with an illegal instruction if the channels of a group are not aligned to 16 bytes.
     const int64_t of_group = v.n.digit[3];
     if (!taps_in_k && v.batch.size > 1 && of_group * int64_t(itemsize(task.type)) % 16)
       low.why = cat("needs the channels of each group to start at multiples of 16 bytes; got ", of_group,
@@ -264,8 +259,7 @@ TmaView tma_view_as_it_is(const GemmTask& task) {
 
 GemmOutput output_of(const GemmTask& t, const TmaView& low) {
   GemmOutput y = output_of(low.view, t.y, t.alignment, t.has_c, t.has_bias, low.n_limit);
-  // If there are several phases of backward_data, the digits (dimensions) of the index of positions are not joined:
-  // each phase has its own limits for these digits.
+  // Each phase of backward_data has its own limits for the dimensions of positions, so these are not joined.
   if (low.phases.size() > 1) {
     if (low.exchanged) {
       y.n = low.view.n;
@@ -287,7 +281,7 @@ GemmStore store_of(const GemmTask& t, const TmaView& low) {
     if (low.phases.size() == 1 && even) return GemmStore::columns;
     bool fits = low.phases.size() > 1 && low.exchanged;
     for (const Sm90Phase& p : low.phases) fits = fits && p.bounds.y_offset % 4 == 0;
-    int64_t reach = 0;  // The largest offset of a column in y. gemm_store_phases() needs it to fit in 32 bits.
+    int64_t reach = 0;  // the largest column offset in y, which gemm_store_phases() has in 32 bits
     for (int j = 0; j < kDigits; ++j) {
       fits = fits && y.y_n.of[j] >= 0;
       reach += (y.n.digit[j] - 1) * y.y_n.of[j];

@@ -7,9 +7,8 @@
 
 namespace minidnn {
 
-// Transposes a chunk of a stage (a buffer in shared memory) in place. A chunk has 32 lines of 32 floats. Before the
-// transpose, each line is 32 rows at one k. Afterwards, each line is 32 k of one row. The chunk is in 128-byte swizzle
-// before and after. All lanes of one warp call this function.
+// Transposes a chunk of 32 x 32 floats, [k][row] to [row][k], in place, in 128-byte swizzle. All lanes of one warp call
+// it.
 __device__ __forceinline__ void sm90_transpose(char* chunk) {
   const uint32_t lane = threadIdx.x % 32;
   float v[32];
@@ -23,22 +22,21 @@ __device__ __forceinline__ void sm90_transpose(char* chunk) {
         make_float4(v[4 * j], v[4 * j + 1], v[4 * j + 2], v[4 * j + 3]);
 }
 
-// Returns the first row of operand a that this lane reads into registers, relative to the first row of its warpgroup. A
-// lane reads 2 * kBlocks neighbouring rows: two rows for each of kBlocks wgmma blocks of 64 rows. The rows are
-// distributed to lanes so that reads from shared memory have no bank conflicts.
+// The first row of a that this lane reads, relative to its warpgroup. A lane reads 2 * kBlocks adjacent rows. Their
+// assignment to lanes avoids bank conflicts.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_row() {
   const uint32_t warp = threadIdx.x / 32 % 4, group = threadIdx.x % 32 / 4;
   if constexpr (kBlocks == 2) return warp * 32 + group % 2 * 16 + group / 2 * 4;
   else return warp / 2 * 32 + group % 2 * 16 + warp % 2 * 8 + group / 4 * 4 + group / 2 % 2 * 2;
 }
-// Returns the offset, in bytes, of the first element of operand a that this lane reads in a stage (a buffer in shared
-// memory). In a stage, each 32 rows of a are 32 lines of 128 bytes: one line for each k, in 128-byte swizzle.
+// The byte offset of this lane's first element of a in a stage. Each 32 rows of a are 32 lines of 128 bytes, one for
+// each k, in 128-byte swizzle.
 template <int kBlocks> __device__ __forceinline__ uint32_t sm90_transposed_offset() {
   const uint32_t row = sm90_transposed_row<kBlocks>(), k = threadIdx.x % 4;
   return row / 32 * 4096 + k * 128 + (row % 32 / 4 ^ k) * 16 + row % 4 * 4;
 }
-// Loads this lane's values of a for one wgmma instruction, which multiplies eight k. `address` is an integer, because
-// the compiler computes pointers again for each access.
+// Loads this lane's values of a for one wgmma (eight k). `address` is an integer, because the compiler would compute a
+// pointer again for each access.
 template <int kBlocks>
 __device__ __forceinline__ void sm90_load_transposed(uint32_t address, int step, uint32_t (&a)[kBlocks][4]) {
 #pragma unroll

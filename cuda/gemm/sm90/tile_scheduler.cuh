@@ -6,8 +6,7 @@
 
 namespace minidnn {
 
-// An output tile, and the range of k that is added up for it. m and n are indices of tiles. k_begin and k_end are
-// indices of blocks of k (128 bytes), counted over all taps (elements of the window).
+// An output tile and its range of k. m and n count tiles; k_begin and k_end count 128-byte blocks of k, over all taps.
 struct Sm90WorkTile {
   int phase, batch, split, m, n;
   int k_begin, k_end;
@@ -38,9 +37,8 @@ __device__ __forceinline__ Sm90WorkTile sm90_work_tile(const Sm90Problem& p, int
   return t;
 }
 
-// Iterates over the tiles that the cluster with index `first` computes. With c clusters in the grid, the indices of
-// these tiles are first, 2 c - 1 - first, 2 c + first, 4 c - 1 - first and so on. The tiles of backward_data are sorted
-// by decreasing time. Because the direction of the indices alternates, no cluster always gets the longer tiles.
+// Iterates over the tiles of a cluster. With 10 clusters, for example, cluster 0 has tiles 0, 19, 20, 39 ... The
+// alternating direction balances the load, since the tiles of backward_data are sorted by decreasing time.
 struct Sm90TileScheduler {
   int index, step, clusters;
 

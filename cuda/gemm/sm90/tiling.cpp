@@ -9,11 +9,9 @@
 namespace minidnn {
 namespace {
 
-// The tiles, as {m, n, stages (buffers for operands), ping-pong, blocks in a cluster}. Each consumer warpgroup computes
-// 64 or 128 rows, and a thread has 32 to 192 sums. The number of stages is as large as 227 KB of shared memory permit,
-// but at most eight. Tiles of 192 rows or columns are for images of 14 x 14 pixels: 64 images have 12544 pixels, which
-// are 66 tiles of 192. With two tiles in the other dimension of y, there are 132 tiles, which fill the 132 SMs of an
-// H100. Tiles of 160 columns are for 320 channels.
+// The tiles, as {m, n, stages, ping-pong, blocks in a cluster}, with 64 or 128 rows per consumer warpgroup. The number
+// of stages is limited by 227 KB of shared memory and by eight. Tiles of 192 suit 64 images of 14 x 14 pixels: 66 x 2
+// tiles fill the 132 SMs of an H100. Tiles of 160 columns are for 320 channels.
 constexpr Sm90TileShape kTiles[] = {
     {128, 256, 4, false, 2}, {128, 256, 4, false, 1}, {256, 128, 4, false, 2}, {256, 128, 4, false, 1},
     {192, 128, 5, false, 1}, {128, 192, 5, true, 1},  {128, 128, 6, true, 2},  {128, 128, 6, true, 1},
@@ -27,12 +25,11 @@ static_assert(std::ranges::all_of(kTiles,
                                   }),
               "with barriers, a block of sm_90 has no more");
 
-struct Extents {  // the sizes from which the time of a product is estimated
-  // m is the number of rows of one phase of backward_data, or of the whole product. k_blocks is the average number of
-  // blocks of k (128 bytes each) in a phase.
+struct Extents {  // the sizes for the time estimate
+  // m: rows per phase of backward_data. k_blocks: the average number of 128-byte blocks of k per phase.
   int64_t m = 0, n = 0, batch = 1, phases = 1, k_blocks = 0;
   bool transposes_a = false, transposes_b = false;
-  bool both_along_rows = false;  // true if both operands have 16-bit elements and are contiguous along rows
+  bool both_along_rows = false;  // both operands are 16-bit and contiguous along rows
   bool pixels_a = false, pixels_b = false;
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
@@ -51,33 +48,29 @@ Extents shape_of(const GemmTask& task, const TmaView& low) {
           low.b.windowed()};
 }
 
-// Returns the estimated time of a product with one shape of tile, in microseconds. The model is fitted to 1800 timings
-// of matmul and of ResNet-50's convolutions in bfloat16 and TF32 on an H100 (docs/notes/gemm.md). Its mean error is 8
-// %. The config that it chooses is 1.3 % slower than the best config.
-// The tensor cores of an SM execute 4096 FLOP per clock for 16-bit operands. 128 bytes along k of a tile of m x n sums
-// therefore take at least m n / 32 clocks, also in TF32.
+// The estimated time of a product in microseconds. The model is fitted to 1800 timings of matmul and ResNet-50's
+// convolutions on an H100 (docs/notes/gemm.md). Its mean error is 8 %; its choices are 1.3 % slower than the best.
+// Tensor cores take at least m n / 32 clocks for 128 bytes along k of a tile of m x n.
 double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm90TileShape& t,
                const Sm90Split& split) {
   const double clocks_per_us = 1700;
-  // The number of bytes that an SM loads from the L2 per clock. `pixels` tells whether an im2col map loads the operand.
+  // bytes that an SM loads from the L2 per clock, with an im2col map or a tiled map
   auto l2_bytes_per_clock = [](bool pixels) { return pixels ? 54.0 : 64.7; };
   const double elements = double(t.m) * t.n;
   const double multiply = elements / 32 * (t.m == 192 ? 1.154 : 1.091) + 52;
   const double load =
       128 * (t.m / l2_bytes_per_clock(s.pixels_a) + double(t.n) / t.cluster / l2_bytes_per_clock(s.pixels_b));
   double block = max_of(multiply, load) + 0.06 * min_of(multiply, load);
-  // If `promote`, the sums of wgmma are added to float32 sums. A warpgroup then waits for the end of each wgmma sum. In
-  // blocks with tiles of 192 columns, another warpgroup multiplies while one waits.
+  // With `promote`, a warpgroup waits for the end of wgmma. With 192 columns, another warpgroup multiplies meanwhile.
   if (task.promote && t.n < 192) block += 110;
-  // The clocks of shared memory, which delivers 128 bytes per clock. Operands a and b are written once. a is read once,
-  // and b is read once for each 64 rows of a. If b is transposed, it is read and written once more.
+  // The clocks of shared memory (128 bytes per clock): a and b are written, a is read once, b for each 64 rows of a.
+  // Transposing b reads and writes it once more.
   if (s.transposes_a || s.transposes_b)
     block = max_of(block, 1.081 * (2.0 * t.m + t.n * ((s.transposes_b ? 3 : 1) + t.m / 64)));
   const double main = double(ceil_div(s.k_blocks, int64_t(split.chunks))) * block +
-                      (t.cluster > 1 ? 605 : 250);  // the clocks to start a tile; blocks of a cluster wait longer
+                      (t.cluster > 1 ? 605 : 250);  // clocks to start a tile
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
-  // The clocks to add up sums in a cluster are for two barriers, stores of sums to other blocks, and loads from shared
-  // memory.
+  // Clocks of a reduction in a cluster: two barriers, stores to other blocks, and loads from shared memory.
   if (split.in_cluster) end += 2230 + elements * 0.29;
   const bool overlap = t.ping_pong && !split.in_cluster;
   const double each = overlap ? max_of(main, (main + end) / 2) : main + end;
@@ -86,10 +79,9 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double rounds = double(ceil_div(work, at_once));
   const double on_chip = (rounds * each + (overlap ? min_of(main, end) : 0) + 1342) / clocks_per_us;
   const double memory = task.bytes / (0.961 * d.copy_gb_s * 1e3) + 3.1;
-  // The time on chip and the time for memory overlap, but not entirely: if both times are equal, the result is 1.27
-  // times as long as either.
+  // Computation and memory traffic overlap, but not entirely: if both are equal, the result is 1.27 times either.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
-  // A second launch reads the sums of the splits of k. These sums are written once and read once, mostly in the L2.
+  // A second launch. The splits' sums are written and read once, mostly in the L2.
   if (split.passes() > 1)
     us += 6.3 + double(split.chunks) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
   return us;
@@ -109,7 +101,7 @@ std::string Sm90Tiling::config() const {
 }
 
 bool fits(const Sm90TileShape& t, const Sm90TileUse& use) {
-  // The number of rows of a tile that one consumer warpgroup computes.
+  // rows of a tile per consumer warpgroup
   const int rows = t.ping_pong ? t.m : t.m / sm90_warpgroups(t.m);
   const bool transposes = use.type == DType::float32 && (use.a_along_rows || use.b_along_rows);
   return (t.n / t.cluster % 64 == 0 || !use.b_along_rows) && (!transposes || rows * t.n <= 128 * 128) &&
@@ -132,8 +124,8 @@ std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {
       if (double us = tile_us(task, s, d, t, {chunks}); us < best.us) best = {t, {chunks}, us};
     all.push_back(best);
     const Sm90Split in_cluster{kSm90InCluster, true};
-    // If both operands have 16-bit elements and are contiguous along rows, a split of k over the blocks of a cluster
-    // was always slower than a split whose sums a second launch adds up.
+    // For 16-bit operands that are both contiguous along rows, a split over a cluster was always slower than a second
+    // launch.
     if (t.cluster == 1 && kSm90InCluster <= most && !s.both_along_rows)
       all.push_back({t, in_cluster, tile_us(task, s, d, t, in_cluster)});
   }

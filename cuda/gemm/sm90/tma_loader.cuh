@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sm90Loader: loads one operand by TMA into a stage (buffer) of the ring of sm90/kernel.cu. Only one thread of a block
-// uses it.
+// Sm90Loader: loads one operand by TMA into a stage (buffer) of the ring. Only one thread of a block uses it.
 #pragma once
 #include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/tma.cuh"
@@ -8,8 +7,8 @@
 
 namespace minidnn {
 
-// Splits the index of a tap (element of the window), or of a position of the window, into three digits, one for each
-// spatial dimension. `rest` is the quotient that remains. For a position, `rest` is the index of its image.
+// Splits the index of a tap or of a position into three spatial coordinates. `rest` is what remains: for a position,
+// the image.
 __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_t index, int& rest, int (&at)[3]) {
 #pragma unroll
   for (int j = 2; j >= 0; --j) {
@@ -20,31 +19,28 @@ __device__ __forceinline__ void sm90_digits(const FastDivmod (&size)[3], uint32_
   rest = int(index);
 }
 
-// The range of k that a stage (a buffer in shared memory) holds: a tap (element) of the window, a block of channels of
-// this tap, and the first channel of the block.
+// The k of a stage: a tap of the window, a 128-byte block of its channels, and the first channel.
 struct Sm90StageK {
   int tap[3], block, channel;
 };
 
-// Loads kTileRows rows of an operand, from first_row on. If kShare > 1, the kShare blocks of a cluster need the same
-// rows. Each block then loads 1 / kShare of the rows and multicasts them to all blocks of the cluster.
+// Loads kTileRows rows of an operand. If kShare > 1, a cluster of kShare blocks needs the same rows: each block loads a
+// share and multicasts it.
 template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> struct Sm90Loader {
   static constexpr int kK = 128 / sizeof(T);
   static constexpr bool kAlongRows = kSource == Sm90Source::tile_along_rows || kSource == Sm90Source::pixels_along_rows;
   static constexpr uint16_t kBlocks = kShare > 1 ? (1 << kShare) - 1 : 0;
-  static constexpr int kRows = kTileRows / kShare;  // the number of rows that this block loads
+  static constexpr int kRows = kTileRows / kShare;  // the rows that this block loads
 
   const TensorMap* map;
   const Sm90Problem& p;
   const Sm90Operand& o;
   const int32_t (&first_tap)[2], (&first_offset)[3];
-  // `row` is the first row that this block loads. row_in_tile is this row relative to first_row.
+  // the first row that this block loads, in the operand (row) and in the tile (row_in_tile)
   int row, batch, row_in_tile;
-  // For an im2col map of an operand that is contiguous along k: the image, and the position of the window in it, for
-  // the first row that this block loads.
+  // For pixels_along_k: the image and the position of the first row.
   int image, position[3];
-  // For an im2col map of an operand that is contiguous along its rows: the channel and the tap (element of the window)
-  // of each chunk of rows. A chunk is 128 bytes of channels of one tap.
+  // For pixels_along_rows: the channel and the tap of each chunk of rows (128 bytes of channels).
   int chunk_channel[kRows / kK + 1], chunk_tap[kRows / kK + 1][3];
 
   __device__ Sm90Loader(const TensorMap* m, const Sm90Problem& problem, const Sm90Operand& operand,
@@ -65,13 +61,12 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
         chunk_channel[i] = int(chunk - t * p.channel_blocks.divisor) * kK + batch * o.channels_of_batch;
         int beyond;
         sm90_digits(p.window, t, beyond, chunk_tap[i]);
-        // This chunk (128 bytes of channels) is after the last tap of the window. TMA writes zeros for it, because its
-        // channel coordinate is out of bounds.
+        // Past the last tap, the channel is out of bounds, so TMA writes zeros.
         if (beyond) chunk_channel[i] = 1 << 30;
       }
   }
 
-  // `stage` is the shared-memory address to which the rows of this operand are loaded.
+  // `stage` is the shared-memory address of the operand's rows.
   __device__ __forceinline__ void load(uint32_t stage, uint32_t barrier, const Sm90StageK& k) const {
     const int inner_tap = first_tap[0] + k.tap[2] * o.tap_step[2];
     const int outer_tap = first_tap[1] + k.tap[0] * o.tap_step[0] + k.tap[1] * o.tap_step[1];
@@ -97,8 +92,8 @@ template <class T, Sm90Source kSource, int kTileRows, int kShare, int kSpatial> 
   }
 
  private:
-  // Loads 128 bytes of channels, from channel `channel` on, of successive pixels at element `tap` of the window. The
-  // first pixel belongs to position `from` in image first_image.
+  // Loads 128 bytes of channels of successive pixels, at one tap. The first pixel is that of position `from` in
+  // first_image.
   __device__ __forceinline__ void load_pixels(uint32_t to, uint32_t barrier, int channel, int first_image,
                                               const int (&from)[3], const int (&tap)[3]) const {
     int at[kSpatial], offset[kSpatial];

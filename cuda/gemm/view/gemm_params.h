@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the host and the kernels of matrix products share: indices of up to four digits (dimensions), strides, and the
-// arguments of a call. This file does not use the standard library, because kernels include it.
+// What the host and the kernels of matrix products share: multi-dimensional indices, strides, and the arguments of a
+// call. This file does not use the standard library, because kernels include it.
 #pragma once
 #include "cpp/core/host_device/fast_divmod.h"
 
@@ -8,16 +8,16 @@ namespace minidnn {
 
 constexpr int kDigits = 4;
 
-// An index of up to four digits (dimensions). The last digit changes fastest. `digit` are the sizes of the digits, and
-// `size` is their product. If an index needs fewer than four digits, the leading digits have size 1.
+// An index of up to four dimensions, called digits; the last one changes fastest. In a convolution, for example, m is
+// (image, depth, row, column). `digit` are the sizes of the dimensions; unused leading dimensions have size 1.
 struct GemmIndex {
   int64_t size = 1;
   int64_t digit[kDigits]{1, 1, 1, 1};
-  int64_t first = kDigits - 1;  // the first digit (dimension) that is in use; all digits before it have size 1
+  int64_t first = kDigits - 1;  // the first dimension in use
 };
 
 struct GemmStrides {
-  int64_t of[kDigits]{};  // the stride of each digit (dimension) of an index, in elements
+  int64_t of[kDigits]{};  // the stride of each dimension, in elements
 };
 
 struct GemmCoordinates {
@@ -42,12 +42,12 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates& d) {
   return offset;
 }
 
-// The coordinates of an index below 2^31: the values of its digits (dimensions).
+// The coordinates of an index below 2^31.
 struct GemmCoordinates32 {
   uint32_t at[kDigits];
 };
-// Returns the coordinates of index i. `divisors` are the sizes of the last kCount digits (dimensions) of the index. If
-// i is beyond the end of the index, the first coordinate is at least the size of the first digit.
+// The coordinates of index i. `divisors` are the sizes of the last kCount dimensions. If i is past the end, the first
+// coordinate is too large.
 template <int kCount> MINIDNN_HD GemmCoordinates32 coordinates_of(const FastDivmod (&divisors)[kCount], uint32_t i) {
   GemmCoordinates32 d;
 #ifdef __CUDACC__
@@ -66,11 +66,10 @@ MINIDNN_HD int64_t offset_of(const GemmStrides& s, const GemmCoordinates32& d) {
   return offset;
 }
 
-// An index of up to four digits (dimensions), whose size is below 2^31. It includes the divisors that compute its
-// coordinates.
+// An index below 2^31 of up to four dimensions, with fast divisors.
 struct GemmIndex32 {
   uint32_t size = 0;
-  // For divisions by the sizes of digits (dimensions) 1, 2 and 3 of the index; digit 0 is the outermost.
+  // Divide by the sizes of dimensions 1 to 3; dimension 0 is the outermost.
   FastDivmod by[kDigits - 1];
 
   MINIDNN_HD GemmCoordinates32 coordinates(uint32_t i) const { return coordinates_of(by, i); }
@@ -80,12 +79,11 @@ struct GemmIndex32 {
 struct GemmArgs {
   const void* a = nullptr;
   const void* b = nullptr;
-  const void* c = nullptr;     // null if the product has no c, or if beta is 0
-  const void* bias = nullptr;  // null if the product has no bias
+  const void* c = nullptr;     // null without c, or if beta is 0
+  const void* bias = nullptr;  // null without bias
   void* y = nullptr;
   float alpha = 1, beta = 0, activation_alpha = 0;
-  // For GemmStore::summed: the sum of the elements of each column of y, and the sum of their squares. The layout is
-  // [warpgroups along m, 2, n].
+  // For GemmStore::summed: sums and sums of squares of y's columns, [warpgroups along m, 2, n].
   float* sums = nullptr;
 };
 

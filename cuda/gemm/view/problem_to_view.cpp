@@ -17,8 +17,7 @@ GemmStrides strides_of(std::initializer_list<int64_t> strides) {
   return s;
 }
 
-// positions() is the index (image, position) of the tensors x and y, and position_strides() are the strides of that
-// index.
+// The index (image, position) of x and y, and its strides.
 GemmIndex positions(int64_t images, const int64_t (&size)[3]) { return index_of({images, size[0], size[1], size[2]}); }
 GemmStrides position_strides(const ConvTensorView& s) {
   return strides_of({s.image, s.space[0], s.space[1], s.space[2]});
@@ -46,9 +45,7 @@ GemmTaps all_taps(const ConvGeometry& g) {
   return t;
 }
 
-// Operand x of a convolution, which is read through windows at all positions. The rows of the operand are (image,
-// position), and its k is (tap, channel); a tap is an element of the window. In backward_filter, its rows are (tap,
-// channel), and its k is (image, position).
+// Operand x of a convolution: rows are (image, position) and k is (tap, channel) or, in backward_filter, the reverse.
 GemmOperand windows_of_x(const ConvGeometry& g) {
   GemmOperand x;
   x.window = window_of(g.x);
@@ -197,8 +194,7 @@ std::vector<GemmView> gemm_views(const ConvProblem& p) {
   if (p.direction == ConvDirection::backward_filter) return {backward_filter(g)};
   std::vector<GemmView> views;
   int64_t phases[3];
-  // A phase is the positions of dx that use the same taps. In each dimension, there are as many phases as the stride,
-  // but at most as many as the size of x.
+  // Phases are the positions of dx that use the same taps; in each dimension, there are as many as the stride.
   for (int j = 0; j < 3; ++j) phases[j] = min_of(g.stride[j], g.x.size[j]);
   for (int64_t a = 0; a < phases[0]; ++a)
     for (int64_t b = 0; b < phases[1]; ++b)

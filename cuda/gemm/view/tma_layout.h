@@ -9,8 +9,7 @@
 
 namespace minidnn {
 
-// The dense layout with the shape and dtype of `d`, except that the innermost dimension is padded to a multiple of 16
-// bytes. `order` lists the dimensions, from the outermost one to the contiguous one.
+// The dense layout of `d`, with its innermost dimension padded to 16 bytes. `order`: the dimensions, outermost first.
 inline TensorDesc tma_layout(TensorDesc d, const std::vector<int>& order) {
   const int64_t line = 16 / int64_t(itemsize(d.dtype));
   int64_t step = 1;

@@ -6,7 +6,7 @@
 namespace minidnn {
 
 void join(GemmIndex& index, std::initializer_list<GemmStrides*> tensors) {
-  // the digit (dimension) of the joined index that the loop fills now; digits are filled from the last to the first
+  // the dimension of the joined index that the loop fills, from last to first
   int64_t to = kDigits - 1;
   bool any = false;
   GemmIndex joined;

@@ -35,8 +35,7 @@ struct Nchw final : Engine<PoolingProblem> {
     return "";
   }
   double estimate_us(const PoolingProblem& p, const Device& d) const override {
-    // If windows are large, shared memory limits the speed, not global memory. An SM reads at best 32 elements of
-    // shared memory per clock.
+    // With large windows, shared memory limits the speed: an SM reads at best 32 elements of it per clock.
     return roofline_us(pooling_flop(p) / 6, pooling_bytes(p), d, 0.7);
   }
   std::unique_ptr<Plan<PoolingProblem>> build(const PoolingProblem& p, const Device& d, const Config&) const override {

@@ -28,8 +28,8 @@ __global__ void __launch_bounds__(kNchwThreads, kNchwBlocks)
   else work.pool_any();
 }
 
-// The forward kernel that computes y without indices, for windows of compile-time size. In each iteration, a thread
-// computes a tile of y.
+// The forward kernel that computes y without indices, for windows of compile-time size. A thread computes a tile of y
+// at a time.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(kStaticThreads, kTileBlocks)
     nchw_forward_tiles(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {
@@ -56,7 +56,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
   NchwBackward<T, kIsMax, Step> work{s, a, {s, int64_t(blockIdx.x), true}, smem, {int(threadIdx.x), int(blockDim.x)}};
   work.load();
   const bool given = kIsMax && s.index_bytes;
-  if (given) work.find();  // The given indices are read while the copy of dy is still in flight.
+  if (given) work.find();  // Reads the given indices while the copy of dy is in flight.
   cp_async_wait_group<0>();
   __syncthreads();
   if (!given) {
@@ -71,7 +71,7 @@ __global__ void __launch_bounds__(kWindow > 0 ? kStaticThreads : kNchwThreads, k
 }
 
 // The backward kernel for maxima with windows of compile-time size. kIndexBytes is the number of bytes of a given
-// index. If it is 0, the kernel finds the maxima itself.
+// index, or 0 if the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStaticThreads, max_backward_blocks(kIndexBytes > 0))
     nchw_max_backward(const __grid_constant__ NchwParams s, const __grid_constant__ PoolingArgs a) {

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Gradients of pooling of planes (NCHW) in shared memory.
-// - Maxima with windows of compile-time size are computed by strips (register_strip.cuh).
-// - Averages at stride 1 with windows of compile-time size are computed by tiles (register_tile.cuh).
-// - All other gradients take two steps. First, each window finds its maximum, or divides its dy by the number of its
-//   elements. Then each element of dx sums the contributions of the windows that contain it.
+// - Maxima with windows of compile-time size: by strips (register_strip.cuh), which are adjacent columns of windows.
+// - Averages at stride 1 with windows of compile-time size: by tiles (register_tile.cuh).
+// - All others: each window first finds its maximum, or divides its dy by the number of its elements. Then each element
+//   of dx sums the contributions of the windows that contain it.
 #pragma once
 #include "cuda/pooling/nchw/nchw_forward.cuh"
 #include "cuda/pooling/register_strip.cuh"
@@ -23,9 +23,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
 
   static constexpr int kLoads = 4;  // the number of indices that a thread loads at the same time
 
-  // An array in shared memory, with one value per window. In max pooling, the values are keys: a key is the index of
-  // the window's maximum among the elements of dx in the block. In average pooling, the values are the scaled dy: the
-  // window's dy divided by its divisor.
+  // One value per window, in shared memory. Max pooling: the key, which is the index of the window's maximum among the
+  // elements of dx in the block. Average pooling: the window's dy divided by its divisor.
   MINIDNN_HD uint16_t* keys() const { return reinterpret_cast<uint16_t*>(smem + s.keys_at); }
   MINIDNN_HD float* scaled_dy() const { return reinterpret_cast<float*>(smem + s.keys_at); }
   MINIDNN_HD const T* x_source() const {
@@ -35,8 +34,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
   MINIDNN_HD const T* dy_source() const { return static_cast<const T*>(a.dy) + dy_offset(); }
   MINIDNN_HD T* dy() const { return at_same_alignment<T>(dy_source(), smem + s.dy_at); }
   MINIDNN_HD T* target() const { return static_cast<T*>(a.out) + (b.plane * s.h.size + b.begin) * s.w.size; }
-  // Whether all windows of an average have the same divisor. If so, each element of dx is a sum of unscaled dy, which
-  // is divided once.
+  // Whether all windows of an average have the same divisor. If so, the sum of dy is divided, and not each dy.
   MINIDNN_HD bool one_mean_factor() const { return !kIsMax && S::window > 0 && s.mean_factor != 0; }
   MINIDNN_HD int windows() const { return (b.p_end - b.p_begin) * s.w.count * b.planes; }
 
@@ -45,21 +43,20 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       copy_in(t, x_source(), (b.x_end - b.x_begin) * s.w.size * b.planes, at_same_alignment<T>(x_source(), smem));
     copy_in(t, dy_source(), windows(), dy());
   }
-  // Copies the given indices of the maxima to shared memory, where x would be if the kernel had to find the maxima.
+  // Copies the given indices of the maxima to shared memory, in place of x.
   template <class I> MINIDNN_HD void load_indices() {
     const I* from = static_cast<const I*>(a.indices) + dy_offset();
     copy_in(t, from, windows(), at_same_alignment<I>(from, smem));
   }
-  // Returns whether element `index` of the plane is inside window (p, q). If a given index is outside its window, the
-  // window must get no key (index of its maximum), because gather_down() does not check this.
+  // Returns whether element `index` of the plane is inside window (p, q). gather_down() does not check given indices.
   MINIDNN_HD bool has(int p, int q, int index) const {
     if (index < 0) return false;
     uint32_t rest = uint32_t(index);
     const int column = s.results.by_columns.divmod(rest) - s.w.first(q), line = int(rest) - s.h.first(p);
     return uint32_t(column) < uint32_t(s.w.window) && uint32_t(line) < uint32_t(s.h.window);
   }
-  // Computes a value for each window. In max pooling, it is the key: the index, in the block, of the dx that receives
-  // the window's dy. In average pooling, it is the scaled dy (dy / divisor).
+  // Computes one value per window: the index of the dx that receives the window's dy (max pooling), or dy / divisor
+  // (average pooling).
   MINIDNN_HD void find() {
     if constexpr (!kIsMax) scale_dy();
     else if (s.index_bytes) keys_of_indices();
@@ -73,9 +70,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       scaled_dy()[i] = float(dy()[i]) * mean_factor_of<S>(s, p, q);
     }
   }
-  // Returns the key of an element: its index among the elements of dx in the block. `plane` is the index of a plane in
-  // the block, and `index` is the index of the element in this plane. The key is kNowhere if the element's dx is not in
-  // the block.
+  // Converts `index`, an index in plane number `plane` of the block, to an index among the elements of dx in the block.
+  // Returns kNowhere if that dx is not in the block.
   MINIDNN_HD uint16_t key_of(int index, int plane) const {
     const int begin = b.begin * s.w.size, end = b.end * s.w.size;
     const bool here = begin <= index && index < end;
@@ -138,8 +134,8 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       if (lane == 0 && i < n << s.lane_bits) keys()[number] = key_of(best.index, plane);
     }
   }
-  // The address of the sums of dx in shared memory. It is chosen so that the sums for each 16-byte word of dx in global
-  // memory begin at a multiple of 16 bytes.
+  // The address of the sums of dx in shared memory. The sums for each 16-byte word of dx in global memory are aligned
+  // to 16 bytes.
   MINIDNN_HD int results() const { return (b.end - b.begin) * s.w.size * b.planes; }
   MINIDNN_HD float* sums() const {
     const int head = elements_before_words<T>(target(), results());
@@ -151,12 +147,10 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
     write_out(
         t, target(), results(), [&](int i) { return words_of_sums<T>(from + i); }, [&](int i) { return T(from[i]); });
   }
-  // Each window of compile-time size finds its maximum, or reads its given index. The window's dy is added to the dx of
-  // the maximum. A strip is some columns of windows, and each lane of a warp has a strip of its own. Two lanes must not
-  // add to the same dx at the same time. So all lanes of a warp advance from window to window together, and warps
-  // synchronise before the rows that overlap the strips below. If a row has more than 32 strips, its strips are divided
-  // into groups of 32. An iteration processes every other group, so neighbouring groups are not processed by two warps
-  // at the same time.
+  // Adds the dy of each window to the dx of its maximum, for windows of compile-time size. Each lane processes a strip
+  // (adjacent columns of windows), row by row. Two threads must not add to the same dx at once. Therefore, the lanes of
+  // a warp advance from window to window together, warps synchronise before rows that overlap the strips below, and
+  // even groups of 32 strips are processed before odd groups.
   template <int kIndexBytes> MINIDNN_HD void pool_maxima() {
     using Index = typename IndexOf<kIndexBytes>::type;
     using Strip = pooling::Strip<T, S, kStripWindows>;
@@ -216,8 +210,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       } else {
         const Columns<T, Strip::kSeen> of_x(x + plane * plane_size(), s.w.size, 1, s.w.first(q), s.w.size, b.x_begin,
                                             b.x_end);
-        // Elements are numbered from row x_begin on, because a maximum may be in a row of x above the first row of
-        // dx in the block.
+        // Elements are numbered from row x_begin on, because a maximum may be above the first row of dx in the block.
         const int first = plane * plane_size() + s.w.first(q), above = (b.begin - b.x_begin) * s.w.size;
         Strip(s.h, s.w, q)
             .each_line(
@@ -232,13 +225,12 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       sync_threads();
     }
   }
-  // Returns what a window contributes to a dx. `window` is the index of the window among the windows of the block, and
-  // `number` is the index of the dx among the elements of dx in the block.
+  // Returns what window number `window` of the block contributes to dx number `number` of the block.
   MINIDNN_HD float from(int window, int number) const {
     if constexpr (kIsMax) return keys()[window] == number ? float(dy()[window]) : 0.f;
     return scaled_dy()[window];
   }
-  // The address of dx in shared memory. It replaces x, which is no longer needed.
+  // The address of dx in shared memory, in place of x.
   MINIDNN_HD T* dx() const { return at_same_alignment<T>(target(), smem); }
   MINIDNN_HD void gather() {
     if constexpr (S::window == 0)
@@ -248,7 +240,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       if (one_mean_factor()) return gather_from(dy(), s.mean_factor);
     gather_from(scaled_dy(), 1.f);
   }
-  // Computes each dx as `scale` times a sum. The sum is over from[window] for all windows that contain the dx.
+  // Computes each dx as `scale` times the sum of from[window] over all windows that contain the dx.
   template <class From> MINIDNN_HD void gather_from(const From* from, float scale) {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, Q = s.w.count, windows_lines = b.p_end - b.p_begin;
@@ -274,7 +266,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       }
     } else if constexpr (S::window > 0) {
       // A thread computes kSteps tiles of dx, one below the other. A tile has stride x stride elements, which are all
-      // in the same windows. Tiles that are one below the other have most of their windows in common.
+      // in the same windows.
       constexpr int kOver = (S::window - 1) / S::stride + 1, kSteps = steps_down(S::window, S::stride),
                     kTall = kSteps * S::stride;
       const int first_line = (b.begin + s.h.before) / S::stride, first_column = s.w.before / S::stride;
@@ -331,9 +323,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
       }
     }
   }
-  // Computes kDown elements of dx per thread, one below the other. In max pooling, the key of a window (the index of
-  // its maximum) tells which of these elements receives the window's dy. In average pooling, each of these elements
-  // that is in a row of the window receives the window's scaled dy.
+  // Computes kDown adjacent elements of a column of dx per thread, and reads each window once for all of them.
   MINIDNN_HD void gather_down() {
     T* const dx = this->dx();
     const int lines = b.end - b.begin, windows_lines = b.p_end - b.p_begin;
@@ -372,8 +362,7 @@ template <class T, bool kIsMax, class S> struct NchwBackward {
         if (d < results) dx[number + d * s.w.size] = T(sum[d]);
     }
   }
-  // Stores dx for planes that consist of one window. dx is then written to global memory in 16-byte words, and is not
-  // collected in shared memory first.
+  // Stores dx for planes that consist of one window. dx is written to global memory directly, in 16-byte words.
   MINIDNN_HD void store_one_window() {
     const int elements = s.h.size * s.w.size;
     auto words_at = [&](int first) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of planes whose elements are contiguous (NCHW): the planes and rows of a block, the code for windows that
-// forward and backward share, and forward.
-// A block has several whole planes, or several rows of one plane. The elements of x and dy that it needs are
-// contiguous. The block copies them to shared memory by 16-byte cp.async, with all copies in flight at the same time.
-// It then computes in shared memory. Several blocks run on an SM, so that some load while others compute.
+// Pooling of planes whose elements are contiguous (NCHW): the code for windows that forward and backward share, and
+// forward. A block has several whole planes, or several rows of one plane. It copies the elements of x and dy that it
+// needs to shared memory by 16-byte cp.async, and computes there. Several blocks run on an SM, so that some load while
+// others compute.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nchw/nchw_params.h"
@@ -49,9 +48,8 @@ struct NchwBlock {
   }
 };
 
-// Calls visit(offset from the plane's first element, value) for elements of x in window (p, q), in the order of their
-// offsets. `lanes` threads share the window. The calling thread visits every `lanes`-th element, beginning with element
-// number `lane`.
+// Calls visit(offset in the plane, value) for the elements of x in window (p, q), in order. `lanes` threads share the
+// window, and the calling thread visits every `lanes`-th element from number `lane` on.
 template <class T, class Visit>
 MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, int lane, int lanes, Visit&& visit) {
   const int r_begin = s.h.begin(p, 0), r_end = s.h.end(p, s.h.size), c_begin = s.w.begin(q, 0);
@@ -73,9 +71,8 @@ MINIDNN_HD void each_element(const NchwParams& s, const T* plane, int p, int q, 
   }
 }
 
-// Computes kDown windows, one below the other. Calls put(d, result of window p + d) for each d below kDown with p + d <
-// p_end. V is the type that accumulates a result. Each row of x is read once. The result for this row is joined to the
-// results of all windows that contain the row.
+// Computes kDown windows, one below the other, and reads each row of x once for all of them. Calls put(d, result of
+// window p + d) for each d below kDown with p + d < p_end. V is the type that accumulates a result.
 template <class V, class T, class Put>
 MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end, int q, Put&& put) {
   const int windows = min_of(kDown, p_end - p), line = s.h.first(p);
@@ -98,7 +95,7 @@ MINIDNN_HD void each_down(const NchwParams& s, const T* plane, int p, int p_end,
     if (d < windows) put(d, found[d]);
 }
 
-// best_of() and sum_of() compute the partial result of one lane, if a whole plane is one window.
+// The partial result of one lane, if a whole plane is one window.
 constexpr int kAtOnce = 8;
 template <class T> MINIDNN_HD Best best_of(const T* plane, int n, int lane, int lanes) {
   Best best;
@@ -152,8 +149,8 @@ template <class T, bool kIsMax, class S> struct NchwForward {
     const int n = (b.x_end - b.x_begin) * s.w.size * b.planes;
     copy_in(t, source(), n, at_same_alignment<T>(source(), smem));
   }
-  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows that the thread computes. The windows of
-  // a group are one below the other, and (p, q) is the topmost one.
+  // Calls take(plane of x, p, q, offset of y) for each group of kDown windows that the thread computes. (p, q) is the
+  // topmost window of the group.
   template <class Take> MINIDNN_HD void each_windows(Take&& take) {
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;
     const int64_t y = b.plane * s.h.count * s.w.count;
@@ -165,7 +162,7 @@ template <class T, bool kIsMax, class S> struct NchwForward {
       take(x + plane * s.h.size * s.w.size, p, q, y + (int64_t(plane) * s.h.count + p) * s.w.count + q);
     }
   }
-  // Computes y for windows of compile-time size, by tiles, and stores it in shared memory, separately from x.
+  // Computes y for windows of compile-time size, by tiles, and stores it in shared memory without overwriting x.
   MINIDNN_HD void pool_tiles() {
     constexpr int kAcross = steps_across(S::stride);
     const T* x = at_same_alignment<T>(source(), smem) - b.x_begin * s.w.size;

@@ -4,11 +4,10 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-// The number of bytes of x in a block. With 5 or more blocks of this size on an SM, 64 KB are in flight. If blocks were
-// smaller, neighbouring blocks of a plane would read more rows twice.
+// The number of bytes of x in a block. With 5 such blocks on an SM, 64 KB are in flight. Smaller blocks would read more
+// rows twice.
 constexpr int64_t kBlockBytes = 16 << 10;
-// The minimum number of blocks for small planes, of which a block has several. There are fewer blocks only if there are
-// fewer planes.
+// The minimum number of blocks, unless there are fewer planes.
 constexpr int64_t kFewestBlocks = 512;
 constexpr int64_t kMostTerms = 64;  // the maximum number of terms of a sum that is not compensated
 
@@ -18,8 +17,7 @@ struct Facts {
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
   // whether the kernel has to find the maxima, because no indices are given
   const bool searches = is_max && p.indices.rank == 0;
-  // If x has one spatial dimension, this dimension is taken as the rows of a plane with one column. Rows can be
-  // divided among blocks.
+  // One spatial dimension counts as the rows of a plane with one column, because rows can be divided among blocks.
   const Windows h = windows_of(p, 0), w = p.x.rank == 4 ? windows_of(p, 1) : Windows{};
   const int64_t planes = p.x.shape[0] * p.x.shape[1];
   const int64_t item_bytes = itemsize(p.x.dtype), index_bytes = p.indices.rank ? itemsize(p.indices.dtype) : 0;
@@ -47,8 +45,8 @@ bool covers(const Windows& axis) {
 void divide_planes(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   const int64_t plane = int64_t(h.size) * f.w.size;
-  // In max_backward with given indices, an element takes at least 4 bytes of shared memory for its sum and its index.
-  // So for 16-bit elements, a block has half as many elements as usual.
+  // In max_backward with given indices, the sum and the index of an element take at least 4 bytes of shared memory. So
+  // for 16-bit elements, a block has half as many elements.
   const bool wide = t.method == NchwTiling::Method::max_backward && !f.searches;
   const int64_t most = kBlockBytes / (wide ? max_of<int64_t>(f.item_bytes, 4) : f.item_bytes);
   NchwTiling::Block& b = t.block;
@@ -72,8 +70,7 @@ void divide_planes(const Facts& f, NchwTiling& t) {
   b.lines = lines;
 }
 
-// Computes upper limits for three counts in any block: the windows, the rows of x, and the elements that the kernel
-// numbers with 16 bits.
+// Upper limits for any block: the windows, the rows of x, and the elements, which have 16-bit indices.
 void limit_block(const Facts& f, NchwTiling& t) {
   const Windows& h = f.h;
   NchwTiling::Block& b = t.block;
@@ -85,8 +82,8 @@ void limit_block(const Facts& f, NchwTiling& t) {
   b.numbered = max_of(b.lines, t.method == NchwTiling::Method::max_backward ? b.x_lines : 0) * f.w.size * b.planes;
 }
 
-// Returns the bytes of shared memory for a copy of `bytes` bytes of global memory. The copy and its original have
-// addresses that are equal modulo 16 bytes, so the copy takes up to 16 bytes more.
+// Returns the bytes of shared memory for a copy of `bytes` bytes. The copy is aligned like its original modulo 16
+// bytes, so it may take more.
 int64_t smem_bytes_of(int64_t bytes) { return ceil_div<int64_t>(bytes + 16, 16) * 16; }
 
 void lay_out_smem(const Facts& f, NchwTiling& t) {
@@ -95,7 +92,7 @@ void lay_out_smem(const Facts& f, NchwTiling& t) {
   const int64_t line = f.w.size * b.planes, windows = b.windows * f.w.count * b.planes;
   NchwTiling::Smem& smem = t.smem;
   if (t.method == max_backward) {
-    // If indices are given, x is not needed, and the indices are stored at offset 0 instead of x.
+    // Given indices take the place of x, which is not needed.
     smem.dy_at = smem_bytes_of(f.index_bytes ? windows * f.index_bytes : b.x_lines * line * f.item_bytes);
     smem.sums_at = smem.dy_at + smem_bytes_of(windows * f.item_bytes);
     smem.bytes = smem.sums_at + smem_bytes_of(b.lines * line * 4);
@@ -107,15 +104,12 @@ void lay_out_smem(const Facts& f, NchwTiling& t) {
   smem.bytes = smem.keys_at + (f.backward ? smem_bytes_of(windows * (f.is_max ? 2 : scales_dy ? 4 : 0)) : 0);
 }
 
-// Divides the windows of a block among threads, if the window size is not a template argument of the kernel. Either a
-// thread computes several windows, or several lanes share a window.
+// For windows of any size: either a thread computes several windows, or several lanes share a window.
 void divide_windows(const Facts& f, NchwTiling& t) {
   const int64_t taps = int64_t(f.h.window) * f.w.window, windows = t.block.windows * f.w.count * t.block.planes;
   t.one_window = t.method == NchwTiling::Method::any_windows && covers(f.h) && covers(f.w);
-  // Several lanes share a window if the window has many elements and the block has fewer than 512 windows. If there are
-  // more windows, it is faster if a thread computes four windows, one below the other, in about 200 instructions. With
-  // two lanes per window, the same four windows would take four iterations of 70 instructions. `fewest_taps` is the
-  // minimum number of elements of a window that a lane processes.
+  // Several lanes share a window if it has many elements and the block has fewer than 512 windows. Otherwise, it is
+  // faster if a thread computes four windows. `fewest_taps` is the minimum number of elements of a window per lane.
   const int64_t fewest_taps = t.one_window ? 16 : 8;
   while (t.lane_bits < 5 && (taps >> t.lane_bits) >= fewest_taps && (windows << t.lane_bits) < 512) ++t.lane_bits;
   const int64_t terms = f.backward
@@ -128,10 +122,9 @@ void divide_windows(const Facts& f, NchwTiling& t) {
 
 constexpr int64_t kMostWarps = kStaticThreads / 32;
 
-// Returns the relative cost of strips with `lines` rows of windows. A strip is some columns of windows, which a lane
-// processes row by row. If the kernel finds the maxima, the lane also reads the rows above its strip. If the strips of
-// several lanes begin in the same bank of shared memory, these lanes wait for each other. Each waiting lane costs about
-// a quarter of the time without conflicts.
+// Returns the relative cost of strips (adjacent columns of windows) with `lines` rows of windows. Lanes that find
+// maxima also read the rows above their strip. Lanes whose strips begin in the same bank of shared memory wait for each
+// other.
 double strip_cost(const Facts& f, const NchwTiling& t, int64_t lines) {
   int in_bank[32] = {}, most_in_bank = 0;
   for (int64_t lane = 0; lane < 32 / t.strips.lanes * t.strips.lanes; ++lane) {
@@ -161,15 +154,14 @@ void divide_into_strips(const Facts& f, NchwTiling& t) {
   t.threads = ceil_div(warps(lines), t.strips.rounds) * 32;
 }
 
-// Returns the number of threads in a block whose threads compute tiles. It is chosen so that nearly all threads have a
-// tile in the last iteration, too.
+// Returns the number of threads of a block for which nearly all threads have a tile in the last iteration, too.
 int64_t threads_for_tiles(const Facts& f, const NchwTiling& t) {
   const int64_t across = ceil_div(f.backward ? f.w.size : f.w.count, steps_across(f.h.stride));
   const int64_t tiles = ceil_div<int64_t>(t.block.lines, kDown) * across * t.block.planes;
   return ceil_div(ceil_div(tiles, ceil_div<int64_t>(tiles, kStaticThreads)), int64_t(32)) * 32;
 }
 
-// Returns the grid of what a thread computes at a time: the elements, tiles or strips of y or dx in a block.
+// Returns the grid of the elements, tiles or strips of y or dx that one thread computes at a time.
 Grid results_of(const Facts& f, const NchwTiling& t) {
   using enum NchwTiling::Method;
   const Windows &h = f.h, &w = f.w;
@@ -179,7 +171,7 @@ Grid results_of(const Facts& f, const NchwTiling& t) {
   switch (t.method) {
     case any_windows: {
       Grid grid(planes, lines_by(t.several_windows ? kDown : 1), columns);
-      // If a plane is one window, all elements of the plane count as columns of one row.
+      // A plane that is one window counts as one row.
       if (t.one_window) grid.by_columns = FastDivmod(int64_t(h.size) * w.size);
       return grid;
     }

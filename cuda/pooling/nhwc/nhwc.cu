@@ -14,9 +14,9 @@
 
 namespace minidnn::cuda::pooling {
 
-// The forward kernel, which computes y and indices. If the window size is a template argument, or if s.several_windows
-// is set, each thread computes several windows by itself. If not, the threads of a block form s.teams teams, which
-// divide the rows of each window among themselves. The first team then combines the results of all teams.
+// The forward kernel, which computes y and indices. A thread computes several windows if the window size is a template
+// argument or s.several_windows is set. Otherwise, s.teams teams of threads divide the rows of each window, and the
+// first team combines their results.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
     nhwc_forward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -47,9 +47,8 @@ __global__ void __launch_bounds__(256, kWindow > 0 ? 3 : 2)
 // The backward kernel, which computes dx in one of three ways.
 // - Averages at a compile-time stride of 1: a thread computes a tile of dx, without shared memory.
 // - Maxima if s.scatter is set: a block computes a tile of dx. Windows add their dy to sums in shared memory.
-// - All other problems: a block computes a tile of dx. First, it stores a value for each window in shared memory: the
-//   index of its maximum, or the scaled dy (dy / divisor). Then each element of dx sums the contributions of the
-//   windows that contain it.
+// - All other problems: a block computes a tile of dx. Each element of dx sums the contributions of the windows that
+//   contain it.
 template <class T, bool kIsMax, int kWindow, int kStride>
 __global__ void __launch_bounds__(256, 3)
     nhwc_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
@@ -80,13 +79,13 @@ __global__ void __launch_bounds__(256, 3)
   }
 }
 
-// The backward kernel for maxima with windows of compile-time size. A warp computes a strip of dx: some columns, row by
-// row. kIndexBytes is the number of bytes of a given index. If it is 0, the kernel finds the maxima itself.
+// The backward kernel for maxima with windows of compile-time size. A warp computes a strip of dx: some adjacent
+// columns, row by row. kIndexBytes is the number of bytes of a given index, or 0 if the kernel finds the maxima.
 template <class T, int kWindow, int kStride, int kIndexBytes>
 __global__ void __launch_bounds__(kStripThreads, strip_blocks(kWindow, kStride, sizeof(T), kIndexBytes > 0))
     nhwc_max_backward(const __grid_constant__ NhwcParams s, const __grid_constant__ PoolingArgs a) {
   extern __shared__ __align__(16) unsigned char smem[];
-  // the index of the strip (some rows and columns of dx) that this warp computes
+  // the index of the strip that this warp computes
   const int item = int((blockIdx.x * blockDim.x + threadIdx.x) / 32);
   if (item >= s.items) return;
   using Work = NhwcMaxBackward<T, Step<kWindow, kStride>, kIndexBytes>;

@@ -2,22 +2,21 @@
 // Gradients of pooling of tensors with contiguous channels (NHWC).
 // - Maxima with windows of compile-time size are in nhwc_max_backward.cuh.
 // - Averages at stride 1 with windows of compile-time size: each thread computes a tile of dx.
-// - All other gradients: a block computes a tile of dx in two steps. First, it stores a value for each window in shared
-//   memory: the index of its maximum, or the scaled dy (dy / divisor). The second step depends on s.scatter. If it is
-//   set, each window adds its dy to a sum in shared memory; windows that overlap do this one after another. If not,
-//   each element of dx sums the contributions of the windows that contain it.
+// - All others: a block computes a tile of dx, such as 16 x 16 positions of 16 channels. In shared memory, it first
+//   stores a value per window: the index of its maximum in the tile (the key), or dy / divisor. Then either each window
+//   adds its dy to sums of dx (s.scatter), or each element of dx sums the contributions of its windows.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_forward.cuh"
 
 namespace minidnn::cuda::pooling {
 
 #ifdef __CUDACC__
-// Adds the dy of all windows of a block to dx, in phases of windows that do not overlap. In each phase, a thread
-// processes up to two windows.
+// Adds the dy of all windows of a block to dx, in several phases, because overlapping windows must not add at the same
+// time.
 template <class Work> __device__ __forceinline__ void each_phase(const Work& work, int phases_down, int phases_across) {
   const int count = work.t.count, n = work.corners();
   for (int base = 0; base < n; base += 2 * count) {
-    // whether some threads have two windows in each phase (windows that do not overlap)
+    // whether some threads have two windows in each phase
     const bool two = base + count < n;
     for (int down = 0; down < phases_down; ++down)
       for (int across = 0; across < phases_across; ++across) {
@@ -36,13 +35,12 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   int64_t image;
   unsigned char* smem;
   Thread t;
-  // The tile of dx that the block computes, in vectors of channels, rows (h) and columns (w). p and q are the rows and
-  // columns of the windows that overlap the tile.
+  // The block's tile of dx, in vectors of channels, rows (h) and columns (w), and the rows and columns (p, q) of the
+  // windows that overlap it.
   int first_vector, vectors, h_begin, h_end, w_begin, w_end, p_begin, p_end, q_begin, q_end;
 
-  // The layout of shared memory. If s.scatter is set, shared memory has the sums of dx [rows][columns][channels], then
-  // dy and the keys, each [window rows][window columns][channels]. If not, it has only the keys (for maxima) or the
-  // scaled dy (for averages). A key is the index of a window's maximum among the elements of the tile.
+  // The layout of shared memory with s.scatter: the sums of dx [rows][columns][channels], then dy and the keys, both
+  // [window rows][window columns][channels]. Without it, there are only the keys (maxima) or dy / divisor (averages).
   struct Keys {
     uint16_t of[kWidth];
   };
@@ -80,8 +78,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   MINIDNN_HD void find() {
     if constexpr (kIsMax && S::window == 0)
       if (s.several_windows && s.index_bytes == 0) return find_down();
-    // Windows are numbered as in a complete tile, even if the tile extends beyond the image. So the host can compute
-    // the FastDivmod divisors.
+    // Windows are numbered as in a complete tile, so that the host can compute the divisors.
     const int n = (p_end - p_begin) * s.window_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {
       uint32_t rest = uint32_t(i);
@@ -107,7 +104,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     Words two{};
     MINIDNN_UNROLL
     for (int k = 0; k < kWidth; ++k) {
-      uint32_t index, beyond = 0;  // `index` is the lower 32 bits of a given index, and `beyond` is the upper 32 bits.
+      uint32_t index, beyond = 0;  // the lower and the upper 32 bits of a given index
       if (s.index_bytes == 8) {
         if (k % 2 == 0) two = load_words(static_cast<const int64_t*>(a.indices) + at + k);
         index = two.word[k % 2 * 2];
@@ -116,11 +113,9 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         index = uint32_t(static_cast<const int32_t*>(a.indices)[at + k]);
       }
       bool in = beyond == 0 && index < uint32_t(s.h.size) * uint32_t(s.w.size);
-      // FastDivmod computes the row of an index by a multiplication instead of a division.
       uint32_t rest = in ? index : 0;
       const int column = s.by_x_columns.divmod(rest);
-      // If windows add to dx, the given index must be inside its window. scatter() does not check this, so it is
-      // checked here.
+      // A given index outside its window is dropped here, because scatter() does not check.
       if (s.scatter)
         in = in && uint32_t(int(rest) - s.h.first(p)) < uint32_t(s.h.window) &&
              uint32_t(column - s.w.first(q)) < uint32_t(s.w.window);
@@ -191,10 +186,9 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
     }
     clear_words(t, sums(), s.tile_lines * s.tile_columns * s.tile_vectors * kWidth / 4);
   }
-  // Windows that overlap must not add to dx at the same time, so a block processes its windows in phases. The phase
-  // (down, across) has the windows at rows down + i * phases_down and columns across + j * phases_across. The windows
-  // of one phase do not overlap. corners() returns the number of windows of a phase, times the number of channels of
-  // the tile.
+  // Windows that overlap must not add to dx at the same time, so a block processes its windows in phases: for example,
+  // even and odd columns of 3 x 3 windows with stride 2. corners() returns the number of windows of phase (down,
+  // across), times the channels of the tile.
   MINIDNN_HD int corners() const {
     return ceil_div(p_end - p_begin, s.phases_down) * int(s.by_phase_columns.divisor) * s.tile_vectors * kWidth;
   }
@@ -227,8 +221,8 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
   MINIDNN_HD void put(int line, int column, int vector, const float (&sum)[kWidth]) const {
     store_words(dx_at(line, column, vector), words_of<T>(sum));
   }
-  // Gradients of averages at stride 1, in which each dx is a sum over a window of dy. A thread computes one 32-bit word
-  // of channels.
+  // Gradients of averages at stride 1: each dx is a sum over a window of dy. A thread computes one 32-bit word of
+  // channels.
   MINIDNN_HD void pool_scaled_dy(int item) const {
     if (s.mean_factor != 0) pool_scaled_dy(item, s.mean_factor, [](int, int) { return 1.f; });
     else pool_scaled_dy(item, 1.f, [&](int p, int q) { return mean_factor_of<S>(s, p, q); });
@@ -265,8 +259,7 @@ template <class T, bool kIsMax, class S> struct NhwcBackward {
         }
     }
   }
-  // Computes several elements of dx per thread, one below the other. A thread sums each row of windows once for all of
-  // these elements.
+  // Computes several elements of dx per thread, one below the other, and sums each row of windows once for all of them.
   MINIDNN_HD void gather_down() {
     const int n = ceil_div(h_end - h_begin, kDownOf<T>) * s.tile_columns * s.tile_vectors;
     for (int i = t.index; i < n; i += t.count) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Pooling of tensors with contiguous channels (NHWC): how the work is divided among threads, and the forward direction.
-// A thread computes several windows, one below the other, for 16 bytes of channels, or a tile of windows for one 32-bit
-// word of channels. If there are few windows, several teams of threads share each window. Elements that are in several
-// windows are read several times, from the L1 or L2 cache.
+// Pooling of tensors with contiguous channels (NHWC): how the work is divided among threads, and forward. A thread
+// computes several windows, one below the other, for 16 bytes of channels, or a tile of windows for one 32-bit word of
+// channels. If there are few windows, several teams of threads share each window. Elements in several windows are read
+// again from the L1 or L2 cache.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -13,11 +13,10 @@ namespace minidnn::cuda::pooling {
 template <class T> constexpr int kDownOf = down_of(kLanes<T>);
 template <class S> constexpr int kAcross = across_of(S::stride);
 
-// Computes kDownOf windows, one below the other. Calls put(d, result of window p + d) for each d below kDownOf with p +
-// d < p_end. L is the type that accumulates a result. There must be no dilation. Each row of x is read once. The result
-// for this row is joined to the results of all windows that contain the row. index_of(line, column) returns the index
-// that L records for an element. kAtOnce is the number of loads in flight at the same time. In backward, it is 2,
-// because there are no registers for more.
+// Computes kDownOf windows, one below the other, without dilation, and reads each row of x once for all of them. Calls
+// put(d, result of window p + d) for each d below kDownOf with p + d < p_end. L is the type that accumulates a result.
+// index_of(line, column) is the index that L records for an element. kAtOnce loads are in flight; in backward, there
+// are registers for only 2.
 template <class L, int kAtOnce, class T, class ElementIndex, class Put>
 MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int q, ElementIndex&& index_of,
                           Put&& put) {
@@ -51,8 +50,7 @@ MINIDNN_HD void each_down(const NhwcParams& s, const T* x, int p, int p_end, int
     if (d < windows) put(d, found[d]);
 }
 
-// An image as an array of 32-bit words of channels. The image has fewer than 2^31 elements, so offsets have 32 bits.
-// Compared to 64 bits, this saves half of the address arithmetic.
+// An image as an array of 32-bit words of channels, with 32-bit offsets, because it has fewer than 2^31 elements.
 template <class T> struct WordsOf {
   const uint32_t* image;
   uint32_t line, column;
@@ -71,8 +69,7 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
   const NhwcParams& s;
   const PoolingArgs& a;
   int64_t image;
-  // the index of the work item (some windows and channels) that this thread computes, alone or together with threads of
-  // other teams
+  // the windows and channels that this thread computes, as a linear index
   int item;
 
   MINIDNN_HD const T* x(int vector) const { return static_cast<const T*>(a.x) + image * s.x_image + vector * kWidth; }
@@ -105,15 +102,15 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       store_words(y(p + d, q, vector), total.result(mean_factor(p + d, q)));
     }
   }
-  // Computes a tile of windows for one 32-bit word of channels, with 32-bit offsets in an image. R defines how elements
-  // are joined, and R::Item is the type of an element. item_of(word, index) converts a word of x to an Item. put(item,
-  // p, q, word) stores the result of window (p, q) for the word with number `word`.
+  // Computes a tile of windows for one 32-bit word of channels. R joins elements of type R::Item, to which
+  // item_of(word, index) converts a word of x. put(item, p, q, word) stores the result of window (p, q) for word number
+  // `word`.
   template <class R, class Item, class Put> MINIDNN_HD void pool_tile(Item&& item_of, Put&& put) {
     constexpr int kWide = kAcross<S>;
     uint32_t rest = uint32_t(item);
 #ifdef __CUDA_ARCH__
-    // Without this asm barrier, the compiler computes the addresses of all branches before it selects a branch. The
-    // kernel then needs more registers than it has.
+    // Without this asm barrier, the compiler computes the addresses of all branches first, and needs too many
+    // registers.
     asm volatile("" : "+r"(rest));
 #endif
     const int word = s.by_words.divmod(rest), q = s.by_columns.divmod(rest) * kWide, p = int(rest) * kDown;
@@ -210,9 +207,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
     else pool_down_with<MaxLanes<T>>();
   }
 
-  // The partial result that a thread of one team computes for a window and a vector of channels: maxima and their
-  // indices, or sums. Each thread stores its partial result to shared memory. finish() reads the partial results of all
-  // teams for a window; in shared memory, they are `stride` partial results apart.
+  // The partial result of one team for a window and a vector of channels: maxima and their indices, or sums. Each
+  // thread stores it to shared memory, where the partial results of the teams are `stride` apart. finish() joins them.
   struct Partial {
     float value[kWidth];
     int32_t index[kWidth];
@@ -229,8 +225,8 @@ template <class T, bool kIsMax, class S> struct NhwcForward {
       const int line = s.h.first(p) + r * s.h.dilation;
       const T* from = x(vector) + line * s.x_line;
       for (int c = c_begin; c < c_end; c += kAtOnce) {
-        // If fewer than kAtOnce columns remain, the last column is loaded several times. With a condition instead, a
-        // branch would keep the loads from being in flight at the same time.
+        // If fewer than kAtOnce columns remain, the last column is loaded several times. A branch would separate the
+        // loads.
         Words v[kAtOnce];
         MINIDNN_UNROLL
         for (int k = 0; k < kAtOnce; ++k)

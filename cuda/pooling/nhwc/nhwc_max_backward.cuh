@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Gradients of maxima for tensors with contiguous channels (NHWC) and windows of compile-time size. A warp computes a
-// strip of dx (some rows and columns).
+// Gradients of maxima for tensors with contiguous channels (NHWC) and windows of compile-time size. A strip is the part
+// of dx that one warp computes, such as 64 rows of 8 columns for 32 channels, one channel per lane. A stage is the
+// shared memory for one row of windows.
 #pragma once
 #include "cuda/pooling/block_copy.cuh"
 #include "cuda/pooling/nhwc/nhwc_params.h"
@@ -8,18 +9,18 @@
 
 namespace minidnn::cuda::pooling {
 
-// Copies of rows by a warp. The warp copies kN neighbouring columns of a row, and 32 channels of each column. Each copy
-// of a lane has 16 bytes. If a column is outside the image, the nearest column inside is copied.
+// Copies kN adjacent columns of a row, with 32 channels of each column, by a warp in 16-byte words. Outside the image,
+// the nearest column is copied.
 template <class U, int kN> struct WarpLineCopy {
   static constexpr int kLanes = 16 / int(sizeof(U)), kVectors = 32 / kLanes;
 #ifdef __CUDA_ARCH__
   static constexpr int kCopiers = 32;
 #else
-  // A test on the CPU runs the threads one after another. In the test, each thread copies all data that it reads.
+  // The test on the CPU runs threads one after another, so each thread copies all data that it reads.
   static constexpr int kCopiers = kVectors;
 #endif
   static constexpr int kCopies = (kN * kVectors + kCopiers - 1) / kCopiers;
-  // `channel` is the first of the channels that the thread copies, counted from the first channel of the warp.
+  // `channel` is the thread's first channel, counted from that of the warp.
   int copier, channel;
   uint32_t offset[kCopies];
 
@@ -31,8 +32,7 @@ template <class U, int kN> struct WarpLineCopy {
       offset[m] = uint32_t(min_of(max_of(at, 0), size - 1)) * uint32_t(column_stride);
     }
   }
-  // Copies those columns and channels of a row that the thread has to copy. `line` is the address of the thread's
-  // first channel in the row.
+  // Copies this thread's part of a row. `line` is the address of its first channel in the row.
   MINIDNN_HD void copy(const U* line, U* to) const {
     MINIDNN_UNROLL
     for (int m = 0; m < kCopies; ++m)
@@ -41,10 +41,9 @@ template <class U, int kN> struct WarpLineCopy {
   }
 };
 
-// Computes strips of dx, for windows of compile-time size. A strip is some columns of dx, which a warp processes row by
-// row. Each lane has one channel. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Rows of
-// dy, and of x or of indices, are copied to shared memory some iterations before they are used. Shared memory has the
-// sums of only a few rows at a time. Each thread updates only the sums of its own channel.
+// Computes strips of dx. Each window adds its dy to the dx of its maximum, if this dx is in the strip. Rows of dy, and
+// of x or of indices, are copied to shared memory some iterations before their use. Shared memory has the sums of a few
+// rows of dx at a time. A lane updates only the sums of its own channel.
 template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   static constexpr bool kGiven = kIndexBytes > 0;
   using Index = typename IndexOf<kIndexBytes>::type;
@@ -63,10 +62,9 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
   unsigned char* smem;
   int thread;
 
-  // Returns the sum of the element of dx with slot number `slot`. A slot number has three bit fields. The upper bits
-  // are the row, counted from the first row of x that the strip reads. The middle 2 bits are 0 for columns before the
-  // strip, 1 for columns of the strip, and 2 for columns after it. The lowest 3 bits are the column. The address of a
-  // sum does not depend on the middle bits, because only columns of the strip have sums.
+  // Returns the sum of the element of dx with number `slot`. Its lowest 3 bits are the column. The next 2 bits are 0, 1
+  // or 2 for columns before, in or after the strip; only columns in the strip have sums. The upper bits are the row,
+  // counted from the first row of x that the strip reads.
   static constexpr int kOfLine = 32, kOwn = 8;
   static_assert(kColumns <= kOwn && kBefore <= kOwn && kStripThreads == 128);
   MINIDNN_HD float& sum(int slot) const {
@@ -74,12 +72,12 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
     const uint32_t own = uint32_t(thread & 31) << 2 | uint32_t(thread >> 5) << 10;
     return *reinterpret_cast<float*>(smem + ((uint32_t(slot) << 7 & kUsed) | own));
   }
-  // Returns the address of this thread's channel in a stage. A stage is the buffer for one iteration.
+  // Returns the address of this thread's channel in a stage.
   template <class U> MINIDNN_HD const U* at_channel(const unsigned char* from) const {
     return reinterpret_cast<const U*>(from) + (thread & 31);
   }
-  // Computes a strip of some rows and columns of dx, for 32 channels. `item` is the index of the strip. All lanes of a
-  // warp must call this function with the same index.
+  // Computes strip number `item` of dx, for 32 channels. All lanes of a warp must call this function with the same
+  // index.
   MINIDNN_HD void pool(int item) const {
     uint32_t rest = uint32_t(item);
     const int group = s.by_channels.divmod(rest) * 32, lane = thread & 31, channels = s.vectors * kLanes<T>;
@@ -128,8 +126,8 @@ template <class T, class S, int kIndexBytes> struct NhwcMaxBackward {
       here = stages + next * kStageBytes;
     };
 
-    // For each window, a mask of two bits of a slot number (see sum()). In the slot number of the window's maximum,
-    // these bits tell whether its column is in the strip. The mask is 0 if the window does not exist.
+    // For each window, the mask that tests whether the column of its maximum is in the strip (see sum()), or 0 if the
+    // window does not exist.
     int own[kWindows];
     MINIDNN_UNROLL
     for (int i = 0; i < kWindows; ++i) own[i] = uint32_t(q + i) < uint32_t(s.w.count) ? kOfLine - kOwn : 0;

@@ -4,36 +4,32 @@
 namespace minidnn::cuda::pooling {
 namespace {
 
-// The number of strips of dx per SM, times 32 (the channels of a strip), that keeps an SM busy. A strip is the rows and
-// columns of dx that a warp computes.
+// The number of strips per SM, times 32 (the channels of a strip), that keeps an SM busy.
 constexpr int64_t kStripsOfSm = 1280;
-// The minimum number of rows in a strip of dx (the rows and columns of a warp). For each strip, some rows above its
-// first row are loaded, too, so a strip should have many rows.
+// The minimum number of rows in a strip, because some rows above each strip are loaded, too.
 constexpr int64_t kFewestLines = 8;
-// The maximum bytes of shared memory in a block in which each element of dx reads the windows that contain it. With
-// this limit, 5 blocks fit an SM, and the kernel needs no opt-in for more shared memory.
+// The maximum shared memory of a block, in bytes, if each dx reads the windows that contain it. With it, 5 blocks fit
+// an SM, without opt-in for more shared memory.
 constexpr int64_t kMostSmem = 40 << 10;
-// The maximum bytes of shared memory in a block in which each window adds its dy to sums of dx. With this limit, 3
-// blocks fit an SM.
+// The maximum shared memory of a block, in bytes, if windows add their dy to sums of dx. With it, 3 blocks fit an SM.
 constexpr int64_t kMostSmemOfSums = 72 << 10;
-// The number of rows and columns in a tile of dx. kTileOfLarge is for large windows, and for kernels in which each
-// window adds its dy to sums of dx. If a window overlaps two tiles, both tiles compute it, so large windows need larger
-// tiles.
+// The rows and columns of a tile of dx. Tiles are larger for large windows, because windows that overlap two tiles are
+// computed twice, and if windows add their dy to sums of dx.
 constexpr int64_t kTile = 16, kTileOfLarge = 32;
-// The usual number of 16-byte vectors of channels in a block in which each window adds its dy to sums of dx.
+// The usual number of 16-byte vectors of channels of a block, if windows add their dy to sums of dx.
 constexpr int64_t kSumVectors = 4;
 
 // The properties of a pooling problem from which the tiling is computed.
 struct Facts {
   const PoolingProblem& p;
   const bool backward = p.direction == PoolingDirection::backward, is_max = p.mode == PoolingMode::max;
-  // If x has one spatial dimension, this dimension is taken as the rows of a plane with one column.
+  // One spatial dimension counts as the rows of a plane with one column.
   const Windows h = windows_of(p, 0), w = p.x.rank == 4 ? windows_of(p, 1) : Windows{};
   const int64_t images = p.x.shape[0], channels = p.x.shape[1], item_bytes = itemsize(p.x.dtype);
   const int64_t width = 16 / item_bytes, vectors = ceil_div(channels, width);
   const int64_t index_bytes = p.indices.rank ? itemsize(p.indices.dtype) : 0;
 
-  // Returns the number of terms of a sum, which tells whether the sum has to be compensated.
+  // Returns the number of terms of a sum. Long sums are compensated.
   int64_t terms() const {
     if (backward) return ceil_div<int64_t>(h.window, h.stride) * ceil_div<int64_t>(w.window, w.stride);
     return is_max ? 0 : int64_t(h.window) * w.window;
@@ -42,8 +38,8 @@ struct Facts {
 };
 constexpr int64_t kMostTerms = 64;  // the maximum number of terms of a sum that is not compensated
 
-// Returns whether a tensor is small enough for the kernels with windows of compile-time size. These kernels use 32-bit
-// indices for the elements of an image and for the bytes of a row (at most 8 bytes per element).
+// Returns whether 32-bit indices suffice for the elements of an image and the bytes of a row, as the kernels with
+// windows of compile-time size need.
 bool fits_32_bits(const TensorDesc& t) {
   int64_t last = 0;
   for (int i = 1; i < t.rank; ++i) last += t.stride[i] < 0 ? int64_t(1) << 31 : (t.shape[i] - 1) * t.stride[i];
@@ -67,7 +63,7 @@ void tile_words(const Facts& f, NhwcTiling& t) {
 }
 
 void tile_strips(const Facts& f, int64_t sms, NhwcTiling& t) {
-  constexpr int64_t kLanes = 32;  // the number of lanes of a warp, each of which has one channel
+  constexpr int64_t kLanes = 32;  // a strip has one channel per lane of a warp
   const Windows &h = f.h, &w = f.w;
   const int64_t groups = ceil_div(f.channels, kLanes), all = h.size + h.before % h.stride;
   t.items_across = ceil_div<int64_t>(w.size + w.before % w.stride, strip_steps(t.step.stride) * w.stride);
@@ -93,7 +89,7 @@ void tile_windows(const Facts& f, int64_t sms, NhwcTiling& t) {
   t.items = at_most_int32(items);
   t.items_across = f.w.count;
   t.teams = 1;
-  // If there are few windows, several teams of threads divide the rows of each window.
+  // The teams divide the rows of each window.
   if (!is_static && !t.several_windows)
     while (t.teams < 16 && t.teams * 2 <= f.h.window + 1 && items * f.images * t.teams < sms * 1024) t.teams *= 2;
   t.blocks = ceil_div(items, t.threads / t.teams);
@@ -105,8 +101,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
   const Windows &h = f.h, &w = f.w;
   NhwcTiling::BlockTile& tile = t.tile;
   tile.scatter = f.is_max && !f.dilated() && f.terms() <= kMostTerms;
-  // Returns the size of a tile along a dimension: at most `most`, then rounded up to a multiple of the stride. It is
-  // chosen so that all tiles have nearly equal sizes.
+  // Returns the size of a tile along a dimension: about `most`, a multiple of the stride, and nearly equal for all
+  // tiles.
   auto even = [](int64_t size, int64_t most, int64_t stride) {
     if (stride > most) stride = 1;
     return ceil_div(ceil_div(size, ceil_div(size, most)), stride) * stride;
@@ -134,10 +130,8 @@ void tile_block(const Facts& f, NhwcTiling& t) {
     }
     if (t.smem_bytes <= (tile.scatter ? kMostSmemOfSums : kMostSmem)) break;
     if (lines == 1 && columns == 1 && vectors == 1) break;
-    // If the tile does not fit, its rows, columns or vectors of channels are halved. If each window adds its dy to sums
-    // of dx, rows and columns are halved first, because the channels of a position should fill whole memory sectors. If
-    // each element of dx reads the windows that contain it, vectors are halved first, because it matters more that the
-    // tile has many rows and columns.
+    // If the tile does not fit, it is halved. If windows add their dy to sums of dx, rows and columns are halved first,
+    // because the channels of a position should fill whole memory sectors. Otherwise, channels are halved first.
     if (vectors > 2 && !(tile.scatter && max_of(lines, columns) > kTile)) vectors /= 2;
     else if (lines > 1 && lines >= columns) lines /= 2;
     else if (columns > 1) columns /= 2;
@@ -225,9 +219,7 @@ NhwcParams nhwc_params(const PoolingProblem& p, const NhwcTiling& t) {
   s.by_window_columns = FastDivmod(max_of<int64_t>(tile.window_columns, 1));
   s.by_phase_columns = FastDivmod(max_of<int64_t>(ceil_div<int64_t>(tile.window_columns, s.phases_across), 1));
   s.by_tile_columns = FastDivmod(tile.columns);
-  // The columns of dx are divided into groups of `stride` columns. by_result_columns divides by the largest number of
-  // groups that a tile overlaps. This number is one more than tile.columns / stride, because a tile may begin inside a
-  // group.
+  // A tile may begin inside a group of `stride` columns, so it overlaps one group more.
   if (t.step.window > 0) s.by_result_columns = FastDivmod(tile.columns / s.w.stride + 1);
   return s;
 }

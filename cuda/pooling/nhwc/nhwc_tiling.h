@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cuda.pooling.nhwc divides a problem: what a thread, a block and the grid compute. Windows of compile-time size
-// are those whose size is a template argument of the kernel.
+// How cuda.pooling.nhwc divides a problem among blocks and threads. Windows of compile-time size are those whose size
+// is a template argument of the kernel. A strip is the part of dx that one warp computes, such as 64 rows of 8 columns
+// for 32 channels.
 #pragma once
 #include "cuda/pooling/nhwc/nhwc_params.h"
 #include "cuda/pooling/problem_windows.h"
@@ -10,32 +11,30 @@ namespace minidnn::cuda::pooling {
 struct NhwcTiling {
   enum class Method {
     windows,  // Forward: a thread computes 16-byte vectors of y, or teams of threads share windows.
-    // Windows of compile-time size: a thread computes a tile for one 32-bit word of channels. It is a tile of y or, in
-    // backward, of dx of averages.
+    // Windows of compile-time size: a thread computes a tile of y, or of dx of averages, for one 32-bit word of
+    // channels.
     word_tiles,
-    strips,       // Windows of compile-time size: a warp computes a strip (some rows and columns) of dx of maxima.
-    block_tiles,  // Backward for all other problems: a block computes a tile of dx in shared memory.
+    strips,       // windows of compile-time size: a warp computes a strip of dx of maxima
+    block_tiles,  // backward for all other problems: a block computes a tile of dx in shared memory
   } method;
-  StaticStep step;  // the window size and stride if they are template arguments of the kernel, else {}
-  // Whether a thread computes several windows (or elements of dx), one below the other. It is false if the window size
-  // is a template argument of the kernel.
+  StaticStep step;  // the window size and stride if they are known at compile time, else {}
+  // Whether a thread computes several windows (or elements of dx), one below the other. False for windows of
+  // compile-time size.
   bool several_windows;
-  int64_t threads;     // the number of threads in a block
-  int64_t blocks;      // the number of blocks for an image
-  int64_t smem_bytes;  // the bytes of shared memory in a block, which may exceed the device's limit
-  // The number of work items of an image. With the methods `windows` and `word_tiles`, a work item is what a thread
-  // computes. With the method `strips`, it is a strip, which a warp computes.
+  int64_t threads;
+  int64_t blocks;      // the number of blocks per image
+  int64_t smem_bytes;  // the shared memory of a block, which may exceed the device's limit
+  // The number of work items of an image. A work item is a group of windows, a tile or a strip.
   int64_t items;
-  int64_t items_across;  // the number of tiles, strips or single windows along a row of an image
-  int64_t teams;         // the number of teams of threads in a block that share each window
+  int64_t items_across;
+  int64_t teams;  // the number of teams of threads in a block; the teams share each window
   int64_t lines_of_strip;
   struct BlockTile {
     bool scatter;                     // whether each window adds its dy to sums of dx
-    int64_t vectors, lines, columns;  // the size of the tile of dx, where a vector is 16 bytes of channels
+    int64_t vectors, lines, columns;  // the size of the tile of dx, with 16-byte vectors of channels
     // the maximum number of rows and columns of windows that overlap the tile
     int64_t window_lines, window_columns;
-    // The byte offsets in shared memory of dy and of the keys (indices of maxima in the tile), if each window adds its
-    // dy to sums of dx.
+    // For `scatter`: the byte offsets in shared memory of dy and of the index of each window's maximum in the tile.
     int64_t dy_at, keys_at;
   } tile;
 };

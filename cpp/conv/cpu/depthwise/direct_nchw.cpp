@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.direct_nchw: convolutions with few input channels per group, forward and both gradients. A SIMD vector holds
-// neighbouring pixels of an image row. The engine copies a band of neighbouring input rows, with zeros around them, to
-// scratch memory that fits a cache. If the convolution has a stride, a copy of a row holds only every stride-th pixel.
-// So each window element reads contiguous elements of a copy, at the borders of the image too. Results that need no
-// conversion and no epilogue are stored directly to the output. All other results are first stored in scratch memory.
+// adjacent pixels of an image row. The engine works on bands, which are groups of adjacent image rows of the result,
+// such as rows 0 to 6. It copies the input rows of a band, with zeros around them, to scratch memory that fits a cache.
+// With a stride, a copy holds every stride-th pixel, so each window element reads contiguous elements. Results that
+// need a conversion or an epilogue are first stored in scratch memory.
 #include <algorithm>
 #include <bit>
 
@@ -26,20 +26,17 @@ template <class T> constexpr int kind = __is_same(T, float) ? 0 : __is_same(T, f
 struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
   using DirectNchwTiling::DirectNchwTiling;
 
-  // A band is a group of adjacent result lines (image rows), of which the first is `row`. Returns which of the input
-  // lines that band b reads are inside the image, as a range of indices. Index 0 is the topmost of these input lines.
+  // Returns the range of a band's input rows that lie inside the image, counted from the band's topmost input row.
   std::pair<int64_t, int64_t> existing(const Band& b, int64_t row) const {
     const int64_t top = row * in_step[1] + b.top, above = std::clamp<int64_t>(-top, 0, b.lines);
     return {above, std::clamp<int64_t>(in.size[1] - top, above, b.lines)};
   }
-  // Copies to `to` the input lines (image rows) that a band (some neighbouring result lines) reads, for all input
-  // channels of the group. `row` is the first result line of the band. Only results from pixel `pixel` of each line on
-  // are computed.
+  // Copies the input rows of a band (adjacent result rows) for all channels of the group, with zeros around them.
   template <class T> void read(const Band& b, const T* x, int64_t depth, int64_t row, int64_t pixel, float* to) const {
     const int64_t stride = in_step[2], top = row * in_step[1] + b.top;
     const auto [above, end] = existing(b, row);
     for (int64_t column : b.columns) {
-      // The input pixel that becomes the first element of the copied line (image row). It may be outside the image.
+      // The input pixel with which the copied row begins. It may lie outside the image.
       const int64_t first = column + pixel * stride;
       const int64_t before = std::min(minidnn::detail::steps_to(-first, stride), b.length);
       const int64_t stop = std::min(minidnn::detail::steps_to(in.size[2] - first, stride), b.length);
@@ -63,7 +60,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       }
     }
   }
-  // Copies lines (image rows) of `channels` channels to `to`, and writes zeros around them.
+  // Copies image rows of `channels` channels to `to`, with zeros around them.
   template <class T> void copy(const PaddedLines& lines, const T* from, const ConvTensorView& side, int64_t stride,
                                int64_t channels, float* to, int64_t channel) const {
     const int64_t step = stride * side.space[2], length = lines.before + lines.count + lines.after;
@@ -114,9 +111,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
       const int64_t all = items[0] * items[1] * items[2] * items[3] * items[4],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
-        // A band is a group of adjacent result lines (image rows). A thread copies the input lines of its next band
-        // before it computes the current band. If it used copied lines at once, its loads would have to wait for the
-        // stores of the copy.
+        // A thread copies the input of its next band (adjacent image rows) before it computes the current one. Its
+        // loads then need not wait for the stores of the copy.
         float* lines = reinterpret_cast<float*>(workspace + scratch_at + size_t(thread) * scratch_bytes);
         float *now = lines, *next = lines + band_floats, *rest = lines + 2 * band_floats;
         const int64_t end = std::min(all, (item + 1) * grain);
@@ -133,8 +129,6 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Copies the input lines (image rows) that are read by some neighbouring result lines (a band), for some of their
-  // pixels (a chunk). `at` is the index [image, group, depth, band, chunk].
   template <class T> void read_input(const Band& b, const int64_t (&at)[5], const ConvArgs& args, float* lines) const {
     const T* x = static_cast<const T*>(backward ? args.dy : args.x);
     read(b, x + at[0] * in.image + at[1] * in.channels * in.channel, at[2], at[3] * b.rows, at[4] * b.line_chunk,
@@ -181,8 +175,7 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
     }
   }
 
-  // Computes dw. A band is a group of adjacent image rows of dy, and a chunk is some bands. A work item sums the
-  // products of one chunk, for some filters of one group. If there are several chunks, their sums are then added up.
+  // Computes dw. Each chunk of image rows of dy has its own partial sums, which are added up at the end.
   template <class T, class Y> void compute_filters(const ConvArgs& args, char* workspace) const {
     const Band& b = phases.front();
     const int64_t blocks = ceil_div(out.channels, kFilters), items[] = {chunks, g.groups, blocks};
@@ -220,8 +213,8 @@ struct DirectNchwPlan final : Plan<ConvProblem>, DirectNchwTiling {
                           }
                       });
   }
-  // Adds the products dy * x of one band (neighbouring image rows of dy) to the partial sums of dw in `sums`. The
-  // scratch memory of a thread holds the rows of dy, then the rows of x, then `sums`.
+  // Adds the products of one band (adjacent image rows of dy) to the partial sums of dw. Scratch memory holds the rows
+  // of dy, the rows of x, and `sums`, in this order.
   template <class T> void add_band(const Band& b, int64_t unit, int64_t group, int64_t channel, int64_t filters,
                                    const ConvArgs& args, float* sums) const {
     const NdIterator<4> at({g.images, b.count[0], b.bands, b.line_chunks}, unit);
@@ -267,14 +260,12 @@ struct DirectNchw final : PlanEngine<DirectNchwTiling, DirectNchwPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView &out = conv_out(g), &in = g.backward_data ? g.y : g.x;
     const bool filter = p.direction == ConvDirection::backward_filter;
-    // For the time estimate: the kernel uses each loaded vector of x for up to kFilters (8) filters. With fewer
-    // filters, loads of x take a larger fraction of the time.
+    // With fewer than 8 filters, loads of x take a larger part of the time.
     const int64_t pixels = filter ? g.y.size[2] : ceil_div(out.size[2], g.backward_data ? g.stride[2] : 1),
                   lanes = direct_nchw_kernels().lanes;
     const double loads = 1 / double(std::min(DirectNchwTiling::kFilters, out.channels));
     const double waste = wasted(pixels, lanes) * (1 + loads) * (filter ? 1 + 1.4 * loads : 1);
-    // Counts the elements of tensors whose pixels are not contiguous along an image row. Such elements are copied one
-    // at a time.
+    // Elements of rows that are not contiguous are copied one at a time.
     double moved = 0;
     for (const ConvTensorView* side : {&in, &out})
       if (side->space[2] != 1) moved += double(g.images * g.groups * side->channels) * double(volume(side->size));

@@ -8,15 +8,13 @@ namespace {
 // The kernels keep sums in half of the vector registers, and factors of products in the other half.
 constexpr int kSums = kVectorRegisters / 2;
 template <int kFilters> constexpr int kRowsOf = kSums / kFilters < kDirectNchwRows ? kSums / kFilters : kDirectNchwRows;
-// The number of result lines (image rows) that are computed together if the window height is 3, 5 or 7. For these
-// heights, the kernel processes a window column by column, and one filter at a time.
+// The number of result rows that are computed together if the window height is 3, 5 or 7.
 constexpr int kColumnRows = kSums == 16 ? 2 * kDirectNchwRows : kDirectNchwRows;
-// If the window has this height or more, the kernel keeps the weights in registers, and skips input lines outside the
-// image. For windows of a smaller height, doing so is slower (measured on Zen 5).
+// From this window height on, the kernel keeps the weights in registers, and skips rows outside the image. For smaller
+// windows, that is slower (measured on Zen 5).
 constexpr int kSkips = kVectorRegisters == 32 ? 3 : 7;
 
-// Computes a block of results: kRows image rows high and one vector wide. Each vector of x is loaded once for all
-// window elements of one window column.
+// Computes kRows image rows of one vector of results. Each vector of x is loaded once for a whole column of the window.
 template <int kFilters, int kHeight, int kRows>
 void block(const DirectNchwSums& o, int64_t row_of_block, int64_t c) {
   const int64_t *at = o.at, taps = o.taps, x_row = o.x_row, first = o.first - row_of_block, end = o.end - row_of_block;
@@ -55,9 +53,8 @@ void block(const DirectNchwSums& o, int64_t row_of_block, int64_t c) {
     }
 }
 
-// Computes all lines (image rows) of results in blocks: kRows lines high and one vector wide. The last block of a line
-// may overlap the block on its left. The last blocks of an image may overlap the blocks above them. Results in the
-// overlap are computed twice.
+// Computes results in blocks of kRows image rows and one vector of pixels. The last blocks may overlap the blocks
+// before them. Results in the overlap are computed twice.
 template <int kFilters, int kHeight, int kRows>
 void lines(DirectNchwSums o) {
   auto block_row = [&](int64_t row) {
@@ -159,8 +156,7 @@ template <class T> void copy(const PaddedLines& lines, const void* from, int64_t
   };
   zeros(to, lines.above * length);
   to += lines.above * length;
-  // The elements of a line (image row) may fit one vector, and the zeros between two lines another. If so, each line
-  // takes two vector stores: one for its elements, and one for the zeros between it and the next line.
+  // Fast case: one vector store writes a row, and a second one the zeros between it and the next row.
   if (sizeof(T) == 4 && step == 1 && n <= kFloats && lines.before + lines.after <= kFloats) {
     const T* x = static_cast<const T*>(from);
     store(to, Floats{});

@@ -17,14 +17,13 @@ constexpr int kDirectNchwRows = 7;
 // their loads of input rows.
 constexpr int kDirectNchwHeights[] = {1, 3, 5, 7};
 
-// Describes lines (image rows) with zeros around them. `above`, `rows` and `below` are numbers of lines. `before`,
-// `count` and `after` are numbers of elements of each line. The `rows` lines have `count` elements of data each. All
-// other elements are zero.
+// Image rows with zeros around them. `above`, `rows` and `below` are numbers of rows. `before`, `count` and `after` are
+// numbers of elements per row. Only `rows` x `count` elements are data.
 struct PaddedLines {
   int64_t above, rows, below, before, count, after;
 };
 
-// The arguments of DirectNchwKernels::sums(), which computes `rows` x `columns` results of some filters.
+// The arguments of DirectNchwKernels::sums().
 struct DirectNchwSums {
   const int64_t* at;  // the offset in x of each window column (vertically adjacent window elements)
   int64_t taps;
@@ -35,8 +34,7 @@ struct DirectNchwSums {
   int64_t y_filter, y_row, rows, columns;
 };
 
-// The arguments of DirectNchwKernels::filters(). This function computes sums of dw over `rows` lines (image rows) and
-// `columns` columns of dy.
+// The arguments of DirectNchwKernels::filters().
 struct DirectNchwFilterSums {
   const int64_t* at;  // the offset in x of each tap (window element)
   int64_t taps;
@@ -49,23 +47,20 @@ struct DirectNchwFilterSums {
 
 struct DirectNchwKernels {
   int64_t lanes;
-  // If the window has at least this height, sums() reads no input lines (image rows) outside the image.
+  // From this window height on, sums() does not read rows outside the image.
   int64_t skips;
-  // Computes results of a convolution for all rows r < rows, columns c < columns and filters j < filters. The window
-  // has `taps` columns of `height` elements each. `filters` is 1, 2, 4 or 8, and is 1 if height > 1.
+  // Computes for all rows r < rows, columns c < columns and filters j < filters (1, 2, 4 or 8; 1 if height > 1):
   //   y[j, r, c] = sum over t < taps and i < height of
   //     x[at[t] + (r + i) * x_row + c] * w[(t * height + i) * filters + j]
-  // The function reads whole vectors of x. If height >= `skips`, terms whose row r + i is outside the range [first,
-  // end) are left out.
+  // Reads whole vectors of x. If height >= skips, terms whose row r + i is outside [first, end) are left out.
   void (*sums)(int64_t filters, int64_t height, const DirectNchwSums&);
-  // Adds products to the sums of dw. sums[t * filters + j] is a vector of partial sums for tap t (window element) and
-  // filter j. For all r < rows and c < columns, the function adds to this vector:
+  // Adds to the vector of partial sums sums[t * filters + j], for all r < rows and c < columns:
   //   x[at[t] + r * x_row + c] * dy[j * dy_filter + r * dy_row + c]
-  // Row r of dy is padded to whole vectors. Row r of x need not be.
+  // Rows of dy are padded to whole vectors. Rows of x need not be.
   void (*filters)(int64_t filters, const DirectNchwFilterSums&);
-  // Converts lines (image rows) to float32 and writes them to `to` one after the other. The function may overwrite up
-  // to one vector after the last line. Element i of line r is from[r * row + i * step]. The three function pointers
-  // read float32, float16 and bfloat16.
+  // Converts image rows to float32 and writes them, with zeros around them, one after the other. Element i of row r is
+  // from[r * row + i * step]. The function may overwrite up to one vector after the last row. The three pointers are
+  // for float32, float16 and bfloat16.
   void (*copy[3])(const PaddedLines&, const void* from, int64_t row, int64_t step, float* to);
   float (*total)(const float* vector);  // returns the sum of the lanes of a vector
 };

@@ -10,18 +10,14 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The largest number of pixels that are computed together in a line (image row) of results. Longer lines are divided
-// into chunks.
+// The largest number of pixels of a result row that are computed together.
 constexpr int64_t kMostPixels = 1024;
-// The limit in bytes for the input lines (image rows) that are copied for a band (neighbouring result lines). They fit
-// a second-level cache.
+// The limit in bytes for the input rows that are copied together. They fit a second-level cache.
 constexpr int64_t kBandBytes = 64 << 10;
-// The limit in bytes for the lines (image rows) of dy in a band (neighbouring lines). They fit a first-level cache,
-// because every window element reads them again.
+// The limit in bytes for the rows of dy that are used together. They fit a first-level cache, because every window
+// element reads them again.
 constexpr int64_t kGradientBytes = 32 << 10;
-// For dw. A band is a group of adjacent image rows. The bands of all images are divided into chunks, which give about
-// kItems (16) work items. There are fewer chunks if a work item would have less than kChunkWork products
-// (multiply-adds).
+// For dw: the target number of work items, and the least number of multiply-adds in a work item.
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 int64_t floor_div(int64_t a, int64_t d) { return a < 0 ? -ceil_div(-a, d) : a / d; }
@@ -97,8 +93,7 @@ DirectNchwTiling::Band DirectNchwTiling::band(ConvPhase&& phase) const {
   for (int64_t rest : rests) b.columns.push_back(left * stride + rest);
   b.top = heights.empty() ? 0 : heights.front();
   const int64_t reach = heights.empty() ? 0 : heights.back() - b.top;
-  // Taps (window elements) are grouped into window columns only if the taps of each column read consecutive input lines
-  // (image rows), and all columns read the same input lines.
+  // The window is processed column by column only if it has no gaps between rows and the same rows in all columns.
   const int64_t number = int64_t(heights.size()), all = int64_t(taps.size());
   const bool together =
       in_step[1] == 1 && out.channels == 1 && !filter && reach + 1 == number &&

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.grouped_nhwc: depthwise convolutions and convolutions with groups of 2, 4 or 8 channels, forward and both
-// gradients. Each group has as many input channels as output channels. A SIMD vector holds neighbouring channels of one
-// pixel, usually those of several groups. The engine divides an image row into zones. All pixels of a zone use the same
-// window elements, and window elements that fall on padding are left out. A tensor that is not float32 channels-last is
-// first copied to float32 channels-last. A result that is not channels-last is transposed row by row.
+// gradients. Each group has as many input channels as output channels. A SIMD vector holds adjacent channels of one
+// pixel, usually those of several groups. An image row is divided into zones of pixels that use the same window
+// elements, so window elements on padding are left out. A tensor that is not float32 channels-last is first copied to
+// that form. A result that is not channels-last is transposed row by row.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
@@ -21,8 +21,7 @@ namespace {
 struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
   using TypedPlan::TypedPlan;
 
-  // Lists the taps (window elements) that one line of pixels (an image row) uses, zone by zone. A zone is a range of
-  // pixels that use the same taps. One LineTaps object is reused for many lines, which avoids allocations.
+  // The taps (window elements) that one image row uses. One object is reused for many rows, which avoids allocations.
   struct LineTaps {
     std::vector<int64_t> taps, at;
     struct Span {
@@ -31,10 +30,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     };
     std::vector<Span> spans;
   };
-  // Fills `used` with the taps (window elements) of one result line (image row). A zone is a range of pixels that use
-  // the same taps. For each tap, the function also stores the offset of the element of x that the tap reads for the
-  // first pixel of the zone. If `tops` is true, the kernel computes several lines together, and the function stores
-  // only the topmost tap of each window column. The line of x that this tap reads may be outside the image.
+  // Finds the taps (window elements) of one result row, or only the topmost tap of each window column if `tops`.
   void find_taps(const Phase& phase, int64_t image, int64_t a, int64_t b, bool tops, LineTaps& used) const {
     used.taps.clear();
     used.at.clear();
@@ -53,8 +49,8 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
       used.spans.push_back({&zone, begin, used.taps.size()});
     }
   }
-  // Prefetches the line of x (image row) that the next result line reads and the current one does not. The hardware
-  // prefetcher cannot follow as many streams of reads as a convolution has.
+  // Prefetches the input row that the next result row reads and the current one does not. The hardware prefetcher
+  // cannot follow all streams of reads of a convolution.
   void prefetch_next(const Phase& phase, int64_t image, int64_t a, int64_t b, const float* x) const {
     if (phase.taps.empty()) return;
     int64_t last = phase.taps[0].shift[1];
@@ -65,7 +61,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     for (int64_t i = 0; i < in.side.size[2] * in.side.space[2]; i += 16) __builtin_prefetch(next + i, 0, 2);
   }
 
-  // Packs the weights of each phase as [tap (window element), input channel of the group, output channel].
+  // Packs the weights as [window element, input channel of the group, output channel].
   template <class T> void pack_weights(const T* w, float* to) const {
     const int64_t w_in = backward ? g.w_filter : g.w_channel, w_out = backward ? g.w_channel : g.w_filter;
     for (const Phase& phase : phases) {
@@ -86,7 +82,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     for (const Phase& phase : phases) {
       const int64_t rows = phase.rows(), lines[] = {g.images, phase.count[0], ceil_div(phase.count[1], rows)};
       const int64_t work = rows * phase.count[2] * channels * size * std::max<int64_t>(1, int64_t(phase.taps.size()));
-      // A thread computes neighbouring result lines (image rows), because these read the same lines of x.
+      // A thread computes adjacent result rows, because they read the same rows of x.
       const int64_t all = lines[0] * lines[1] * lines[2],
                     grain = std::max<int64_t>({1, cpu::work_size(65536) / work, all / (threads * 8)});
       cpu::parallel_items(ceil_div(all, grain), [&](int64_t item, int64_t thread) {
@@ -103,8 +99,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     }
   }
 
-  // Neighbouring result lines (image rows) of one phase. There are `rows` lines of one image, and the first has the
-  // index [depth, row]. A phase is a set of result pixels that use the same window elements.
+  // `rows` adjacent result rows of one image. The first has the index [depth, row].
   struct Lines {
     const Phase& phase;
     int64_t image, depth, row, rows;
@@ -116,8 +111,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     // the next.
     int64_t pixel, row;
   };
-  // Returns the offset in `side` of the first pixel of the lines (image rows) that `l` describes. `side` is the result
-  // or the residual.
+  // Returns the offset of the first pixel of the rows `l` in `side`, which is the result or the residual.
   int64_t offset_of(const ConvTensorView& side, const Lines& l) const {
     return l.image * side.image + (l.phase.first[0] + l.depth * step[0]) * side.space[0] +
            (l.phase.first[1] + l.row * step[1]) * side.space[1] + l.phase.first[2] * side.space[2];
@@ -143,8 +137,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     find_taps(phase, l.image, l.depth, l.row, l.rows > 1, used);
     for (int64_t& t : used.taps) t *= size * channels;
     if (l.rows == 1) prefetch_next(phase, l.image, l.depth, l.row, x);
-    // The outer loop is over chunks of channels. The kernel computes a whole line (image row) for one chunk of
-    // channels. During this time, the weights of the chunk stay in the first-level cache.
+    // A whole image row is computed for one chunk of channels, whose weights stay in the first-level cache.
     constexpr int64_t kWeights = 4096, kFewest = 64;
     const int64_t some =
         std::max<int64_t>(cpu::work_size(kWeights) / (int64_t(phase.taps.size()) * size + 1) / kFewest, 1) * kFewest;
@@ -173,8 +166,7 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
       }
   }
 
-  // Applies the epilogue (bias, residual, activation) to the sums of result line (image row) r, and stores the results
-  // in y.
+  // Applies bias, residual and activation to the sums of result row r, and stores the results in y.
   template <class T, class Y> void write_line(const Lines& l, int64_t r, const ConvArgs& args, Epilogue finish,
                                               float* scratch) const {
     const int64_t pixels = l.phase.count[2], y_pixel = out.space[2] * step[2], c_pixel = g.residual.space[2] * step[2];
@@ -209,15 +201,14 @@ struct GroupedNhwcPlan final : TypedPlan<GroupedNhwcPlan, GroupedNhwcTiling> {
     gemm_finish<T, Y>()(finish, {transposed, pixels, channels, pixels, y, y_rows, c, c_rows, bias});
   }
 
-  // Computes dw. The lines (image rows) of dy are divided into chunks. A work item sums the products of one chunk, for
-  // some vectors of channels. The sums of all chunks are then added up.
+  // Computes dw. Each chunk of image rows of dy has its own partial sums, which are added up at the end.
   template <class T, class Y> void compute_filters(const ConvArgs& args, const float* x, char* workspace) const {
     const float* gradient = dy.read(args.dy, workspace + dy_at);
     const Phase& phase = phases.front();
     const int64_t lanes = kernels.lanes, vectors = channels / lanes, taps = int64_t(phase.taps.size());
     const int64_t of_vector = taps * size * lanes, blocks = ceil_div(vectors, vectors_of_item);
     const int64_t lines[] = {g.images, phase.count[0], phase.count[1]}, all = lines[0] * lines[1] * lines[2];
-    // The sums of dw as [chunk of lines, vector of channels, tap (window element), input channel of the group, lane].
+    // The sums of dw as [chunk of image rows, vector of channels, window element, input channel of the group, lane].
     float* sums = reinterpret_cast<float*>(workspace + weights_at);
     cpu::parallel_items(chunks * blocks, [&](int64_t item, int64_t) {
       const int64_t chunk = item / blocks, first_vector = item % blocks * vectors_of_item;

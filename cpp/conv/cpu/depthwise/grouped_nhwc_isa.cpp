@@ -7,7 +7,7 @@ namespace {
 
 constexpr int kN = kLanes<float>;
 
-// A vector holds groups of `size` channels. In each group, spread() copies channel i to all lanes of the group.
+// In each group of `size` lanes, spread() copies lane i to all lanes of the group.
 template <int size> Vector<float> spread(Vector<float> x, int i) {
   if constexpr (size == 1) return x;
   typedef int Lanes __attribute__((vector_size(kVectorBytes)));

@@ -13,11 +13,9 @@ namespace minidnn {
 // lines.
 constexpr int64_t kGroupedNhwcRows = 7;
 
-// The arguments of the kernels pixels() and lines(). pixels() computes the pixels of one result line (image row).
-// lines() computes the pixels of kGroupedNhwcRows result lines. Offsets and strides are in elements.
+// The arguments of the kernels pixels() and lines(). Offsets and strides are in elements.
 struct GroupedNhwcSums {
-  // For each tap (window element): the offset in x of the first element that it reads, and the offset in w of its first
-  // weight.
+  // For each tap (window element), its offset in x and in w.
   const int64_t *at, *w_at;
   int64_t taps;
   const float* x;
@@ -28,15 +26,13 @@ struct GroupedNhwcSums {
   int64_t y_step, y_row;
   // `channels` is a multiple of the number of lanes of a vector.
   int64_t pixels, channels;
-  // Only lines() uses `height` (window elements per window column) and the range [first, end) of the image rows inside
-  // the image.
+  // For lines() only: the window height, and the range of rows inside the image.
   int64_t height = 1, first = 0, end = 0;
 };
 
-// The arguments of the kernel filters(), which adds up dw over `rows` x `pixels` positions of dy.
+// The arguments of the kernel filters().
 struct GroupedNhwcFilterSums {
-  // For each tap (window element), `at` is the offset in x of the first element that it reads, and `slot` is its index
-  // in `sums`.
+  // For each tap (window element), its offset in x and the index of its sums.
   const int64_t *at, *slot;
   int64_t taps;
   const float* x;
@@ -53,14 +49,13 @@ struct GroupedNhwcKernels {
   //   y[p, c] = sum over taps t and i of x[at[t] + p * x_step + i] * w[w_at[t] + i * w_step + c]
   // Here i iterates over the channels of the group that contains c.
   void (*pixels)(int64_t size, const GroupedNhwcSums&);
-  // Computes kGroupedNhwcRows lines (image rows) of y together, which share loads of x. Groups must have one channel.
-  // Each column t of the window has `height` (3, 5 or 7) elements.
+  // Computes kGroupedNhwcRows image rows of y together, which share loads of x. Groups have one channel, and each
+  // column t of the window has `height` (3, 5 or 7) elements.
   //   y[r, p, c] = sum over t and i < height of
   //     x[at[t] + (r + i) * x_row + p * x_step + c] * w[w_at[t] + i * w_step + c]
-  // Lines r + i outside the range [first, end) are outside the image. Their terms are left out.
+  // Terms whose row r + i is outside [first, end) are left out.
   void (*lines)(const GroupedNhwcSums&);
-  // Adds products to the sums of dw. slot[t] is the index of the sums of tap t (window element). For all c < lanes,
-  // taps t and i < size:
+  // Adds products to the sums of dw. For all c < lanes, taps t and i < size:
   //   sums[(slot[t] * size + i) * lanes + c] += sum over r < rows and p < pixels of
   //     dy[r * dy_row + p * dy_step + c] * x[at[t] + r * x_row + p * x_step + i]
   void (*filters)(int64_t size, const GroupedNhwcFilterSums&);

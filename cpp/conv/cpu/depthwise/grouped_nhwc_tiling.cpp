@@ -10,10 +10,9 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The limit in bytes for the sums of dw that a work item computes. They fit a first-level cache.
+// The limit in bytes for sums of dw, which fit a first-level cache.
 constexpr int64_t kSumBytes = 16 << 10;
-// For dw. The lines (image rows) of dy are divided into chunks, so that there are about kItems (16) work items. There
-// are fewer chunks if a chunk would have less than kChunkWork products (multiply-adds).
+// For dw: the target number of work items, and the least number of multiply-adds in a chunk of image rows.
 constexpr int64_t kItems = 16, kChunkWork = 1 << 20;
 
 ChannelsLast read(const ConvProblem& p, const ConvGeometry& g, const ConvTensorView& side) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// How cpu.conv.grouped_nhwc divides its work: zones of pixels that use the same window elements, chunks of image rows
-// for dw, and the layout of the workspace.
+// How cpu.conv.grouped_nhwc divides its work. A zone is a range of pixels of an image row that use the same window
+// elements: with a 3 x 3 window and padding, the first pixel, the middle, and the last pixel. For dw, image rows are
+// divided into chunks. The file also defines the layout of the workspace.
 #pragma once
 #include "cpp/conv/conv.h"
 #include "cpp/conv/cpu/depthwise/grouped_nhwc_kernel.h"
@@ -11,24 +12,19 @@ namespace minidnn {
 namespace cpu::conv {
 
 struct GroupedNhwcTiling {
-  // A zone is the range [begin, end) of pixels of a result line (image row). In the last spatial dimension, the same
-  // taps (window elements) fall on data for all of these pixels. `taps` has the indices of these taps.
+  // The pixels [begin, end) of an image row use the window elements `taps`.
   struct Zone {
     int64_t begin, end;
     std::vector<int64_t> taps;
   };
   struct Phase : ConvPhase {
     std::vector<Zone> zones;
-    // Boundaries between ranges of result lines (image rows), as indices of lines. All lines between two consecutive
-    // boundaries use the same taps (window elements).
+    // The image rows at which the set of taps (window elements) that fall on data changes.
     std::vector<int64_t> row_boundaries;
     int64_t weights_at = 0;
-    // Describes the columns of the window. `height` is the number of taps (window elements) of a column. It is 0 if the
-    // kernel computes one line at a time. `top` is the distance in lines (image rows) from a result line to the input
-    // line that the topmost tap of a column reads. `next` is the difference of the indices in `taps` of two consecutive
-    // taps of a column.
+    // For windows that are computed column by column: the height of a column (else 0), the offset of its first row, and
+    // the distance of its elements in `taps`.
     int64_t height = 0, top = 0, next = 0;
-    // Returns the number of result lines (image rows) that are computed together.
     int64_t rows() const { return height ? kGroupedNhwcRows : 1; }
   };
 
@@ -43,21 +39,19 @@ struct GroupedNhwcTiling {
   int64_t size, channels, threads;
   int64_t step[kMaxSpatial], in_step[kMaxSpatial];
   std::vector<Phase> phases;
-  // The number of pixels of the longest line (image row) of the result.
+  // The number of pixels of the longest result row.
   int64_t longest = 0;
   size_t in_at = 0, dy_at = 0, weights_at = 0, scratch_at = 0, scratch_bytes = 0, bytes = 0;
-  // For dw: the number of vectors of channels in a work item, the number of lines (image rows) of dy in a chunk, and
-  // the number of chunks.
+  // For dw: vectors of channels per work item, image rows of dy per chunk, and number of chunks.
   int64_t vectors_of_item = 1, lines_of_chunk = 0, chunks = 1;
 
   GroupedNhwcTiling(const ConvProblem&, const Device&);
 
  private:
-  // Returns the range [first, second) of result pixels in dimension j for which the given tap (window element) falls on
+  // Returns the range [first, second) of result pixels in dimension j for which this tap (window element) falls on
   // data.
   std::pair<int64_t, int64_t> pixels_inside(const Phase&, const ConvTap&, int j) const;
-  // Returns boundaries between ranges of result pixels in dimension j. All pixels between two consecutive boundaries
-  // use the same taps (window elements).
+  // Returns the indices in dimension j at which the set of taps (window elements) that fall on data changes.
   std::vector<int64_t> boundaries(const Phase&, int j) const;
   void find_zones(Phase&) const;
   void find_columns(Phase&) const;

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its input in place. No im2col matrix
-// is written. The rows of a tile are pixels of the result, and its columns are output channels. The inner dimension k
-// consists of segments. A segment is the input channels at one tap (window element). If the tap falls on padding for a
-// pixel, the row of this pixel reads zeros. Only the weights are packed, once per call. A strided backward_data is
-// divided into phases. A phase is a set of result pixels that use the same taps, and is computed like a separate
-// convolution. If the kernel cannot read the layout of the input, the input is copied first (to_nhwc.h).
+// cpu.conv.implicit_gemm: forward and backward_data as a matrix product that reads its input in place, without an
+// im2col matrix. Rows of the product are pixels of the result, and columns are output channels. The inner dimension k
+// consists of segments. A segment is the input channels at one window element. Where a window element falls on padding,
+// zeros are read instead. Only the weights are packed, once per call. A strided backward_data is divided into phases. A
+// phase is the set of result pixels that use the same window elements, and is computed like a separate convolution. An
+// input whose layout the kernel cannot read is copied first (to_nhwc.h).
 #include <algorithm>
 #include <cstring>
 #include <span>
@@ -21,24 +21,21 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The rows (result pixels) that a work item computes in one phase. A phase is a set of result pixels that use the same
-// window elements.
+// The result pixels that a work item computes together.
 struct Rows {
   int64_t count, tiles;
-  // For each tile (a few result pixels times some output channels), the offsets at which its rows read the input.
+  // For each tile, the input offsets of its rows.
   GemmSegment* segments;
   int64_t y[kBlockTiles * kGemmRows],
-      // For each row (result pixel) of the tiles: the offset of its results in y, and the offset of its residual in c.
+      // For each result pixel, its offset in y and in the residual c.
       c[kBlockTiles * kGemmRows];
 };
 
 struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> {
   using TypedPlan::TypedPlan;
 
-  // Packs the weights of each phase as [panel, tap, input channel, column]. A tap is a window element. A column is an
-  // output channel. A panel has as many columns as a tile. A work item packs one panel, or 16 input channels of all
-  // panels. The choice depends on the layout of w, and lets the work item read weights that are close together in
-  // memory.
+  // Packs the weights as [panel, window element, input channel, output channel]. A panel is a group of output channels.
+  // The layout of w decides whether work items are panels or groups of input channels.
   template <class T> void pack_weights(const T* w, float* to) const {
     const bool by_panel = w_in < w_out;
     const int64_t taps = volume(g.window), some = by_panel ? channels : 16;
@@ -57,9 +54,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     return weights + phase.weights_at +
            (group * panels + panel) * int64_t(phase.taps.size()) * channels * kernel.columns;
   }
-  // Packs the weights of one panel (some output channels) for the input channels from k to `end`. `some` has the phases
-  // (sets of result pixels with the same window elements) whose weights are packed. The weights of each phase are
-  // written to destination(phase).
+  // Packs input channels [k, end) of one panel (a group of output channels).
   template <class T, class P> void pack_panel(const T* w, std::span<const Phase> some, int64_t group, int64_t panel,
                                               int64_t k, int64_t end, P destination) const {
     const int64_t first = panel * kernel.columns, count = std::min(kernel.columns, columns - first);
@@ -69,8 +64,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       pack_chunk(from + n * w_in, some, std::min(several, end - n), count,
                  [&](const Phase& phase) { return destination(phase) + n * kernel.columns; });
   }
-  // Copies a row of packed weights. The usual size, 32 columns, has its own branch: for a constant size, the compiler
-  // emits moves instead of a call of memcpy.
+  // A constant size lets the compiler emit moves instead of a call of memcpy.
   void copy_row(const float* from, float* to) const {
     if (kernel.columns == 32) std::memcpy(to, from, 32 * sizeof(float));
     else std::memcpy(to, from, size_t(kernel.columns) * sizeof(float));
@@ -80,11 +74,10 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     constexpr int64_t kMost = 256 * 32;
     float rows[kMost];
     const int64_t taps = volume(g.window), width = kernel.columns;
-    // If the taps (window elements) of a filter are contiguous in memory, all of them are transposed at once. Each
-    // transposed row is then copied to the packed weights of its tap.
+    // If the taps (window elements) of a filter are contiguous in memory, all of them are transposed at once.
     const bool together = w_in == taps, by_lines = sizeof(T) == 4 && dense_taps && length * taps * width <= kMost;
-    // The number of input channels by which the prefetch of weights is ahead of the loop. The hardware prefetcher does
-    // not predict these reads, because their addresses are far from each other.
+    // Weights are prefetched this number of input channels ahead, because the hardware prefetcher does not predict
+    // their addresses.
     constexpr int64_t kAhead = 8;
     for (int64_t n = 0; by_lines && n < (together ? 1 : length); ++n) {
       const float* line = reinterpret_cast<const float*>(from) + lowest_tap + n * w_in;
@@ -118,8 +111,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
     });
   }
 
-  // Computes the offsets at which each row of the tiles (a result pixel) reads and writes. Offsets that all pixels of
-  // an image row share are computed once per image row.
+  // Computes the offsets at which each result pixel reads and writes. Offsets that an image row shares are computed
+  // once.
   void locate_rows(const Phase& phase, int64_t row_of_block, int64_t nowhere, Rows& rows) const {
     const int64_t segments = int64_t(phase.segments.size()), size = int64_t(sizeof(float)), length = phase.count[2];
     const int64_t segment_bytes = channels * merged * kernel.columns * size;
@@ -166,7 +159,7 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
         }
       }
     }
-    // If the result pixels do not fill the last tile, its remaining rows read zeros. Their results are not used.
+    // If pixels do not fill the last tile, its remaining rows read zeros.
     for (; lane > 0; next())
       for (int64_t s = 0; s < segments; ++s) tile[s].a[lane] = nowhere;
   }
@@ -232,8 +225,8 @@ struct ImplicitGemmPlan final : TypedPlan<ImplicitGemmPlan, ImplicitGemmTiling> 
       gemm_finish<T, Y>()(finish, {sums, kernel.columns, rows.count, count, y, rows.y, c, rows.c, bias});
     }
     if (nhwc_output) return;
-    // The output is channels-first, so the sums are transposed, and pixels become columns. Consecutive pixels are
-    // written by one call if their distance is constant, in the result and in the residual.
+    // The output is channels-first, so the sums are transposed. Consecutive pixels are written by one call if their
+    // distance is constant.
     const int64_t line = rows.tiles * kernel.rows;
     const bool direct = plain && out.space[2] * step[2] == 1;
     if (!direct) kernels.transpose(sums, kernel.columns, rows.count, count, transposed, line);
@@ -293,9 +286,8 @@ struct ImplicitGemm final : PlanEngine<ImplicitGemmTiling, ImplicitGemmPlan> {
     const ConvGeometry g = conv_geometry(p);
     const ConvTensorView& out = conv_out(g);
     const ConvTensorView& in = g.backward_data ? g.y : g.x;
-    // Models two costs. A last tile that the output channels do not fill costs as much as a full tile. Each span of
-    // input that is read for one result pixel (the channels at one window element, or at a window row) has a fixed cost
-    // in addition to the cost of its elements.
+    // Two costs: a partly filled last tile costs as much as a full one, and each contiguous span of input has a fixed
+    // cost.
     const int64_t width = gemm_kernels().f32.columns,
                   steps = in.channels * (ImplicitGemmTiling::merges(g) ? g.window[2] : 1);
     // The transposition of pixels and results adds a quarter to the time of the matrix product.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.conv.implicit_gemm_filter: backward_filter as matrix products whose inner dimension k is the pixels. The rows of
-// a tile are filters, and its columns are the input channels at one tap (window element). A segment of k is the pixels
-// of an image row, which are read from x in place. A segment leaves out pixels for which the tap falls on padding. The
-// pixels are divided into slices. A slice stays in the caches while all tiles that read it are computed.
+// cpu.conv.implicit_gemm_filter: backward_filter as matrix products whose inner dimension k is the pixels. Rows of a
+// product are filters, and columns are the input channels at one tap (window element). x is read in place. Pixels for
+// which the tap falls on padding are left out. The pixels are divided into slices of at most 256. A slice stays in the
+// caches while all tiles that read it are computed.
 #include <algorithm>
 #include <array>
 
@@ -18,15 +18,13 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// A work item: some tiles (groups of filters) of one group of the convolution, and the scratch memory of the thread
-// that computes them.
+// A work item: some tiles of filters in one group of the convolution, and the scratch memory of its thread.
 struct Work {
   int64_t group, tile, tiles;
-  // The data of dy. It is used only if dy is read in place and not packed.
+  // Used only if dy is read in place.
   const float* filters;
   float *packed, *columns;
-  // The offsets at which a tile (some filters) reads its operands. `last` is for the last tile if filters do not fill
-  // it, and `segments` is for all other tiles.
+  // The offsets of a tile's operands. `last` is for a partly filled last tile, and `segments` for all other tiles.
   GemmSegment *segments, *last;
 };
 
@@ -51,7 +49,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
                       segments,
                       segments + kSlicePixels};
       float* to = direct_store ? static_cast<float*>(args.out) : reinterpret_cast<float*>(workspace + sums_at);
-      // For each tap (window element): whether its sums of dw already contain products. If not, they have no value yet.
+      // For each window element, whether its sums have a value yet.
       std::vector<bool> begun(size_t(taps), false);
       for (size_t s = 0; s + 1 < slices.size(); ++s) {
         if (!unit_stride_pixels) pack_filters(dy, work, s);
@@ -63,7 +61,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     });
   }
 
-  // Returns the offset at which the sums of filter k of a group begin, for one tap (window element).
+  // Returns the offset of the sums of filter k at one tap (window element).
   int64_t offset_of_sums(int64_t group, int64_t k, int64_t tap) const {
     if (!direct_store) return (group * tiles * kernel.rows + k) * line() + tap * panels * kernel.columns;
     int64_t at = g.w_origin + (group * g.y.channels + k) * g.w_filter;
@@ -72,8 +70,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
   }
   int64_t pitch() const { return direct_store ? g.w_filter : line(); }
 
-  // Packs one slice (some pixels) of dy as [tile, pixel of the slice, filter of the tile]. If the filters do not fill
-  // the last tile, it is padded with zeros.
+  // Packs some pixels of dy as [tile, pixel, filter]. A partly filled last tile is padded with zeros.
   template <class T> void pack_filters(const T* dy, const Work& work, size_t slice) const {
     float* to = work.packed;
     for (int64_t t = work.tile; t < work.tile + work.tiles; ++t, to += kSlicePixels * kernel.rows) {
@@ -102,10 +99,8 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     // The range [low, high) of pixels of an image row of dy for which this tap (window element) falls on data.
     const int64_t low = shift[2] < 0 ? ceil_div(-shift[2], g.stride[2]) : 0, last = x.side.size[2] - 1 - shift[2];
     const int64_t high = last < 0 ? 0 : last / g.stride[2] + 1;
-    // A span is some pixels of one image row of dy. The loop visits the spans of the slice. From each it keeps the
-    // pixels for which the tap (window element) falls on data. Spans that keep equally many pixels are multiplied
-    // together: `count` is the number of spans collected so far, and `steps` the number of pixels that each keeps.
-    // `pixel` is the index in the slice of the first pixel of the current span.
+    // The pixels of an image row whose window element falls on data are one segment. Segments of equal length are
+    // multiplied together.
     int64_t pixel = 0, count = 0, steps = 0;
     auto flush = [&] {
       if (count) {
@@ -135,15 +130,13 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     flush();
   }
 
-  // Multiplies `count` segments of one slice at one tap (window element). A segment is `steps` pixels of an image row.
-  // The outer loop is over panels (some input channels). The data of one panel stays in the first-level cache while all
-  // tiles of filters are multiplied by it.
+  // Multiplies `count` parts of image rows, of `steps` pixels each, at one tap (window element). The input channels of
+  // one panel stay in the first-level cache while all tiles of filters use them.
   void multiply_segments(const float* from, const Work& work, int64_t tap, int64_t count, int64_t steps, float* to,
                          bool add) const {
     float spare[kGemmRows * 32];
     const int64_t pixel_step = g.stride[2] * x.side.space[2], step = cache_set_conflict ? kernel.columns : pixel_step;
-    // For each segment (some pixels of an image row), the byte offset in x at which it begins. Used only if segments
-    // are copied to contiguous memory.
+    // The byte offsets in x. Used only if x is copied to contiguous memory.
     std::array<int64_t, kSlicePixels> in_x;
     for (int64_t s = 0; cache_set_conflict && s < count; ++s) {
       in_x[size_t(s)] = work.segments[s].b;
@@ -151,7 +144,7 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     }
     const int64_t rest = g.y.channels % kernel.rows;
     for (int64_t s = 0; unit_stride_pixels && rest && s < count;
-         // If filters do not fill the last tile, its remaining rows read the first filter of the tile again.
+         // If filters do not fill the last tile, its remaining rows read the tile's first filter.
          ++s) {
       work.last[s] = work.segments[s];
       for (int64_t j = rest; j < kernel.rows; ++j) work.last[s].a[j] = work.last[s].a[0];
@@ -196,14 +189,12 @@ struct ImplicitGemmFilterPlan final : TypedPlan<ImplicitGemmFilterPlan, Implicit
     return true;
   }
 
-  // Copies the sums of dw, which are in the order [filter, tap (window element), input channel], to dw in its own
-  // layout.
+  // Copies the sums of dw, [filter, tap (window element), input channel], to the layout of dw.
   template <class Y> void write_filters(const float* sums, Y* dw, const Work& work) const {
     const int64_t first = work.tile * kernel.rows, end = std::min(first + work.tiles * kernel.rows, g.y.channels);
     const int64_t channels = g.x.channels;
     if constexpr (sizeof(Y) == 4) {
-      // In dw, the filter is the fastest index. In the sums, the input channel is the fastest index. So the sums are
-      // transposed.
+      // The fastest index is the filter in dw, but the input channel in the sums. So the sums are transposed.
       if (taps == 1 && g.w_filter == 1) {
         float* to = dw + g.w_origin + work.group * g.y.channels + first;
         kernels.transpose(sums + offset_of_sums(work.group, first, 0), line(), end - first, channels, to, g.w_channel);

@@ -25,7 +25,7 @@ ConvGeometry joined(ConvGeometry g) {
   for (ConvTensorView* s : {&g.x, &g.y}) {
     for (int j = kMaxSpatial - 2; j >= 0; --j)
       if (s->size[j] > 1 && s->space[j] != s->space[j + 1] * s->size[j + 1]) return g;
-    // If the last dimension has a single pixel, its stride need not be the distance between the pixels of an image.
+    // If the last dimension has a single pixel, its stride is not the distance between pixels.
     if (s->size[2] == 1 && s->size[0] * s->size[1] > 1) return g;
   }
   for (ConvTensorView* s : {&g.x, &g.y}) {
@@ -42,9 +42,8 @@ ImplicitGemmFilterTiling::ImplicitGemmFilterTiling(const ConvProblem& problem, c
     : p(problem),
       swap(swaps(problem, without_gaps(conv_geometry(problem)))),
       g(joined(swap ? swapped(without_gaps(conv_geometry(problem))) : without_gaps(conv_geometry(problem)))),
-      // The kernel reads whole panels, which have as many channels as a tile has columns. If the channels of x do not
-      // fill the last panel, the kernel reads beyond the last pixel. x is then copied to memory that has space for a
-      // whole panel.
+      // The kernel reads as many channels as a tile has columns, so it may read beyond the last pixel. x is then copied
+      // to memory that has enough space.
       x(g.x, operand_dtype(p), g.images, g.groups, g.x.channels % kernel.columns, {}),
       threads(d.sm_count),
       taps(volume(g.window)) {
@@ -80,8 +79,8 @@ int64_t ImplicitGemmFilterTiling::tiles_of_item() const {
 
 bool ImplicitGemmFilterTiling::swaps(const ConvProblem& p, const ConvGeometry& g) {
   if (!is_pointwise(g)) return false;
-  // Decides whether x and dy exchange their roles in the matrix product. The gain: of the two tensors, the product
-  // copies the one with fewer channels. The cost: dw is written twice, first as sums, then transposed.
+  // Decides whether x and dy exchange roles. The gain: the tensor with fewer channels is copied. The cost: dw is
+  // written twice, first as sums, then transposed.
   const int64_t pixels = g.images * g.y.size[0] * g.y.size[1] * g.y.size[2];
   const bool in_place = operand_dtype(p) == DType::float32 && g.x.space[2] == 1 && g.y.space[2] == 1;
   const int64_t saved = (g.y.channels - g.x.channels) * (in_place ? -1 : 1);

@@ -9,9 +9,8 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// A panel has the weights of as many output channels as a tile has columns. Usually all panels are packed in advance.
-// But if all weights take more than kManyWeights bytes and a panel takes at most kPanelBytes, work items may pack the
-// panels that they need. Packed weights are then not written to memory and read again.
+// If all weights exceed kManyWeights bytes, work items may pack the weights that they need, at most kPanelBytes, so
+// that packed weights stay in the cache.
 constexpr int64_t kManyWeights = 2 << 20, kPanelBytes = 640 << 10;
 
 }  // namespace
@@ -130,21 +129,16 @@ bool ImplicitGemmTiling::merges(const ConvGeometry& g) {
 }
 
 void ImplicitGemmTiling::make_blocks() {
-  // For a channels-first pointwise convolution, a work item transposes its input pixels to [pixel, channel]. The
-  // transposed pixels take at most half of a second-level cache.
+  // Transposed input pixels take at most half of a second-level cache.
   const int64_t fit = 65536 / (channels * kernel.rows), most_tiles = cpu::work_size(kBlockTiles);
   block_rows = kernel.rows * (transposes_pixels ? std::clamp<int64_t>(fit, 1, most_tiles) : most_tiles);
-  // A panel is the weights of some output channels. A phase is a set of result pixels that use the same window
-  // elements. If one block (work item) computes all pixels of each phase, no other block reads its panels. So the block
-  // may pack these panels itself.
+  // A work item that computes all pixels may pack its own weights, because no other work item reads them.
   packs_panels =
       std::ranges::all_of(phases, [&](const Phase& phase) { return g.images * volume(phase.count) <= block_rows; });
   const int64_t panel_bytes = floats_of_panel() * int64_t(sizeof(float));
   packs_panels =
       packs_panels && panel_bytes * g.groups * panels > cpu::work_size(kManyWeights) && panel_bytes <= kPanelBytes;
 
-  // A phase is a set of result pixels that use the same window elements. `together` is the number of phases that each
-  // block (work item) computes.
   const int64_t most = block_rows, together = packs_panels ? int64_t(phases.size()) : 1;
   int64_t all = 0;
   for (const Phase& phase : phases) all += g.groups * ceil_div(g.images * volume(phase.count), most);
@@ -154,8 +148,7 @@ void ImplicitGemmTiling::make_blocks() {
   for (int64_t i = 0; i < int64_t(phases.size()); i += together) {
     const int64_t rows = packs_panels ? most : g.images * volume(phases[size_t(i)].count);
     if (rows == 0) continue;
-    // All blocks (work items) get the same number of result pixels, except the last block, which may get fewer. Without
-    // this, the last block could have only one tile.
+    // All work items get the same number of result pixels. Without this, the last one could have a single tile.
     const int64_t number = ceil_div(rows, most), length = ceil_div(ceil_div(rows, number), kernel.rows) * kernel.rows;
     for (int64_t group = 0; group < g.groups; ++group)
       for (int64_t row = 0; row < rows; row += length)

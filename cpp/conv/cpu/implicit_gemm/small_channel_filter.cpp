@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.small_channel_filter: backward_filter as matrix products whose inner dimension is the pixels, for few input
-// channels. The rows of a tile are weights of a filter. A weight is a pair of a window element and an input channel.
-// The kernel broadcasts an element of x for each weight, so these elements may be at any address. The columns of a tile
-// are filters, which the kernel reads in place from channels-last dy. Nothing is packed. x is copied together with its
-// padding, so that every window element falls on data.
+// channels. Rows of a product are weights of a filter: pairs of a window element and an input channel. The kernel
+// broadcasts an element of x for each weight, so these elements may be at any address. Columns are filters, which are
+// read in place from channels-last dy. x is copied together with its padding, so that every window element falls on
+// data.
 #include <algorithm>
 
 #include "cpp/conv/conv.h"
@@ -17,8 +17,7 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// One weight of a filter. `w` is its offset in dw. `x` is the offset in x of the element by which dy is multiplied at
-// the first pixel.
+// One weight of a filter: its offset in dw, and the offset of its first element of x.
 struct Weight {
   int64_t w, x;
 };
@@ -42,16 +41,14 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
 
   using SmallChannelFilterTiling::SmallChannelFilterTiling;
 
-  // A work item: some tiles (groups of weights) of one group of the convolution. For each tile and each image row of dy
-  // that is computed together, `segments` has the offsets of the operands.
+  // A work item: some tiles of weights in one group of the convolution. `segments` has the offsets of the operands.
   struct Item {
     int64_t group, tile, tiles;
     GemmSegment* segments;
     float* sums;
   };
 
-  // Computes dw. A tile is some weights of one group, and a slice is some image rows of dy. A work item computes some
-  // tiles and sums over all pixels. A slice stays in the caches while the tiles of a work item are computed.
+  // A slice (some image rows of dy) stays in the caches while a work item computes all of its tiles of weights.
   void run(const ConvArgs& args, void* memory, Stream) const override {
     char* workspace = static_cast<char*>(memory);
     const float* image = x.read(args.x, workspace + x_at);
@@ -76,9 +73,8 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     });
   }
 
-  // Writes the offsets at which all tiles of the work item read one image row of dy, from pixel `pixel` on, and the
-  // pixels of x that belong to it. The row has the index [image, depth, row] = `at` in dy, and the index `index` among
-  // the `count` rows that are computed together.
+  // Writes the operand offsets of one image row of dy, whose index is [image, depth, row] = `at`, from pixel `pixel`
+  // on.
   void locate_segments(const Item& item, const int64_t (&at)[3], int64_t pixel, int64_t index, int64_t count) const {
     const int64_t bytes_of_float = int64_t(sizeof(float));
     const int64_t position[] = {at[1], at[2], pixel};
@@ -99,8 +95,6 @@ struct SmallChannelFilterPlan final : Plan<ConvProblem>, SmallChannelFilterTilin
     }
   }
 
-  // Multiplies `count` image rows of dy, of `pixels` pixels each, by x, for all weights of the work item and all
-  // filters.
   void multiply(const Item& item, int64_t count, int64_t pixels, const float* image, const float* gradient,
                 bool add) const {
     for (int64_t panel = 0; panel < panels; ++panel)

@@ -10,10 +10,9 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The largest number of pixels in a slice of dy. For these pixels, a panel (the filters of a tile) takes 32 KB of a
-// first-level cache.
+// The largest number of pixels that are computed together. Their part of dy takes 32 KB of a first-level cache.
 constexpr int64_t kSlicePixels = 256;
-// The largest number of tiles in a work item. A tile is some weights of a filter.
+// The largest number of tiles of weights in a work item.
 constexpr int64_t kItemTiles = 16;
 
 ChannelsLast with_border(const ConvProblem& p, const ConvGeometry& g) {
@@ -28,9 +27,8 @@ SmallChannelFilterTiling::SmallChannelFilterTiling(const ConvProblem& problem, c
     : p(problem),
       g(conv_geometry(problem)),
       x(with_border(p, g)),
-      // The kernel reads whole panels, which have as many channels as a tile has columns. If the channels of dy do not
-      // fill the last panel, the kernel reads beyond the last pixel. dy is then copied to memory that has space for a
-      // whole panel.
+      // The kernel reads as many channels as a tile has columns, so it may read beyond the last pixel. dy is then
+      // copied to memory that has enough space.
       dy(g.y, operand_dtype(p), g.images, g.groups, g.y.channels % kernel.columns, {}),
       weights(g.x.channels * volume(g.window)),
       tiles(ceil_div(weights, kernel.rows)),

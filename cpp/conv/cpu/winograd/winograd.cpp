@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.conv.winograd: float32 convolutions with 3 x 3 windows at stride 1, forward and backward_data, by Winograd's
-// method. The method needs a quarter of the products of a direct convolution (winograd_kernel.h). A tile is 4 x 4
-// results. A patch is the 6 x 6 inputs that a tile reads. The data of a block of tiles stays in a second-level cache
-// from input to result:
-//   1. Rows of the input are copied to channels-last, with zeros around them, so patches need no border handling.
+// method (winograd_kernel.h). A tile is 4 x 4 results. A patch is the 6 x 6 inputs that a tile reads. The data of a
+// block of tiles stays in a second-level cache from input to result:
+//   1. Rows of the input are copied to channels-last, with zeros around them.
 //   2. The patches are transformed to 36 matrices [tile, channel].
-//   3. The 36 matrices are multiplied by each panel of filters. While the products are in the cache, they are
-//      transformed to pixels of the result.
+//   3. The matrices are multiplied by those of some filters, and the products are transformed to results.
 // backward_data is computed as a convolution of dy, padded by 2 - pad, with the window rotated by 180 degrees. Sums are
 // float32. A rounding error, a NaN or an infinity in one element of a patch affects all 16 results of the tile.
 #include <algorithm>
@@ -22,30 +20,25 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The engine needs at least kLeastChannels channels, and at least kLeastProducts products in the sum of each result, as
-// cuda.conv.winograd does. These limits ensure the accuracy of float32. The accepted error of a result grows with the
-// number of its own products. But the actual error depends on all inputs of the tile. So the error of a result with few
-// products could be too large.
+// The least number of channels, and of products in the sum of a result. With fewer products, the rounding error, which
+// depends on all inputs of the tile, could exceed the accepted error.
 constexpr int64_t kLeastChannels = 32, kLeastProducts = 128;
-// The largest number of filters in a panel (filters that are multiplied together): two AVX-512 vectors.
+// The largest number of filters that are multiplied together: two AVX-512 vectors.
 constexpr int64_t kMostColumns = 32;
-// The number of channels whose windows (weights) are transformed together.
+// The number of channels whose weights are transformed together.
 constexpr int64_t kChunk = 32;
 
-// Costs for the time estimate, in products (multiply-adds) per transformed element. kWindowProducts is for a window,
-// and kTileProducts is for an input patch or a tile of results. Each of these has 36 transformed elements. Measured on
-// Zen 5, 2026-11-22.
+// Costs of the transforms for the time estimate, in multiply-adds per transformed element. Measured on Zen 5,
+// 2026-11-22.
 constexpr double kWindowProducts = 4, kTileProducts = 10;
 
-// Describes how the weights are read. A tap is an element of the 3 x 3 window. `in` and `out` are the strides of w
-// along the input and the output channels. `taps` has the offset of each of the nine taps.
+// The strides of w along input and output channels, and the offsets of the nine window elements.
 struct Weights {
-  // `lowest` is the smallest offset of a tap (an element of the 3 x 3 window).
   int64_t in, out, lowest, taps[9];
-  // True if the nine taps (window elements) are contiguous in memory, and the windows of neighbouring input or output
-  // channels are adjacent in memory.
+  // True if the nine window elements are contiguous in memory, and so are the windows of consecutive input or output
+  // channels.
   bool dense;
-  // The index of each tap (window element) in the copy that transform_windows() makes of a window.
+  // The index of each window element in the copy that transform_windows() makes.
   int64_t slots[9];
 
   explicit Weights(const ConvGeometry& g)
@@ -68,11 +61,9 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   using WinogradTiling::WinogradTiling;
 
-  // Transforms the windows (weights) of one panel of filters. There are `number` input channels, and the first of them
-  // has the index `first`.
+  // Transforms the weights of one panel of filters, for input channels [first, first + number).
   void transform_windows(const float* w, int64_t panel, int64_t first, int64_t number, float* to) const {
-    // Holds the windows as [channel, tap, filter], where a tap is a window element. The last vector store may write
-    // more than nine taps, so the array has extra space at its end.
+    // [channel, window element, filter], with space for a vector store that writes past the ninth element.
     float lines[(kChunk * 9 + 7) * kMostColumns];
     const int64_t columns = kernels.columns, count = std::min(columns, filters - panel * columns);
     const float* from = w + panel * columns * weights.out + first * weights.in;
@@ -83,9 +74,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
         gemm.transpose(from + weights.lowest, weights.out, count, some * 9, lines, columns);
       else if (weights.dense)
         for (int64_t n = 0; n < some; ++n) {
-          // Transposes whole vectors of taps (window elements). A vector may be longer than the nine taps of a window.
-          // It then also has taps of the next filter, which are overwritten later. No filter follows the last filter,
-          // so its taps are copied one at a time.
+          // A vector may be longer than the nine window elements. The excess elements belong to the next filter, and
+          // are overwritten later. The last filter is copied element by element.
           const float* neighbours = from + weights.lowest + n * weights.in;
           float* line = lines + n * 9 * columns;
           gemm.transpose(neighbours, weights.out, count - 1, std::max<int64_t>(9, kernels.lanes), line, columns);
@@ -130,8 +120,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     // `row`, `column`, `height` and `width` are in pixels of the result.
     int64_t image, row, column, height, width;
   };
-  // A row of tiles is divided into chunks. Returns the pixels of one chunk. `index` is the index of the row of tiles,
-  // counted over all images.
+  // Returns the pixels of one part of a row of tiles. `index` counts the rows of tiles of all images.
   Line line(int64_t index, int64_t chunk) const {
     const int64_t row = index % tile_rows * kWinogradTile, column = chunk * chunk_tiles * kWinogradTile;
     return {index / tile_rows, row, column, std::min<int64_t>(kWinogradTile, out.size[1] - row),
@@ -140,15 +129,15 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
 
   int64_t tiles_of_line(int64_t chunk) const { return ceil_div<int64_t>(line(0, chunk).width, kWinogradTile); }
 
-  // Transforms the input patches of some tiles: of chunk number `chunk` of each row of tiles in the range [first, end).
+  // Transforms the input patches of tile rows [first, end), in part number `chunk` of each row.
   void transform_patches(int64_t first, int64_t end, int64_t chunk, const ConvArgs& args, float* ring,
                          float* patches) const {
     const float* x = static_cast<const float*>(g.backward_data ? args.dy : args.x);
     const int64_t tiles = tiles_of_line(chunk), length = kWinogradTile * tiles + 2;
     for (int64_t i = first; i < end; ++i, patches += tiles * pitch) {
       const Line at = line(i, chunk);
-      // A row of tiles reads six input rows. The row of tiles above reads the first two of these six rows, too. So the
-      // ring buffer of input rows already has them.
+      // The first two of the six input rows are already in the ring buffer, because the row of tiles above reads them,
+      // too.
       const int64_t known = i > first && at.row > 0 ? 2 : 0, top = at.row - before[0];
       const float* rows[kWinogradPatch];
       for (int64_t j = 0; j < kWinogradPatch; ++j) {
@@ -160,7 +149,7 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     }
   }
 
-  // Transforms the products of one panel (some filters) to pixels of the result, and stores the pixels.
+  // Transforms the products of one panel of filters to pixels of the result, and stores the pixels.
   void transform_results(int64_t first, int64_t end, int64_t chunk, int64_t panel, const ConvArgs& args,
                          float* scratch) const {
     const int64_t tiles = tiles_of_line(chunk);
@@ -175,13 +164,12 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
   static int64_t offset_of(const ConvTensorView& side, const Line& at, int64_t channel) {
     return at.image * side.image + channel * side.channel + at.row * side.space[1] + at.column * side.space[2];
   }
-  // Returns true if all pixels of a row of tiles have a constant distance in memory, including the distance from the
-  // end of an image row to the next image row.
+  // Returns true if the pixels of all image rows of a row of tiles have one constant distance in memory.
   static bool evenly_spaced(const ConvTensorView& side, const Line& at) {
     return at.height == 1 || side.space[1] == at.width * side.space[2];
   }
 
-  // Applies bias, residual and activation to the pixels of one panel (some filters), and writes them to the result.
+  // Applies bias, residual and activation to the pixels of one panel of filters, and writes them to the result.
   void finish(const Line& at, int64_t first, const ConvArgs& args, float* scratch) const {
     const ConvTensorView& other = g.residual;
     const int64_t columns = kernels.columns, count = std::min(columns, filters - first);
@@ -229,8 +217,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     return reinterpret_cast<float*>(static_cast<char*>(workspace) + scratch_at + size_t(thread) * scratch_bytes);
   }
 
-  // Computes a convolution with many tiles. First, all weights are transformed, and all blocks of tiles share them.
-  // Then each block transforms its input patches in the scratch memory of its thread.
+  // For many tiles. All weights are transformed first and shared. Then each thread transforms the input patches of one
+  // block of tiles at a time.
   void compute_blocks(const ConvArgs& args, void* workspace) const {
     float* windows = static_cast<float*>(workspace);
     const int64_t chunks = ceil_div(channels, kChunk), panel_size = kWinogradPlanes * window_plane;
@@ -263,8 +251,8 @@ struct WinogradPlan final : Plan<ConvProblem>, WinogradTiling {
     });
   }
 
-  // Computes a convolution with few tiles. First, all input patches are transformed, and all threads share them. Then
-  // each thread transforms the weights of a panel (some filters) in its scratch memory, just before it uses them.
+  // For few tiles. All input patches are transformed first and shared. Then each thread transforms the weights of one
+  // panel of filters at a time.
   void compute_panels(const ConvArgs& args, void* workspace) const {
     float* patches = static_cast<float*>(workspace);
     const int64_t chunks = std::min(threads, tile_lines);

@@ -6,8 +6,7 @@ namespace minidnn::MINIDNN_ISA {
 namespace {
 
 constexpr int kVectors = 2, kColumns = kVectors * kFloats;
-// The largest number of tiles that are multiplied together. It equals the number of rows of the GEMM micro-kernel, for
-// which gemm_microkernel_isa.cpp gives the reason.
+// The largest number of tiles that are multiplied together, equal to the rows of the GEMM micro-kernel.
 constexpr int kMostRows = kVectorRegisters == 32 ? 12 : kVectorBytes == 32 ? 6 : 4;
 
 // Computes y = B^T x, the one-dimensional transform of an input patch. The results share partial sums, so the transform
@@ -83,8 +82,8 @@ void patches(const float* const (&rows)[kWinogradPatch], int64_t pixel, int64_t 
     }
 }
 
-// Multiplies kRows transformed patches by the transformed windows of a panel of filters, at one of the 36 points of the
-// Winograd transform. Sums over `channels` channels. The distance of two patches in `a` is `pitch` elements.
+// Multiplies kRows transformed patches by a panel of transformed weights, at one of the 36 points of the Winograd
+// transform.
 template <int kRows> void block(int64_t channels, const float* a, int64_t pitch, const float* b, float* to, bool add) {
   Floats tile[kRows][kVectors] = {};
   const float* row[kRows];
@@ -109,14 +108,13 @@ template <int kRows> void block(int64_t channels, const float* a, int64_t pitch,
     }
 }
 void multiply(const WinogradProduct& product) {
-  // A local copy of `product`, whose members the compiler can keep in registers.
+  // A local copy, whose members the compiler can keep in registers.
   const WinogradProduct p = product;
   for (int64_t point = 0; point < kWinogradPlanes; ++point) {
     const float *a = p.patches + point * p.patch_plane, *b = p.windows + point * p.window_plane;
     float* to = p.products + point * p.product_plane;
     for (int64_t k = 0; k < p.channels; k += kWinogradChannels)
-      // Tiles are multiplied in groups of nearly equal size. A small last group would be slow: it has few sums, so each
-      // addition would wait for the previous addition to the same sum.
+      // The groups of tiles have nearly equal sizes. In a small group, each addition would wait for the previous one.
       for_balanced_chunks<kMostRows>(p.tiles, [&](int64_t t, auto rows) {
         block<rows.value>(min_of(kWinogradChannels, p.channels - k), a + t * p.patch_pitch + k, p.patch_pitch,
                           b + k * kColumns, to + t * kColumns, p.add || k > 0);
@@ -125,8 +123,8 @@ void multiply(const WinogradProduct& product) {
 }
 
 void results(const float* from, int64_t plane, int64_t tiles, float* to, int64_t width) {
-  // The loop goes from the last tile to the first. The last tile of a row may write pixels beyond the end of an image
-  // row. The first tile later overwrites them with the beginning of the next image row.
+  // From the last tile to the first, because the last tile may write pixels beyond the end of an image row. An earlier
+  // tile overwrites them.
   for (int64_t t = tiles - 1; t >= 0; --t)
     for (int64_t v = 0; v < kColumns; v += kFloats)
       transform_both_sides<6, 4>(

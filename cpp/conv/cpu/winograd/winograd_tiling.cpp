@@ -9,11 +9,11 @@ namespace minidnn {
 namespace cpu::conv {
 namespace {
 
-// The limit in bytes for the transformed input patches of a block of tiles. They fit a second-level cache.
+// The limit in bytes for transformed input patches, which fit a second-level cache.
 constexpr int64_t kPatchBytes = 640 << 10;
-// The smallest and the largest number of tiles (4 x 4 results each) in a block.
+// The smallest and the largest number of tiles in a block.
 constexpr int64_t kLeastTiles = 24, kMostTiles = 96;
-// All threads may share the transformed input patches if there are at most this many tiles.
+// The largest number of tiles for which all threads share the transformed input patches.
 constexpr int64_t kFewTiles = 128;
 
 int64_t rounded_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
@@ -42,8 +42,7 @@ WinogradTiling::WinogradTiling(const ConvProblem& problem, const Device& d)
 int64_t WinogradTiling::least_products() const {
   int64_t products = channels;
   for (int j = 0; j < 2; ++j) {
-    // Finds the smallest number of window elements that fall on data, and not on padding, along this dimension. The
-    // window with this number is the first or the last one.
+    // The first or the last window has the fewest elements on data in this dimension.
     const int64_t size = in.size[1 + j];
     int64_t least = 3;
     for (int64_t at : {int64_t(0), out.size[1 + j] - 1})
@@ -68,8 +67,8 @@ void WinogradTiling::divide_tiles() {
 void WinogradTiling::lay_out_workspace() {
   const int64_t tiles = ceil_div(tile_lines, blocks) * chunk_tiles;
   const int64_t pixels = kWinogradTile * kWinogradTile * chunk_tiles;
-  // Transformed data has a plane (matrix) for each of 36 points. Each plane ends with an extra vector of space. Without
-  // it, the distance of planes could be a multiple of the page size, and the planes would share few cache sets.
+  // With one extra vector, the distance between planes is not a multiple of the page size, for which they would share
+  // few cache sets.
   window_plane = (shares_patches ? std::min(channels, kWinogradChannels) : channels) * kernels.columns + 16;
   patch_plane = tiles * pitch + 16;
   product_plane = tiles * kernels.columns + 16;

@@ -8,8 +8,7 @@ namespace {
 
 std::vector<CompiledWindow> windows_of(int64_t filters, bool dw, bool narrow) {
   if (narrow)
-    // For float16 and bfloat16, the window size is a template argument only if filters = 1 and windows are three
-    // columns wide and start one column apart. In all other cases, a kernel that supports any window is used.
+    // 16-bit kernels are specialized for depthwise windows of three columns at stride 1 only.
     return filters == 1 ? std::vector<CompiledWindow>{{3, 1}} : std::vector<CompiledWindow>{};
   if (filters == 1) return {{3, 1}, {5, 1}, {7, 1}, {3, 2}};
   if (filters == 3)
@@ -23,12 +22,11 @@ struct NchwTiler {
   NchwTiling& l;
   const int64_t filters;  // a template argument: kFilters of nchw.cu, or kChannels of nchw_filter.cu (dw)
   const bool dw;
-  // A unit is of_unit filters of one group. The filters of `lanes` neighbouring units alternate: each unit has every
-  // lanes-th filter. So one block computes all `lanes` units.
+  // The number of filters in a unit, and the number of units whose filters are interleaved (nchw_params.h).
   const int64_t of_unit, lanes;
   const int64_t per_group, all_units;
   const int64_t jobs, weight_pitch;
-  const bool whole;  // whether a row of a tile consists of neighbouring elements of `in`
+  const bool whole;  // whether the tile's rows are contiguous in `in`
 
   NchwTiler(NchwTiling& tiling, bool is_dw)
       : l(tiling),
@@ -42,8 +40,8 @@ struct NchwTiler {
         weight_pitch(round_up((l.window.columns ? l.window.columns : l.p.width.taps) * filters, 4)),
         whole(l.p.width.step == 1 && l.p.width.up == 1 && l.p.height.up == 1) {}
 
-  // Returns the largest number of units, at most `most`, that one block may compute. A unit is of_unit filters of one
-  // group. All units of a block must belong to one group, unless each group has only one unit.
+  // Returns the largest valid number of units (sets of filters of one group) per block, at most `most`. All units of a
+  // block must belong to one group, unless each group is one unit.
   int64_t units_below(int64_t most) const {
     if (per_group == 1) return equal_chunk(all_units, std::min(most, all_units));
     int64_t units = std::min(std::max(most, lanes), per_group) / lanes * lanes;
@@ -51,9 +49,8 @@ struct NchwTiler {
     return units;
   }
 
-  // Tries a tile of at most most_rows rows and at most 4 * most_quads columns. A unit is of_unit filters of one group.
-  // The function starts with as many units as the limit on threads allows, and reduces their number until the tile fits
-  // in `budget` bytes of shared memory. It returns false if even the fewest units do not fit.
+  // Tries tiles of at most most_rows rows and 4 * most_quads columns. Reduces the number of filters per block until the
+  // block fits in `budget` bytes of shared memory. Returns false if it never fits.
   bool fits(int64_t most_quads, int64_t most_rows, int64_t budget) {
     GroupConv& p = l.p;
     NchwBlock& b = l.block;
@@ -61,7 +58,7 @@ struct NchwTiler {
     const int64_t quads = equal_chunk(ceil_div<int64_t>(outputs_of_phase(p.width), 4), most_quads);
     p.width.tile = int32_t(4 * quads);
     b.quads = FastDivmod(quads);
-    int64_t threads;  // the number of threads that compute one unit (of_unit filters of one group)
+    int64_t threads;  // the number of threads per unit (of_unit filters)
     if (dw) {
       p.height.tile = int32_t(equal_chunk(rows, most_rows));
       const int64_t positions = quads * p.height.tile;
@@ -82,8 +79,7 @@ struct NchwTiler {
     } else {
       const int64_t rows_of_thread = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const int64_t units_of_warp =
-          // If a thread computes 8 filters, the tile is made smaller, so that one block computes several sets of 8
-          // filters.
+          // Threads with 8 filters get smaller tiles, so that a block computes several sets of 8 filters.
           filters == 8 ? std::min<int64_t>(per_group, 8) : 1;
       const int64_t most_strips =
           std::max<int64_t>(std::min(most_rows / rows_of_thread, kMaxThreads / units_of_warp / quads), 1);
@@ -99,14 +95,13 @@ struct NchwTiler {
     }
   }
 
-  // Returns the distance of neighbouring rows of `in` in shared memory, in floats. If a warp reads several rows at the
-  // same time, the distance is chosen to avoid bank conflicts: each of these rows starts in the bank after the last
-  // bank of the row before.
+  // Returns the pitch in floats of the rows of `in` in shared memory. The pitch avoids bank conflicts if a warp reads
+  // several rows at the same time.
   int64_t pitch_of(int64_t columns) const {
     const int64_t strip = l.p.height.hop * (filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>);
     const int64_t least = round_up(columns, 4);
-    // If the width of the tile is a multiple of 32, eight neighbouring threads read 32 neighbouring floats of one row.
-    // Such an access has no bank conflicts, whatever the distance of neighbouring rows.
+    // In tiles whose width is a multiple of 32, eight threads read 32 consecutive floats of one row, without bank
+    // conflicts.
     if (l.p.width.tile % 32 == 0) return least;
     for (int64_t pitch = least; pitch < least + 32; pitch += 4)
       if ((strip * pitch - l.p.width.tile) % 32 == 0) return pitch;
@@ -126,15 +121,13 @@ struct NchwTiler {
     const int64_t pitch = dw ? round_up(half ? 2 * half : b.in_columns, 4) : pitch_of(half ? 2 * half : b.in_columns);
     const int64_t plane = b.in_rows * pitch;
     int64_t out_plane = int64_t(p.height.tile) * b.out_pitch;
-    // Pads the planes of dy, so that neighbouring planes start 8 banks apart. A warp reads two vectors of four floats
-    // from each of four planes at the same time. So these 32 floats are in 32 different banks.
+    // Pads the planes of dy to start 8 banks apart: a warp reads 8 floats from each of four planes at the same time.
     if (lanes > 1) out_plane = round_up(out_plane - 8, 32) + 8;
     const int64_t weights = dw ? 0 : units * p.in_channels * p.depth.taps * p.height.taps * weight_pitch;
     const int64_t sums = dw ? l.threads / std::min<int64_t>(b.position_splits.divisor, 32 / lanes) * of_unit * filters *
                                   std::max(l.window.columns, 1)
                             : 0;
-    // `chunk` is the number of channels that a buffer contains. The loop starts with all channels, and halves their
-    // number until the buffers fit in shared memory.
+    // Halves the number of channels per buffer until both buffers fit in shared memory.
     for (int64_t chunk = dw ? filters : p.in_channels;; chunk /= 2) {
       const int64_t buffer = b.groups * chunk * plane + (dw ? units * of_unit * out_plane : 0);
       l.smem_bytes = 4 * (weights + std::max(2 * buffer, sums));
@@ -154,10 +147,9 @@ struct NchwTiler {
     }
   }
 
-  // Estimates the number of instructions that a thread issues for a tile. They are counted from what the loops of
-  // nchw.cu and nchw_filter.cu compile to. An SM issues four instructions per clock, but only one access to shared
-  // memory. So each access of a warp counts as at least four instructions, except if `filters` is 1: then memory
-  // traffic is the limit.
+  // Estimates the number of instructions that a thread issues for a tile, counted from the compiled loops. An access to
+  // shared memory counts as four instructions, because an SM issues four instructions per clock but only one such
+  // access. With filters = 1, memory traffic is the limit.
   double instructions() const {
     const GroupConv& p = l.p;
     const NchwBlock& b = l.block;
@@ -166,7 +158,7 @@ struct NchwTiler {
       return std::ceil(rows / double(l.threads / 16)) * std::ceil(of_row / 80) * (whole ? 32 : 200);
     };
     double all = 120 + loads(b.groups * channels * b.in_rows, b.in_columns) * p.depth.taps;
-    // row: the number of loads from shared memory that read one row of `in`.
+    // loads from shared memory per row of `in`
     const double row = std::ceil((3 * std::max(l.window.hop, 1) + columns) / 4) + 1;
     if (dw) {
       const double positions = std::ceil(double(b.quads.divisor) * p.height.tile / b.position_splits.divisor);
@@ -181,7 +173,7 @@ struct NchwTiler {
     } else {
       const double rows = filters == 1 || filters == 3 ? kRowsOfThread<1> : kRowsOfThread<4>;
       const double steps = double(p.depth.taps) * p.height.taps * (l.window.columns ? 1 : p.width.taps) * channels;
-      // read: the number of rows of `in` that a thread reads for each row of the window.
+      // rows of `in` that a thread reads per row of the window
       const double read = filters == 3 ? (rows + 2) / 3 : rows;
       const double weights = l.window.columns ? columns * filters / 4 : filters;
       const double issued = 8 + weights + read * (l.window.columns ? row : 4) + rows * 4 * columns * filters;
@@ -232,8 +224,8 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
                 : filters == 4 ? 88
                                : 120;
 
-  // Selects the tile with the least estimated time. The first limit on shared memory allows several blocks on an SM.
-  // The second limit, the maximum of the device, is tried only if no tile fits in the first.
+  // Selects the tile with the least estimated time. If no tile fits in the preferred limit on shared memory, the
+  // maximum of the device is allowed.
   const auto count = [&] {
     int64_t channel_tiles = ceil_div<int64_t>(tiler.all_units, b.units);
     if (dw) {
@@ -246,7 +238,7 @@ NchwTiling nchw_tiling(const ConvProblem& problem, int filters, const Device& de
   NchwTiling best;
   double least = std::numeric_limits<double>::infinity();
   const int64_t wished =
-      // If a thread of dw has several filters, its registers limit an SM to one block. That block may use all shared
+      // Threads with several filters use all registers of an SM, so only one block runs, which may use all shared
       // memory.
       tiler.lanes > 1 ? device.max_smem_bytes : kWishedSmem;
   for (int64_t budget : {std::min<int64_t>(wished, device.max_smem_bytes), int64_t(device.max_smem_bytes)}) {
@@ -277,8 +269,7 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
   }
   const bool backward = problem.direction == ConvDirection::backward_data;
   const int64_t out_item = int64_t(itemsize(out_dtype(problem)));
-  // The kernel stores four filters at a time, from the first filter of each group on. So a group needs a multiple of
-  // four filters.
+  // Vectors of four filters must not cross the border of a group.
   const bool by_fours = l.p.groups == 1 || l.p.out_channels % 4 == 0;
   const bool along_channels = l.p.out.channel == 1 && by_fours && steps_by(l.p.out, 4, true);
   const bool along_row = l.p.out.column == 1 && l.p.width.spread == 1 && steps_by(l.p.out, 4, false);
@@ -293,9 +284,9 @@ std::unique_ptr<Plan<ConvProblem>> group_conv_plan(const ConvProblem& problem, N
 std::vector<KernelSpec> nchw_kernels(int filters, DType t) {
   std::vector<KernelSpec> all;
   for (bool dw : {false, true}) {
-    // For dw, `filters` is the number of channels of x that a thread computes, at most four.
+    // A thread of dw has at most four channels.
     if (dw && filters == 8) continue;
-    // The kernel with filters = 3 computes y or dx with 3x3 windows only.
+    // The kernel with three filters supports 3x3 windows only.
     if (dw || filters != 3) all.push_back(spec(filters, dw, t, {0, 0}));
     for (CompiledWindow w : windows_of(filters, dw, itemsize(t) == 2)) all.push_back(spec(filters, dw, t, w));
   }

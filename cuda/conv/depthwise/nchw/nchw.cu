@@ -21,14 +21,13 @@ namespace minidnn {
 // The sums of a thread, stored as [filter][row][column].
 template <int kFilters> using NchwSums = float[kFilters][kRowsOfThread<kFilters>][4];
 
-// Describes the outputs that a thread computes. Their offset from the first output of the tile is the same in all
-// tiles. A unit is kFilters filters of one group.
+// The outputs that a thread computes. They have the same place in every tile.
 template <int kFilters> struct NchwThread {
-  // The offset of the thread's first output from the first output of the tile.
+  // the thread's first output, relative to the first output of the tile
   int32_t column, row;
-  int32_t unit;    // the index of the unit (kFilters filters of one group) among the units of the block
-  uint32_t group;  // the group to which the thread's filters belong
-  // The thread's first filter: first_out is its index within the group, and first_filter is its index within w.
+  int32_t unit;  // the index of the unit in the block (a unit is kFilters filters of one group)
+  uint32_t group;
+  // the index of the thread's first filter within its group, and within w
   int32_t first_out, first_filter;
   bool active;  // false if the thread has no filters to compute
 
@@ -42,18 +41,15 @@ template <int kFilters> struct NchwThread {
     active = unit < b.units && int32_t(group) < p.groups;
     first_filter = int32_t(group) * p.out_channels + first_out;
   }
-  // Returns the distance, in elements, from the first output of a tile to the first output of the thread. `s` are the
-  // strides of the tensor.
+  // the distance in elements from the tile's first output to the thread's first output
   __device__ __forceinline__ int64_t offset(const GroupConv& p, const GroupConvStrides& s) const {
     return first_filter * s.channel + row * p.height.spread * int64_t(s.row) +
            column * p.width.spread * int64_t(s.column);
   }
 };
 
-// Returns the distance of neighbouring rows of a window in shared memory, in floats. The weights are stored as
-// [unit][channel][depth of the window][row][column][filter], where a unit is kFilters filters of one group. Each row is
-// padded to a multiple of four floats. A thread keeps kS columns of the window in registers. kS = 0 means one column at
-// a time.
+// The pitch of the rows of a window in shared memory, in floats. The layout is [unit of kFilters
+// filters][channel][depth][row][column][filter], with rows padded to a multiple of four floats.
 template <int kFilters, int kS> __device__ __forceinline__ int32_t weight_pitch(const GroupConv& p) {
   return (kS ? kS * kFilters + 3 : p.width.taps * kFilters + 3) / 4 * 4;
 }
@@ -79,7 +75,7 @@ __device__ __forceinline__ void load_weights(const GroupConv& p, const NchwBlock
   }
 }
 
-// Adds the bias of each filter to the filter's sums. Only the first `filters` filters exist.
+// Adds the bias to the sums. Only the first `filters` filters exist.
 template <int kFilters, class T, int n>
 __device__ __forceinline__ void add_bias(const GroupConv& p, const T* bias, int32_t first_filter, int32_t filters,
                                          float (&v)[n]) {
@@ -93,9 +89,7 @@ __device__ __forceinline__ void add_bias(const GroupConv& p, const T* bias, int3
   }
 }
 
-// Multiplies a window of kS x kS by the elements of `in`, and adds the products to the sums. The windows of
-// neighbouring outputs start one element apart. `line` points to the first row of `in` that the thread reads, and
-// `window` to the weights. Each row of `in` is read once, and multiplied by all rows of the window that use it.
+// Adds the products of a kS x kS window at stride 1. Each row of `in` is read once for all rows of the window.
 template <int kFilters, int kS>
 __device__ __forceinline__ void add_window(NchwSums<kFilters>& sums, const float* line, int32_t pitch,
                                            const float* window, int32_t window_pitch) {
@@ -120,8 +114,7 @@ __device__ __forceinline__ void add_window(NchwSums<kFilters>& sums, const float
   }
 }
 
-// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs, and sets the sums to zero.
-// `vectors` says whether four neighbouring columns, or four neighbouring filters, can be stored as one vector.
+// The epilogue of a tile: adds bias and residual, applies the activation, stores the outputs, and resets the sums.
 template <class T, int kFilters>
 __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvTile& tile,
                                             const NchwThread<kFilters>& thread, const GroupConvOperands<T>& a,
@@ -180,9 +173,8 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
   }
 }
 
-// Computes y or dx. `vectors` says whether four neighbouring columns, or four neighbouring filters, can be stored as
-// one vector. If a function computed the products, or if the parameter `a` were a __grid_constant__, the kernel with 8
-// filters would spill more registers.
+// Computes y or dx. kS is the number of columns of the window, 0 for any. The products are not in a function of their
+// own, and `a` is not a __grid_constant__: either would make the kernel with 8 filters spill more registers.
 template <class T, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     conv_nchw(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -226,9 +218,8 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     const int32_t channels = min_of(b.chunk, p.in_channels - step.channel);
     const float* x = buffers + buffer * b.buffer + (int32_t(thread.group) - first_group) * b.chunk * b.plane +
                      thread.row * down +
-                     // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2,
-                     // shared memory stores the even columns of a row next to each other, so neighbouring windows start
-                     // one float apart.
+                     // With kHop = 2 (stride 2), even columns are contiguous in shared memory, so adjacent windows
+                     // start one float apart.
                      thread.column * (kHop ? 1 : p.width.hop);
     const float* taps =
         weights + ((thread.unit * p.in_channels + step.channel) * p.depth.taps + step.z) * p.height.taps * pitch;
@@ -236,8 +227,7 @@ __global__ void __launch_bounds__(kMaxThreads, kFilters == 1 ? 4 : 2)
     for (int32_t c = 0; c < channels; ++c) {
       const float* line = x + c * b.plane;
       const float* window = taps + c * p.depth.taps * p.height.taps * pitch;
-      // The kernel for three filters requires that windows have kS rows, and that neighbouring windows start one
-      // element apart.
+      // This kernel is used for 3 x 3 windows at stride 1 only.
       if constexpr (kFilters == 3) {
         add_window<kFilters, kS>(sums, line, b.pitch, window, pitch);
         continue;

@@ -36,8 +36,8 @@ __global__ void __launch_bounds__(kThreadsOfStrips, 4)
       // An offset within a plane fits in 32 bits.
       read_quad(x[t], plane + (first_y + t) * p.in.row + column);
   }
-  // Nine lanes read one weight each, and shuffles send the weights to all lanes. A warp therefore issues one load for
-  // all nine weights. Nine loads would delay the warp's loads of `in` more.
+  // Nine lanes load one weight each, and shuffles distribute the weights. Nine loads per lane would delay the loads of
+  // `in`.
   const T* const window = w + (int64_t(p.w_origin) + int64_t(channel) * p.w_group);
   const float own_weight = found && lane < 9 ? float(window[lane / 3 * p.w_tap[1] + lane % 3 * p.w_tap[2]]) : 0.0f;
   float weight[9];

@@ -11,10 +11,9 @@
 
 namespace minidnn {
 
-// Copies a tile of `planes` planes of dy to shared memory. `from` is the address of the tile's first element. From
-// there on, dy has `rows` rows and `columns` columns; elements of the tile outside of these become zeros. With
-// kVectorsOfColumns, a thread copies four columns of a row at a time. With kVectorsOfFilters, a warp copies 8 filters x
-// 4 columns, one element per thread.
+// Copies a tile of `planes` planes of dy to shared memory. Elements beyond `rows` and `columns` become zeros. With
+// kVectorsOfColumns, a thread copies four columns at a time. With kVectorsOfFilters, a warp copies 8 filters x 4
+// columns.
 __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBlock& b, float* to, const float* from,
                                               int32_t planes, int32_t rows, int32_t columns, int32_t vectors) {
   if (vectors == kVectorsOfColumns) {
@@ -36,8 +35,7 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
       }
     }
   } else {
-    // If neighbouring filters of dy are neighbours in memory (NHWC), a warp loads 32 contiguous bytes (8 filters) of
-    // each column. Its stores to shared memory have 2-way bank conflicts.
+    // In NHWC, a warp loads whole 32-byte sectors (8 filters). Its stores to shared memory have 2-way bank conflicts.
     const int32_t plane = threadIdx.x % 8, further = threadIdx.x / 8 % 4;
     for (uint32_t i = threadIdx.x / 32; i < b.positions.divisor; i += blockDim.x / 32) {
       uint32_t row = i;
@@ -56,7 +54,7 @@ __device__ __forceinline__ void load_gradient(const GroupConv& p, const NchwBloc
   }
 }
 
-// Multiplies four columns of dy by the elements of x that their windows read, and adds the products to the sums.
+// Adds the products of four columns of dy and the elements of x in their windows.
 template <int kS, int kHop, int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const float* line, const float* gradients,
                                                   int32_t hop, float (&sums)[kFilters][kChannels][kColumns]) {
@@ -75,8 +73,7 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
 #pragma unroll
       for (int u = 0; u < 4; ++u) sums[f][c][k] += g[u] * v[kS ? u * kHop + k : u];
   };
-  // If a thread multiplies fewer elements of dy than of x, it keeps all elements of dy in registers, and a loop reads x
-  // channel by channel. If not, it keeps all elements of x in registers, and a loop reads dy filter by filter.
+  // To save registers, the smaller operand is kept in registers as a whole, and the larger operand is read in parts.
   if constexpr (kChannels * kReach > kFilters * 4) {
     float g[kFilters][4];
 #pragma unroll
@@ -102,22 +99,19 @@ __device__ __forceinline__ void accumulate_filter(const NchwBlock& b, const floa
   }
 }
 
-// Describes the elements of dw that a thread sums. Their filters are `filter`, filter + kLanes, filter + 2 kLanes ...
-// They have `channels` channels, beginning with first_channel. In the window, they are at depth z, in row r, and in
-// column s and the following columns.
+// The elements of dw that a thread sums: filters `filter`, filter + kLanes, filter + 2 kLanes ...; `channels` channels
+// from first_channel on; the window's depth z, row r, and columns from s on.
 struct NchwFilterThread {
   int32_t filter, first_channel, channels, z, r, s;
-  // lane: the index of the thread modulo kLanes. filters: the number of filters of w.
   int32_t lane, filters;
-  uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
-  // The thread sums over the positions (four columns of a row) position_split, position_split + position_splits ...
+  uint32_t tile_split;  // the block's split of the tiles (GroupConvTiles)
+  // the thread's first position (four columns of a row) in each tile
   int32_t position_split;
   bool active;  // false if the thread has no element of dw
 };
 
-// Position splits are threads that sum the same elements of dw, each over other pixels. This function adds their sums,
-// and stores a partial sum of dw. Neighbouring position splits are kLanes threads apart, and their number is a power of
-// two. Shuffles add the sums within a warp. One thread then adds the sums of all warps from shared memory.
+// Adds the sums of all threads that have the same elements of dw, and stores the result as a partial sum. These threads
+// are kLanes apart. Shuffles add up a warp; then the sums of warps are added through shared memory.
 template <int kFilters, int kChannels, int kColumns>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NchwBlock& b,
                                                    const NchwFilterThread& thread, float* shared,
@@ -149,11 +143,9 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nch
       }
 }
 
-// Computes partial sums of dw, stored as [split][filter][channel][window], where a split is some of the tiles.
-// filter_reduce.cu adds them. `in` is x; `gradient` is dy. A thread computes kFilters filters x kChannels channels x kS
-// columns in one row of the window. With kS = 0, it computes one column, and windows may have any stride. If a thread
-// has filters or channels past the last one, it multiplies whatever shared memory contains, and does not store these
-// sums.
+// Computes partial sums of dw, stored as [split][filter][channel][window]; filter_reduce.cu adds them. A thread sums
+// kFilters filters x kChannels channels x kS columns (kS = 0: one column, any stride) of one row of the window. Sums of
+// filters or channels past the last one are garbage and are not stored.
 template <class T, int kChannels, int kFilters, int kS, int kHop>
 __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
                                                            : kChannels == 1 ? 4
@@ -166,8 +158,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   constexpr int kLanes = kFilters > 1 ? kFilterLanes : 1;
   const int32_t jobs = kS ? p.height.taps : p.height.taps * p.width.taps, filters = p.groups * p.out_channels;
   uint32_t tile_split = blockIdx.x;
-  // Splits the index channel_tile into coordinates. From fastest to slowest, they are: filters, channels, depth of the
-  // window, jobs. A job is a row of the window or, if kS = 0, one element of the window.
+  // The coordinates of the channel tile, fastest first: filters, channels, depth of the window, jobs (NchwBlock).
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t filter_tiles = ceil_div(filters, b.units * kFilters);
   const int32_t first_filter = int32_t(channel_tile % filter_tiles) * b.units * kFilters;
@@ -181,8 +172,7 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
   uint32_t rest = threadIdx.x / kLanes;
   const int32_t lane = threadIdx.x % kLanes;
   const int32_t position_split = b.position_splits.divmod(rest), job = first_job + b.jobs.divmod(rest);
-  // `plane` is the index of the thread's first filter among the filters of the block. The thread's next filters have
-  // the indices plane + kLanes, plane + 2 kLanes ...
+  // the index of the thread's first filter in the block; its other filters follow at a distance of kLanes
   const int32_t plane = int32_t(rest) * kFilters * kLanes + lane;
   const int32_t filter = first_filter + plane, group = kFilters > 1 ? 0 : b.units_of_group.quotient(filter);
   const bool active = int32_t(rest) * kLanes < b.units && filter < filters && job < jobs;
@@ -226,8 +216,8 @@ __global__ void __launch_bounds__(threads_of_dw(kFilters), kFilters > 1     ? 1
     if (!active) return;
     const float* x = buffers + buffer * b.buffer + (group - first_group) * kChannels * b.plane + r * b.pitch + s;
     const float* dy = buffers + buffer * b.buffer + b.groups * kChannels * b.plane + plane * b.out_plane;
-    // kHop is the distance of neighbouring windows in columns, or 0 for any distance. If it is 2, shared memory stores
-    // the even columns of a row next to each other, so neighbouring windows start one float apart.
+    // With kHop = 2 (stride 2), even columns are contiguous in shared memory, so adjacent windows start one float
+    // apart.
     const int32_t hop = kHop ? 1 : p.width.hop;
 #pragma unroll 1
     for (uint32_t i = position_split; i < b.positions.divisor; i += b.position_splits.divisor) {

@@ -23,9 +23,8 @@ template <int n> __device__ __forceinline__ void read_row(float (&v)[n], const f
   if constexpr (n % 2 == 1) v[n - 1] = from[n - 1];
 }
 
-// Reads the elements of a row that kS columns of the window multiply for 4 neighbouring outputs. The windows of
-// neighbouring outputs start kHop columns apart. If kHop is 2, shared memory stores the even columns of a row first,
-// and the odd columns `half` floats further. This avoids 2-way bank conflicts.
+// Reads the inputs of 4 adjacent outputs in one row, for kS columns of the window. At stride 2 (kHop = 2), even and odd
+// columns are stored apart, `half` floats from each other, to avoid bank conflicts.
 template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v)[3 * kHop + kS], const float* from,
                                                                        int32_t half) {
   if constexpr (kHop == 2) {
@@ -40,31 +39,27 @@ template <int kS, int kHop> __device__ __forceinline__ void read_reach(float (&v
   }
 }
 
-// The rows and columns of a plane that a tile contains, and the strides of the plane in elements.
+// the part of a plane that a tile contains; strides in elements
 struct PlaneRegion {
   StridedIndex height, width;
   int32_t row_stride, column_stride;
 };
 
-// Copies the planes of a tile to shared memory. In the tile, each plane has `rows` rows and `columns` columns. Zeros
-// stand for the padding, and for the positions between the elements of an upsampled dy. 16 neighbouring threads copy a
-// row.
+// Copies planes to a tile in shared memory. Zeros stand for the padding, and for the gaps of an upsampled dy. 16
+// threads copy a row.
 template <class T, bool kHalves> struct PlaneLoader {
   int32_t rows, columns;
-  // In shared memory, `pitch` is the distance of neighbouring rows, and `plane` the distance of neighbouring planes, in
-  // floats.
+  // the distances of rows and planes in shared memory, in floats
   int32_t pitch, plane;
-  // If kHalves is true, a row of shared memory has its even columns first. `half` is the offset of its odd columns, in
-  // floats.
+  // If kHalves, the tile's rows have their even columns first. The odd columns begin at float `half`.
   int32_t half;
-  // A row is copied in kPasses iterations. In each iteration, a thread copies one element. Its next element is kLanes
-  // columns further in `in`, and kStep floats further in shared memory.
+  // A thread copies kPasses elements of a row, at distances of kLanes columns in `in` and kStep floats in shared
+  // memory.
   static constexpr int kLanes = 16, kStep = kHalves ? kLanes / 2 : kLanes;
   // kPasses * kLanes is 80 columns, enough for 64 outputs and windows up to 17 columns wide.
   static constexpr int kPasses = 5;
 
-  // Copies `planes` planes. from_plane(i) returns the address of the i-th plane, or null if that plane does not exist;
-  // then it is not copied.
+  // from_plane(i) returns the address of the i-th plane, or null if it does not exist and is not copied.
   template <class FromPlane>
   __device__ __forceinline__ void load(float* to, int32_t planes, FromPlane from_plane, const PlaneRegion& from) const {
     const StridedIndex &height = from.height, &width = from.width;
@@ -74,8 +69,8 @@ template <class T, bool kHalves> struct PlaneLoader {
     const uint32_t shared = cvta_to_shared(to);
 #pragma unroll 1
     for (int32_t column = lane; column < columns; column += kLanes * kPasses) {
-      // Bit j of both masks is for the column that the thread copies in iteration j. The bit is set in `inside` if the
-      // image has that column. It is set in `wanted` if the tile has that column.
+      // Bit j: whether the image (`inside`) and the tile (`wanted`) have the column that the thread copies in iteration
+      // j.
       uint32_t inside = 0, wanted = 0;
 #pragma unroll
       for (int j = 0; j < kPasses; ++j) {
@@ -100,7 +95,7 @@ template <class T, bool kHalves> struct PlaneLoader {
         if (whole) {
           const int32_t at = height.first + row * height.step;
           const uint32_t bits = uint32_t(at) < uint32_t(height.size) ? inside : 0;
-          // If the image has no row `at`, this address is computed, but nothing is read from it.
+          // This address may be outside of the image; nothing is read from it then.
           const T* line = first + int32_t(uint32_t(at) * uint32_t(row_stride));
           const auto load_row = [&](int32_t next) {
             if constexpr (sizeof(T) == 4) {

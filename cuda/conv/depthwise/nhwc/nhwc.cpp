@@ -49,8 +49,7 @@ struct NhwcTiler {
     weights = dw ? 0 : int64_t(p.taps()) * p.in_channels * (slice + 4) * 4;
   }
 
-  // Estimates the number of instructions that a thread issues for a tile. They are counted from what the loops of
-  // nhwc.cu compile to.
+  // An estimate of the instructions that a thread issues for a tile, counted from the compiled loops of nhwc.cu.
   double instructions(int64_t rows) const {
     const GroupConv& p = l.p;
     const NhwcBlock& b = l.block;
@@ -58,7 +57,7 @@ struct NhwcTiler {
     const auto loads = [&](double pixels) { return 60 + std::ceil(4 * pixels / double(l.threads)) * 12; };
     const double products = kSpan * 4 * inputs * columns;
     const double reads =
-        // The number of vectors of four channels that a thread reads from `in` for its kSpan neighbouring outputs.
+        // the number of quads (four channels) of `in` that a thread reads for its outputs
         l.window.columns ? (kSpan - 1) * l.window.hop + columns : kSpan;
     double all = 120 + loads(double(b.in_rows) * b.in_columns.divisor) * p.depth.taps;
     if (dw) {

@@ -25,12 +25,10 @@ constexpr int kMaxThreads = 256, kTileThreads = 224;
 // The number of channels that a block computes: as many as 64 bytes of a pixel contain.
 template <class T> constexpr int kSlice = kSliceBytes / sizeof(T);
 template <class T> constexpr int kQuads = kSlice<T> / 4;
-// In shared memory, the distance from the weights for one element of the window to the weights for the next element, in
-// floats. Its padding of 4 floats reduces bank conflicts when the weights are stored.
+// The distance of the weights of two adjacent taps in shared memory, in floats. Its padding reduces bank conflicts.
 template <class T> constexpr int kWeightPitch = kSlice<T> + 4;
 
-// Describes what a tile contains of a tensor: rows (height), columns (width), and `channels` channels of each pixel.
-// `vectors` says whether pixels can be loaded in vectors of 16 bytes.
+// The part of a tensor that a tile contains. `vectors`: whether pixels can be loaded in vectors of 16 bytes.
 struct PixelRegion {
   int32_t channels;
   const GroupConvStrides& strides;
@@ -38,8 +36,7 @@ struct PixelRegion {
   bool vectors;
 };
 
-// Copies a tile of rows x columns pixels to shared memory, with 64 bytes of channels of each pixel. A thread copies the
-// same columns in all its rows.
+// Copies a tile of pixels to shared memory, with one slice (64 bytes of channels) of each pixel.
 template <class T>
 __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, const FastDivmod& columns,
                                             const T* from, const PixelRegion& region) {
@@ -91,8 +88,7 @@ __device__ __forceinline__ void load_pixels(T* to, int32_t pitch, int32_t rows, 
   }
 }
 
-// Copies the weights of a slice (64 bytes of channels) to shared memory as floats, in the order [element of the
-// window][input channel of the group][channel of the slice].
+// Copies the weights of a slice to shared memory as floats: [tap][input channel of the group][channel of the slice].
 template <class T> __device__ __forceinline__ void load_weights(const GroupConv& p, const NhwcBlock& b,
                                                                 int32_t first_channel, int32_t channels, const T* w,
                                                                 float* to) {
@@ -102,7 +98,7 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
     const int32_t s = b.window[2].divmod(rest), r = b.window[1].divmod(rest), z = b.window[0].divmod(rest);
     const int32_t c = b.in_channels.divmod(rest), channel = rest;
     uint32_t group = first_channel + channel;
-    // Divides the index of an output channel by the number of output channels in a group, which equals in_channels.
+    // p.in_channels is also the number of output channels of a group
     const int32_t o = b.in_channels.divmod(group);
     const int32_t tap = (z * p.height.taps + r) * p.width.taps + s;
     to[(tap * p.in_channels + c) * kWeightPitch<T> + channel] =
@@ -112,11 +108,8 @@ template <class T> __device__ __forceinline__ void load_weights(const GroupConv&
   }
 }
 
-// Multiplies n columns of a row of the window by pixels, and adds the products to the sums of one thread. For sums[u],
-// the pixels are the n neighbouring pixels from pixel u * hop of `line` on. `weights` is an array of n columns x kIn
-// input channels x 4 floats. In it, neighbouring columns are column_pitch floats apart, and neighbouring input channels
-// are kWeightPitch floats apart. kHop is `hop` as a compile-time constant. If `hop` may have any value, kHop is 0, and
-// n must be 1.
+// Adds the products of n adjacent taps of a row of the window, for kIn input channels. The windows of adjacent outputs
+// start `hop` pixels apart. kHop is `hop` as a compile-time constant, or 0 for any value; then n must be 1.
 template <class T, int n, int kHop, int kIn>
 __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* line, const float* weights,
                                              int32_t column_pitch, int32_t hop) {
@@ -155,33 +148,29 @@ __device__ __forceinline__ void add_products(float (&sums)[kSpan][4], const T* l
   }
 }
 
-// Describes the outputs of a thread: kSpan neighbouring pixels of a row, and four channels of each pixel. Their offset
-// from the first output of the tile is the same in all tiles.
+// The outputs of a thread: kSpan pixels of a row, with four channels each. They have the same place in every tile.
 struct NhwcThread {
-  // The first channel that the block computes, and the number of its channels.
+  // the block's first channel, and the number of its channels
   int32_t first_channel, channels;
-  int32_t channel;  // the thread's first channel, relative to the first channel of the block
-  // The offset of the thread's first output from the first output of the tile.
+  int32_t channel;  // the thread's first channel, relative to first_channel
+  // the thread's first output, relative to the first output of the tile
   int32_t column, row;
 
-  // Returns the distance, in elements, from the first output of a tile to the first output of the thread. `s` are the
-  // strides of the tensor.
+  // the distance in elements from the tile's first output to the thread's first output
   __device__ __forceinline__ int64_t offset(const GroupConv& p, const GroupConvStrides& s) const {
     return (first_channel + channel) * s.channel + row * p.height.spread * int64_t(s.row) +
            column * p.width.spread * int64_t(s.column);
   }
 };
 
-// Adds the products of one depth of the window to the sums. `pixels` is the tile of the input at that depth. `window`
-// points to the weights of that depth.
+// Adds the products of one depth of the window. `pixels` and `window` are the input and the weights at that depth.
 template <class T, int kS, int kHop, bool kGrouped>
 __device__ __forceinline__ void add_window(const GroupConv& p, const NhwcBlock& b, const NhwcThread& thread,
                                            const T* pixels, const float* window, float (&sums)[kSpan][4]) {
   const int32_t hop = kHop ? kHop : p.width.hop, column_pitch = p.in_channels * kWeightPitch<T>;
   const T* line = pixels + (thread.row * p.height.hop * b.pitch + thread.column * hop) * kSlice<T>;
   window += thread.channel;
-  // In a depthwise convolution, the thread reads its own four channels. With kGrouped, it reads all channels of its
-  // group, four at a time.
+  // The thread reads its own four channels or, with kGrouped, all channels of its group.
   const int32_t first = kGrouped ? int32_t(b.in_channels.quotient(thread.channel)) * p.in_channels : thread.channel;
   const int32_t in_channels = kGrouped ? p.in_channels : 4;
 #pragma unroll 1
@@ -203,8 +192,7 @@ __device__ __forceinline__ void add_window(const GroupConv& p, const NhwcBlock& 
   }
 }
 
-// Adds bias and residual to the sums of a tile, applies the activation, stores the outputs, and sets the sums to zero.
-// `vectors` says whether the thread's four channels are stored as one vector.
+// The epilogue of a tile: adds bias and residual, applies the activation, stores the outputs, and resets the sums.
 template <class T>
 __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvTile& tile, const NhwcThread& thread,
                                             const GroupConvOperands<T>& a, float alpha, bool vectors,
@@ -245,8 +233,7 @@ __device__ __forceinline__ void finish_tile(const GroupConv& p, const GroupConvT
   }
 }
 
-// Computes y or dx. The window has kS columns, and the windows of neighbouring outputs start kHop pixels apart. kS =
-// kHop = 0 means any window.
+// Computes y or dx. kS is the width of the window and kHop the stride. kS = kHop = 0 means any window.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
     conv_nhwc(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -293,20 +280,18 @@ __global__ void __launch_bounds__(kTileThreads, kGrouped ? 2 : 3)
   for_each_step({first_tile, 0, 0}, tiles.count, next, load, compute, finish);
 }
 
-// Describes the elements of dw that a thread sums. They have four filters, beginning with filter first_channel +
-// channel. With kGrouped, they have four input channels of the group, beginning with first_in. In the window, they are
-// at depth z, in row r, and in column s and the following columns.
+// The elements of dw that a thread sums: four filters from first_channel + channel on; with kGrouped, four input
+// channels from first_in on; the window's depth z, row r, and columns from s on.
 struct NhwcFilterThread {
   int32_t first_channel, channels, channel, first_in, z, r, s;
   int32_t filters;      // the number of filters of w
-  uint32_t tile_split;  // the block sums over the tiles tile_split, tile_split + splits ...
-  // The thread sums over the positions (kSpan pixels of a row) position_split, position_split + position_splits ...
+  uint32_t tile_split;  // the block's split of the tiles (GroupConvTiles)
+  // the thread's first position (kSpan pixels of a row) in each tile
   int32_t position_split;
   bool active;  // false if the thread has no element of dw
 };
 
-// Multiplies kSpan neighbouring pixels of dy by the pixels of x that their windows read, and adds the products to the
-// sums. `hop` is read only if kHop = 0.
+// Adds the products of kSpan pixels of dy and the pixels of x in their windows.
 template <class T, int kS, int kHop, bool kGrouped, int kColumns, int kIn>
 __device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int32_t hop,
                                          float (&sums)[kColumns][kIn][4]) {
@@ -343,8 +328,8 @@ __device__ __forceinline__ void add_span(const T* x_line, const T* dy_line, int3
   }
 }
 
-// Position splits are threads that sum the same elements of dw, each over other pixels. This function adds their sums
-// in shared memory, and stores a partial sum of dw. Neighbouring position splits are kQuads threads apart.
+// Adds the sums of all threads that have the same elements of dw, and stores the result as a partial sum. These threads
+// are kQuads apart.
 template <class T, int kColumns, int kIn>
 __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const NhwcBlock& b,
                                                    const NhwcFilterThread& thread, float* shared,
@@ -368,10 +353,9 @@ __device__ __forceinline__ void store_partial_sums(const GroupConv& p, const Nhw
   }
 }
 
-// Computes partial sums of dw, stored as [split][filter][channel][window], where a split is some of the tiles.
-// filter_reduce.cu adds them. `in` is x; `gradient` is dy. A thread computes four filters x kS columns in one row of
-// the window. In a depthwise convolution, each filter has one channel. With kGrouped, the thread computes four channels
-// of each filter. With kS = 0, a thread computes one column, and windows may have any stride.
+// Computes partial sums of dw, stored as [split][filter][channel][window]; filter_reduce.cu adds them. A thread sums
+// four filters x kS columns (kS = 0: one column, any stride) of one row of the window, with four input channels if
+// kGrouped, else one.
 template <class T, int kS, int kHop, bool kGrouped>
 __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
     conv_nhwc_filter(const __grid_constant__ GroupConv p, const __grid_constant__ GroupConvTiles tiles,
@@ -381,9 +365,7 @@ __global__ void __launch_bounds__(kMaxThreads, kGrouped ? 2 : 3)
   constexpr int kColumns = kS ? kS : 1, kIn = kGrouped ? 4 : 1;
   const int32_t filters = p.groups * p.out_channels, rows_of_jobs = kS ? p.height.taps : p.height.taps * p.width.taps;
   uint32_t tile_split = blockIdx.x;
-  // Splits the index channel_tile into coordinates. From fastest to slowest, they are: slices (64 bytes of channels),
-  // depth of the window, and jobs. A job is a row of the window or, if kS = 0, one element of the window. With
-  // kGrouped, each such row or element has one job for every four input channels.
+  // The coordinates of the channel tile, fastest first: slice, depth of the window, jobs (NhwcBlock).
   uint32_t channel_tile = tiles.channel_tiles.divmod(tile_split);
   const int32_t first_channel = int32_t(channel_tile % b.slices) * kSlice<T>;
   channel_tile /= b.slices;

@@ -8,8 +8,8 @@
 
 namespace minidnn::cuda::conv {
 
-// The tiling of nhwc.cu. `grouped` is false for depthwise convolutions, where each channel is a group. It is true if
-// each group has several channels: as many input as output channels, a multiple of 4.
+// The tiling of nhwc.cu. `grouped`: each group has as many input as output channels, a multiple of 4. If not, each
+// channel is a group.
 struct NhwcTiling : GroupConvTiling {
   NhwcBlock block;
   CompiledWindow window;

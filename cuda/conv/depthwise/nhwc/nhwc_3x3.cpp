@@ -19,9 +19,8 @@ std::optional<Nhwc3x3Tiling> nhwc_3x3_tiling(const ConvProblem& problem, bool gr
   b.quads = FastDivmod(quads);
   b.channel_tiles = FastDivmod(channel_tiles);
   b.spans = FastDivmod(ceil_div(p.width.out, kColumnsOfRows));
-  // Chooses the number of strips with the least estimated time. A strip is several rows that one thread computes. If
-  // there are more strips, fewer SMs are idle while the last blocks run. But each strip reads two rows that a
-  // neighbouring strip also reads.
+  // Chooses the number of strips (rows of one thread) with the least estimated time. More strips keep more SMs busy,
+  // but adjacent strips read the same two rows.
   Nhwc3x3Tiling best;
   double least = std::numeric_limits<double>::infinity();
   for (int64_t strips = 1; strips <= 64 && strips <= p.height.out; ++strips) {

@@ -21,7 +21,7 @@ template <> struct RawQuad<float> {
   using type = float4;
 };
 
-// Returns the weight of output channel o for input channel c of its group. Returns 0 if w has no output channel o.
+// The weight of output channel o for input channel c of its group, or 0 if o does not exist.
 template <bool kGrouped, class T>
 __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32_t channels, int32_t tap, int32_t c,
                                            int32_t o) {
@@ -31,10 +31,8 @@ __device__ __forceinline__ float weight_at(const GroupConv& p, const T* w, int32
   return o < channels ? float(w[at]) : 0.0f;
 }
 
-// Multiplies row r of the window by x, a row of the input, adds the products to the sums `from`, and stores the results
-// in `to`. With kGrouped, of_quad points to the weights of the thread's quad (four channels) in shared memory. They are
-// stored as [element of the window][input channel][output channel of the block]. In a depthwise convolution, the
-// weights are own[element of the window][channel].
+// to = from + products of x, a row of the input, and row r of the window. The weights are in shared memory (of_quad)
+// with kGrouped, else in registers (own).
 template <bool kGrouped, int kTaps>
 __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows + 2][4], const float* of_quad,
                                         const float (&own)[kTaps][4], const float (&from)[kColumnsOfRows][4],
@@ -42,8 +40,7 @@ __device__ __forceinline__ void add_row(int r, const float (&x)[kColumnsOfRows +
   constexpr int kIn = kGrouped ? 4 : 1;
 #pragma unroll
   for (int s = 0; s < 3; ++s) {
-    // This asm is a memory barrier for the compiler only. It makes the compiler read the weights from shared memory
-    // again for each row of the input. Without it, the compiler would keep the weights in 144 registers.
+    // Makes the compiler read the weights again for each row. Otherwise, the compiler would keep them in 144 registers.
     if constexpr (kGrouped) asm volatile("" ::: "memory");
 #pragma unroll
     for (int c = 0; c < kIn; ++c) {
@@ -74,8 +71,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int32_t channels = p.groups * p.out_channels;
   uint32_t rest = blockIdx.x;
   const int32_t first_quad = b.channel_tiles.divmod(rest) * kQuadsOfChannelTile;
-  // With kGrouped, four neighbouring lanes (4i to 4i + 3) take the same quad (four channels), so they read the same
-  // weights. One access to shared memory serves all four lanes.
+  // With kGrouped, four adjacent lanes take the same four channels, so one access to shared memory serves all four.
   const uint32_t lane = threadIdx.x % 32, transposed = kGrouped ? lane % 4 * 8 + lane / 4 : lane;
   rest = rest * kThreadsOfRows + threadIdx.x - lane + transposed;
   const int32_t quad = b.quads.divmod(rest), channel = (first_quad + quad) * 4;
@@ -83,8 +79,8 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int64_t image = rest;
   const bool active = image < b.images && channel < channels;
 
-  // The weights of the window. With kGrouped, they are in shared memory, stored as [element of the window][input
-  // channel][output channel of the block]. In a depthwise convolution, each thread has them in registers.
+  // The weights: with kGrouped in shared memory as [tap][input channel][output channel of the block], else in
+  // registers.
   __shared__ alignas(16) float shared[kGrouped ? kTaps * kIn * kQuadsOfChannelTile * 4 : 1];
   float own[kGrouped ? 1 : kTaps][4];
   if constexpr (kGrouped) {
@@ -105,7 +101,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   const int32_t first_x = column - p.width.pad;
   const T* line =
       in + image * p.in.image + channel + int64_t(row - p.height.pad) * p.in.row + int64_t(first_x) * p.in.column;
-  // y: the row of the input that is loaded next. left: the number of rows that remain to be loaded.
+  // the next row of the input to load, and the number of rows left
   int32_t y = row - p.height.pad, left = rows + 2;
   const auto load = [&](Raw(&to)[kReach]) {
     const bool exists = left-- > 0 && uint32_t(y++) < uint32_t(p.height.in);
@@ -145,7 +141,7 @@ __global__ void __launch_bounds__(kThreadsOfRows, sizeof(T) == 4 ? 2
   };
 
   const float* const of_quad = shared + (kGrouped ? quad * 4 : 0);
-  // The sums of the two unfinished rows of the output. `older` needs one more row of the input; `newer` needs two more.
+  // The sums of two unfinished rows. `older` needs one more row of the input, `newer` two more.
   float older[kSpan][4] = {}, newer[kSpan][4] = {};
   const auto step = [&](int32_t number, Raw(&raw)[kReach]) {
     float x[kReach][4];

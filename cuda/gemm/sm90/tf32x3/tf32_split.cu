@@ -29,8 +29,7 @@ __global__ void __launch_bounds__(256)
     y += at * p.y[d];
   }
   const Vector whole = *reinterpret_cast<const Vector*>(x);
-  // Only term 0 contains Inf and NaN; the other two terms contain 0 instead. Without these zeros, an Inf would give Inf
-  // - Inf or Inf * 0, which are NaN.
+  // Inf and NaN are in term 0 only. In all terms, they would give Inf - Inf or Inf * 0, which are NaN.
   Vector kept, finite, rest;
 #pragma unroll
   for (int e = 0; e < kWidth; ++e) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The host side of tf32_split.cu, a kernel that writes an operand as three terms, for a product with three times the k
-// (three_tf32.h). Only host code includes this file.
+// The host side of tf32_split.cu, which writes an operand as three terms (three_tf32.h). Only host code includes this
+// file.
 #pragma once
 #include <algorithm>
 #include <functional>
@@ -16,10 +16,9 @@ inline KernelSpec tf32_split_kernel(int width) {
   return {"cuda/gemm/sm90/tf32x3/tf32_split.cu", cat("minidnn::gemm_tf32_split<", width, ">")};
 }
 
-// The layout in which the three terms of an operand are written: one term after the other along the dimension that the
-// product sums over.
+// The layout of the three terms: one after the other along the summed dimension.
 struct Tf32Split {
-  // The layout of the three terms; the dimension that is summed is three times as long as in the operand.
+  // the terms; the summed dimension is three times as long as in the operand
   TensorDesc to;
   Tf32SplitParams params;
   int width = 1;

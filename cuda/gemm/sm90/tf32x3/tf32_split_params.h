@@ -7,15 +7,13 @@ namespace minidnn {
 
 constexpr int kTf32Dimensions = 5;
 
-// The strides of the operand that tf32_split.cu reads (x), and of the three terms that it writes (y). Dimensions are in
-// order from the innermost to the outermost. Strides are in elements.
+// The strides of the operand (x) and of its three terms (y), in elements, innermost dimension first.
 struct Tf32SplitParams {
   uint32_t items = 0;  // the number of vectors of the operand
   FastDivmod size[kTf32Dimensions];
   int64_t x[kTf32Dimensions]{}, y[kTf32Dimensions]{};
   int64_t term_stride = 0;
-  // The index (1 or 2) of the term that contains the rounding errors. The other two terms contain the numbers rounded
-  // to TF32.
+  // The term (1 or 2) with the rounding errors. The other terms are the numbers rounded to TF32.
   int64_t rest_term = 0;
 };
 

@@ -8,7 +8,7 @@ import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
 from pyminidnn.options import Activation, ConvMode, DTypeLike, Family, IndexDType, Layout, LayoutName, LossReduction, Math, PadMode, Pointwise, PoolMode, ReduceMode
-__all__: list[str] = ['DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'signature', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -529,6 +529,9 @@ class DeviceTensor:
     def __cuda_array_interface__(self) -> dict:
         ...
     @property
+    def _recorded(self) -> bool:
+        ...
+    @property
     def data_ptr(self) -> int:
         """
         The address of the first element, an int.
@@ -707,6 +710,58 @@ class KernelSpec:
     @property
     def min_arch(self) -> int:
         ...
+class Graph:
+    """
+    Recorded calls, which can run many times.
+    """
+    def text(self) -> str:
+        ...
+    @property
+    def arena_bytes(self) -> int:
+        ...
+    @property
+    def device(self) -> str:
+        ...
+    @property
+    def inputs(self) -> list:
+        ...
+    @property
+    def nodes(self) -> int:
+        ...
+    @property
+    def outputs(self) -> list:
+        ...
+class Recorder:
+    """
+    Writes calls of one thread down as a graph.
+    """
+    def __init__(self, device: str | None, handle: Handle | None, where: collections.abc.Callable) -> None:
+        ...
+    def dynamic(self, name: str) -> int:
+        ...
+    def enter(self) -> None:
+        ...
+    def finish(self) -> Graph:
+        ...
+    def input(self, name: str, shape: int | collections.abc.Sequence[int], dtype: DTypeLike, layout: Layout | None, strides: int | collections.abc.Sequence[int] | None) -> DeviceTensor:
+        ...
+    def inputs_like(self, names: collections.abc.Sequence[str], samples: collections.abc.Sequence[DeviceTensor]) -> list[DeviceTensor]:
+        ...
+    def leave(self) -> None:
+        ...
+    def output(self, name: str, tensor: DeviceTensor) -> None:
+        ...
+class BoundCall:
+    """
+    A graph with all its tensors, its workspace and its plans.
+    """
+    def __init__(self, graph: Graph, handle: Handle | None, inputs: collections.abc.Sequence[DeviceTensor], outputs: collections.abc.Sequence[DeviceTensor | None], numbers: int | collections.abc.Sequence[int]) -> None:
+        ...
+    def run(self) -> None:
+        ...
+    @property
+    def results(self) -> list[DeviceTensor]:
+        ...
 def activation_backward(dy: DeviceTensor, x: DeviceTensor, y: DeviceTensor, mode: Activation, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def activation_forward(x: DeviceTensor, mode: Activation, alpha: typing.SupportsFloat | typing.SupportsIndex | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
@@ -863,6 +918,10 @@ def promoted(a: str, b: str) -> str:
     """
     The dtype of a result of two dtypes, as in NumPy; int32 stands for NumPy's int16.
     """
+def recording() -> bool:
+    """
+    Whether this thread records a graph.
+    """
 def reduce(x: DeviceTensor, mode: ReduceMode, axis: typing.Any, keepdims: bool, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
 def reinterpret(x: DeviceTensor, dtype: DTypeLike) -> DeviceTensor:
@@ -898,6 +957,8 @@ def set_work_divisor(divisor: int) -> None:
     For tests, before the first call: CPU engines make chunks of work smaller than usual by this factor.
     """
 def share_memory(a: DeviceTensor, b: DeviceTensor) -> bool:
+    ...
+def signature(tensors: collections.abc.Sequence[DeviceTensor], device: str) -> bytes:
     ...
 def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...

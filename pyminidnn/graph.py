@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Graphs: calls that are recorded once and run many times. record() and Graph record by hand, fuse() records a function."""
+"""Graphs: calls that are recorded once and run many times. record() records by hand, fuse() records a function."""
 
 from __future__ import annotations
 
@@ -48,6 +48,7 @@ class BoundGraph:
         self.outputs: dict[str, DeviceTensor] = dict(zip(names, call.results, strict=True))
 
     def __call__(self) -> dict[str, DeviceTensor]:
+        """Runs the graph. Does not wait for a GPU."""
         self._call.run()
         return self.outputs
 
@@ -59,8 +60,6 @@ class Graph:
     """
 
     def __init__(self, device: str | None = None, handle: Handle | None = None) -> None:
-        if device is None:
-            device = current_device() if handle is None else handle.device
         self._handle = handle
         self._recorder = _C.Recorder(device, handle, _line_of_user)
         self._graph: _C.Graph | None = None
@@ -176,7 +175,7 @@ def record(*, device: str | None = None, handle: Handle | None = None) -> Graph:
 
 
 class Dynamic:
-    """An integer that changes from run to run: a seed or an offset. Inside a recording, only n + int and n - int work."""
+    """An integer that changes from run to run: a seed or an offset. In a recording, only n + int and n - int work."""
 
     def __init__(self, code: int, name: str, plus: int = 0) -> None:
         self._code, self._name, self._plus = code, name, plus
@@ -200,7 +199,7 @@ class Dynamic:
         raise DTypeError(f"{self._name} is dynamic: its value is not known in a recording; only + int and - int work")
 
     __bool__ = __eq__ = __ne__ = __lt__ = __le__ = __gt__ = __ge__ = __mul__ = __rmul__ = _refused
-    __floordiv__ = __mod__ = __truediv__ = __rsub__ = __neg__ = __int__ = __float__ = __hash__ = _refused  # type: ignore[assignment]
+    __floordiv__ = __mod__ = __truediv__ = __rsub__ = __neg__ = __int__ = __float__ = __hash__ = _refused
 
     def __repr__(self) -> str:
         return f"<dynamic {self._name}{f' {self._plus:+}' if self._plus else ''}>"
@@ -224,8 +223,12 @@ def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = (
 
     Raises DTypeError for an argument that is neither an array nor hashable, and what the recorded calls raise.
     """
+    if not isinstance(dynamic, (tuple, list)) or not all(type(name) is str for name in dynamic):
+        raise DTypeError(f"fuse: dynamic must be a tuple or list of names of parameters; got {short(dynamic)}")
     if function is None:
-        return functools.partial(Fused, dynamic=dynamic)
+        return functools.partial(fuse, dynamic=dynamic)
+    if not callable(function):
+        raise DTypeError(f"fuse: function must be a function; got {short(function)}")
     return Fused(function, dynamic=dynamic)
 
 
@@ -247,10 +250,12 @@ class Fused(Generic[_P, _R]):
         return self if instance is None else functools.partial(self, instance)
 
     def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        """The result of the function, computed by the graph of this signature. It is recorded at the first call."""
         if _C.recording():  # a fused function that is called in a recording is recorded with it
             return self._function(*args, **kwargs)
         call = self._arguments(args, kwargs)
-        return self._recorded(call).run(call)
+        result: _R = self._recorded(call).run(call)
+        return result
 
     def graph(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
         """The graph of these arguments as text. It is recorded if need be, and does not run."""

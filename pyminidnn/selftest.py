@@ -77,6 +77,7 @@ def checks(device: str) -> Iterator[Check]:
     yield from _reductions(data(3, 4, 5))
     yield from _movements(data(2, 3, 4))
     yield from _creations(data(2, 3), device)
+    yield from _graphs(data(2, 3), device)
     yield from _random(device)
     yield from _tools(data(2, 3), device)
 
@@ -301,6 +302,16 @@ def _creations(x: Array, device: str) -> Iterator[Check]:
 
     yield "save", saved_and_loaded, x
     yield "load", saved_and_loaded, x
+
+
+def _graphs(x: Array, device: str) -> Iterator[Check]:
+    def recorded(on: Make) -> dnn.DeviceTensor:
+        with dnn.record(device=device) as graph:
+            graph.output("y", dnn.square(graph.input("x", x.shape)) + 1)
+        return graph.run(x=on(x))["y"]
+
+    yield "record", recorded, x * x + 1
+    yield "fuse", lambda on: dnn.fuse(lambda t: dnn.square(t) + 1)(on(x)), x * x + 1
 
 
 def _random(device: str) -> Iterator[Check]:

@@ -300,11 +300,7 @@ py::object to_array(const Tensor& t, const py::object& dtype, std::optional<bool
 }
 
 py::buffer_info to_buffer(const Tensor& t) {
-  try {
-    check_computed(t, "memoryview");
-  } catch (const DeviceError& error) {  // the buffer protocol passes no other type of error on
-    throw py::type_error(error.what());
-  }
+  check_computed(t, "memoryview");
   if (t.place().is_cuda)
     throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
   static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};

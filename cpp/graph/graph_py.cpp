@@ -54,9 +54,20 @@ py::bytes signature(const std::vector<Tensor>& tensors, const std::string& devic
 }  // namespace
 
 void bind_graph(py::module_& m) {
+  m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
+  m.def("signature", &signature, py::arg("tensors"), py::arg("device"));
+  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
+      .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
+      .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
+      .def_property_readonly("device", [](const Graph& g) { return name(g.place); })
+      .def_property_readonly("nodes", [](const Graph& g) { return g.nodes.size(); })
+      .def_property_readonly("arena_bytes", [](const Graph& g) { return g.arena_bytes(); })
+      .def("text", &Graph::text);
   py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")
-      .def(py::init([](const std::string& device, HandlePtr handle, const py::function& where) {
-             return std::make_shared<Recorder>(handle, place_from_python(device), where_from(where));
+      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where) {
+             const HandlePtr& known = handle ? handle : entered_handle();
+             const Place place = device ? place_from_python(*device) : known ? known->place() : Place{};
+             return std::make_shared<Recorder>(handle, place, where_from(where));
            }),
            py::arg("device"), py::arg("handle"), py::arg("where"))
       .def("enter", &Recorder::enter)
@@ -77,15 +88,6 @@ void bind_graph(py::module_& m) {
       .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
       .def("dynamic", &Recorder::dynamic, py::arg("name"))
       .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
-  m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
-  m.def("signature", &signature, py::arg("tensors"), py::arg("device"));
-  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
-      .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
-      .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
-      .def_property_readonly("device", [](const Graph& g) { return name(g.place); })
-      .def_property_readonly("nodes", [](const Graph& g) { return g.nodes.size(); })
-      .def_property_readonly("arena_bytes", [](const Graph& g) { return g.arena_bytes(); })
-      .def("text", &Graph::text);
   py::class_<BoundCall>(m, "BoundCall", "A graph with all its tensors, its workspace and its plans.")
       .def(py::init([](std::shared_ptr<Graph> g, HandlePtr handle, std::vector<Tensor> inputs,
                        std::vector<std::optional<Tensor>> outputs, std::vector<int64_t> numbers) {

@@ -54,17 +54,24 @@ def full(
 
 
 def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) -> DeviceTensor:
-    """A tensor made from x.__dlpack__(). It shares the memory of x unless a copy is needed.
+    """A tensor made from x by DLPack. It shares the memory of x unless a copy is needed.
 
+    x       an array whose type has __dlpack_c_exchange_api__ (DLPack's C exchange: torch 2.10 and later), an object
+            with __dlpack__, or a DLPack capsule
     device  the device of the tensor; None: the device of x
     copy    None: copy only if `device` is another device; True: always; False: never, DeviceError if a copy is needed
 
     The current stream waits, on the device, for the work that the other library has enqueued on its current stream. The
     rules of the other library say when its memory may be written or reused: keep x alive until work on other streams
     has read it.
-    Raises DTypeError for an object without __dlpack__ and for an unknown element type, ShapeError and DeviceError for a
-    capsule that does not describe memory. Exceptions of x.__dlpack__() are passed on.
+    Raises DTypeError for an object without DLPack and for an unknown element type, ShapeError and DeviceError for a
+    structure that does not describe memory. If the C exchange fails, x.__dlpack__() is called, whose exceptions are
+    passed on.
     """
+    if device is None and not copy:
+        taken = _C.exchanged(None, (x,), None)
+        if taken is not None and taken[0] is not x:
+            return taken[0]
     return _exported(x, device=device, copy=copy)
 
 
@@ -78,13 +85,14 @@ def asarray(
 ) -> DeviceTensor:
     """A tensor with the elements of `obj`. It shares the memory of `obj` unless a copy is needed.
 
-    obj     a DeviceTensor, a NumPy array, an object with __dlpack__ or __cuda_array_interface__, a buffer (anything
-            that memoryview() accepts), a number or a nested list
+    obj     a DeviceTensor, a NumPy array, an array with DLPack or __cuda_array_interface__, a buffer (anything that
+            memoryview() accepts), a number or a nested list
     dtype, layout, device  of the tensor; None: those of `obj`
     copy    None: copy only if needed; True: always; False: never, DeviceError if a copy is needed
 
     Numbers and lists get the dtype that NumPy gives them; integers are int64. Some arrays are refused: a masked array,
-    because a tensor has no mask, and a torch tensor that requires grad or has the negative or the conjugate bit.
+    because a tensor has no mask, and a torch tensor that requires grad, has the negative or the conjugate bit, or is
+    sparse.
     Raises DTypeError, ShapeError, DeviceError. Exceptions of obj.__dlpack__() and obj.__array__() are passed on.
     """
     tensor = _shared(obj, None)
@@ -114,7 +122,7 @@ def operand(x: ArrayLike, name: str, device: str | None = None) -> DeviceTensor:
     try:
         return asarray(x, device=device)
     except Error as error:
-        raise type(error)(str(error).replace("asarray: obj", name, 1)) from None
+        raise type(error)(str(error).replace("asarray: obj", name, 1)) from error.__cause__
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
@@ -125,7 +133,8 @@ def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = 
     """
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:
-            return _converted(handle, arrays, out)
+            taken = _C.exchanged(handle, arrays, out)
+            return _converted(handle, arrays, out) if taken is None else taken
     return arrays
 
 
@@ -184,7 +193,10 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
         return obj
     if isinstance(obj, np.ndarray):
         return _from_numpy(obj) if _is_plain(obj, obj) else None
-    if hasattr(obj, "__dlpack__"):
+    taken = _C.exchanged(handle, (obj,), None)
+    if taken is not None:
+        return taken[0]
+    if hasattr(obj, "__dlpack__") or hasattr(type(obj), "__dlpack_c_exchange_api__"):
         return _exported(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj, handle)
@@ -262,6 +274,8 @@ def _check_of_torch(x: Any) -> None:
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
     if x.is_conj():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the conjugate bit set; pass .resolve_conj() of it")
+    if str(x.layout) != "torch.strided" and not x.is_nested:
+        raise refusal(_C.DTypeError, x, f"is a torch tensor of layout {x.layout}; pass .to_dense() of it")
 
 
 def _exported(x: Any, **keywords: Any) -> DeviceTensor:

@@ -15,7 +15,7 @@ from ._C import DeviceTensor, Error, Handle
 from .options import DTypeLike, DTypeName, Layout
 from .refusals import MOST_ELEMENTS, refusal, short
 
-# A DeviceTensor, a NumPy array, an object with __dlpack__, or anything else that numpy.asarray() accepts.
+# A DeviceTensor, a NumPy array, an array with DLPack, or anything else that numpy.asarray() accepts.
 ArrayLike: TypeAlias = Any
 
 
@@ -69,9 +69,9 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
     passed on.
     """
     if device is None and not copy:
-        taken = _C.exchanged(None, (x,), None)
-        if taken is not None and taken[0] is not x:
-            return taken[0]
+        tensor = _C.exchanged(x, None)
+        if tensor is not None:
+            return tensor
     return _exported(x, device=device, copy=copy)
 
 
@@ -117,6 +117,11 @@ def joined(shape: Size, sizes: tuple[int, ...]) -> Size:
     return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]  # the extension refuses ((2, 3), 4)
 
 
+def has_dlpack(x: Any) -> bool:
+    """Whether from_dlpack() can take the object."""
+    return hasattr(x, "__dlpack__") or hasattr(type(x), "__dlpack_c_exchange_api__")
+
+
 def operand(x: ArrayLike, name: str, device: str | None = None) -> DeviceTensor:
     """asarray(x) for an operator. Errors begin with `name`, such as "add: b"."""
     try:
@@ -133,8 +138,7 @@ def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = 
     """
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:
-            taken = _C.exchanged(handle, arrays, out)
-            return _converted(handle, arrays, out) if taken is None else taken
+            return _C.exchanged_operands(arrays, out, handle) or _converted(handle, arrays, out)
     return arrays
 
 
@@ -193,10 +197,10 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
         return obj
     if isinstance(obj, np.ndarray):
         return _from_numpy(obj) if _is_plain(obj, obj) else None
-    taken = _C.exchanged(handle, (obj,), None)
-    if taken is not None:
-        return taken[0]
-    if hasattr(obj, "__dlpack__") or hasattr(type(obj), "__dlpack_c_exchange_api__"):
+    tensor = _C.exchanged(obj, handle)
+    if tensor is not None:
+        return tensor
+    if has_dlpack(obj):
         return _exported(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj, handle)

@@ -115,33 +115,36 @@ const DLPackExchangeAPI* table_of(PyTypeObject* type) {
   return usable && table != &own_table ? table : nullptr;
 }
 
-// The types that have a table. The protocol allows to remember the table of a type. An entry owns a reference to its
-// type, so that no other type can get the address of the type. There are few entries, because a type that is made at
-// run time stays alive as long as the process. Tables of further types are read at every call.
+// The tables of types, which the protocol allows to remember. An entry of a type that can be destroyed owns a reference
+// to the type, so that no other type can get the address of the type. The number of entries is limited, because types
+// that programs make at run time then stay alive. The tables of further types are read at every call.
 class KnownTypes {
  public:
-  std::optional<ForeignType> find(PyTypeObject* type) {
+  ForeignType find(PyTypeObject* type) {
     for (size_t i = 0, n = count_.load(std::memory_order_acquire); i < n; ++i)
       if (entries_[i].type == type) return entries_[i];
-    const DLPackExchangeAPI* table = table_of(type);
-    if (!table) return std::nullopt;
-    const ForeignType found{type, table, py::hasattr(reinterpret_cast<PyObject*>(type), "is_neg")};
-    std::lock_guard lock(mutex_);
-    const size_t n = count_.load(std::memory_order_relaxed);
-    for (size_t i = 0; i < n; ++i)
-      if (entries_[i].type == type) return found;  // another thread has added the type
-    if (n < entries_.size()) {
-      Py_INCREF(type);
-      entries_[n] = found;
-      count_.store(n + 1, std::memory_order_release);
-    }
+    ForeignType found{type, table_of(type)};
+    found.is_of_torch = found.table && py::hasattr(reinterpret_cast<PyObject*>(type), "is_neg");
+    // A type without a table is remembered only if it cannot get one later.
+    if (found.table || !PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE)) add(found);
     return found;
   }
 
  private:
+  void add(const ForeignType& found) {
+    std::lock_guard lock(mutex_);
+    const size_t n = count_.load(std::memory_order_relaxed);
+    for (size_t i = 0; i < n; ++i)
+      if (entries_[i].type == found.type) return;  // another thread has added the type
+    if (n == entries_.size()) return;
+    Py_INCREF(found.type);
+    entries_[n] = found;
+    count_.store(n + 1, std::memory_order_release);
+  }
+
   std::mutex mutex_;
   std::atomic<size_t> count_ = 0;
-  std::array<ForeignType, 32> entries_{};  // entries below count_ never change
+  std::array<ForeignType, 64> entries_{};  // entries below count_ never change
 };
 
 // Whether a torch tensor requires grad or has the negative bit. pyminidnn/conversion.py refuses such a tensor, but the
@@ -157,8 +160,8 @@ bool is_refused_of_torch(PyObject* x) {
   return is_true(PyObject_GetAttr(x, requires_grad)) || is_true(PyObject_CallMethodNoArgs(x, is_neg));
 }
 
-// The operands of a function while exchanged() converts them.
-struct Exchange {
+// Converts the operands of a function.
+struct Operands {
   const HandlePtr& handle;
   std::optional<Place> first;  // the device of the first operand that is no host array of another library
   bool any_on_host = false;    // whether an operand is a host array of another library
@@ -168,17 +171,11 @@ struct Exchange {
     const bool is_tensor = Py_IS_TYPE(x, tensor_type());
     if (is_tensor && !first) first = tensor_of(x).place();
     if (is_tensor || Py_IsNone(x)) return py::reinterpret_borrow<py::object>(x);
-    std::optional<Tensor> t = convert(x);
+    std::optional<Tensor> t = try_exchange(x, handle);
     if (!t) return {};
     if (!t->place().is_cuda) any_on_host = true;
     else if (!first) first = t->place();
     return py::reinterpret_steal<py::object>(to_python(std::move(*t)));
-  }
-
-  std::optional<Tensor> convert(PyObject* x) const {
-    std::optional<ForeignType> type = foreign_type_of(x);
-    if (!type || (type->is_of_torch && is_refused_of_torch(x))) return std::nullopt;
-    return exchange(*type, x, handle);
   }
 
   // Returns the device to which host arrays must be copied. The result is empty if it depends on an object that the C
@@ -187,7 +184,7 @@ struct Exchange {
     if (first) return first;
     if (Py_IS_TYPE(out, tensor_type())) return tensor_of(out).place();
     if (!Py_IsNone(out)) {
-      std::optional<Tensor> t = convert(out);
+      std::optional<Tensor> t = try_exchange(out, handle);
       return t ? std::optional(t->place()) : std::nullopt;
     }
     if (handle) return handle->place();
@@ -201,52 +198,79 @@ struct Exchange {
   }
 };
 
-py::object exchanged_operands(py::handle handle, py::handle arrays, py::handle out) {
-  py::detail::make_caster<HandlePtr> given;
-  if (!given.load(handle, false)) return py::none();
-  const HandlePtr& pointer = py::detail::cast_op<const HandlePtr&>(given);
-  Exchange exchange{pointer};
-  py::tuple results(PyTuple_GET_SIZE(arrays.ptr()));
-  for (size_t i = 0; i < results.size(); ++i) {
-    py::object result = exchange(PyTuple_GET_ITEM(arrays.ptr(), i));
-    if (!result) return py::none();
-    PyTuple_SET_ITEM(results.ptr(), i, result.release().ptr());
-  }
-  if (exchange.any_on_host) {
-    std::optional<Place> target = exchange.target(out.ptr());
-    if (!target || target->is_cuda) return py::none();
-  }
-  return results;
-}
-
-// This function is not bound by pybind11, whose dispatcher takes longer than the exchange of an array.
-PyObject* exchanged(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+// The two functions below are not bound by pybind11, whose dispatcher takes as long as the exchange of an array. They
+// return None for everything that they cannot convert. pyminidnn/conversion.py then converts it, or raises an error that
+// names the argument.
+template <class F> PyObject* result_or_none(F&& f) {
   return with_python_errors([&]() -> PyObject* {
-    if (count != 3 || !PyTuple_Check(arguments[1])) {
-      PyErr_SetString(PyExc_TypeError, "exchanged: the arguments are handle, a tuple of arrays, and out");
-      return nullptr;
-    }
     try {
-      return exchanged_operands(arguments[0], arguments[1], arguments[2]).release().ptr();
-    } catch (const Error&) {  // the slower conversion in Python raises an error that names the argument
-    } catch (py::error_already_set& error) {
-      if (!error.matches(PyExc_Exception)) throw;  // for example KeyboardInterrupt
-    }
+      if (py::object result = f()) return result.release().ptr();
+    } catch (const Error&) {}
     Py_RETURN_NONE;
   });
 }
 
-PyMethodDef exchanged_definition{
-    "exchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&exchanged)), METH_FASTCALL,
-    "exchanged($module, handle, arrays, out, /)\n--\n\n"
-    "The operands of a function as tensors, in a tuple; None stays None. The result is None if an array cannot be "
-    "converted by DLPack's C exchange, or must be copied to another device."};
+// Reads the argument `handle`. Returns false if it is neither a Handle nor None.
+bool read_handle(PyObject* handle, HandlePtr& result) {
+  py::detail::make_caster<HandlePtr> caster;
+  if (!caster.load(handle, false)) return false;
+  result = py::detail::cast_op<HandlePtr&>(caster);
+  return true;
+}
+
+PyObject* wrong_arguments(const char* text) {
+  PyErr_SetString(PyExc_TypeError, text);
+  return nullptr;
+}
+
+PyObject* exchanged(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 2) return wrong_arguments("exchanged: the arguments are x and handle");
+  return result_or_none([&]() -> py::object {
+    HandlePtr handle;
+    if (!read_handle(arguments[1], handle)) return {};
+    std::optional<Tensor> t = try_exchange(arguments[0], handle);
+    return t ? py::reinterpret_steal<py::object>(to_python(std::move(*t))) : py::object();
+  });
+}
+
+PyObject* exchanged_operands(PyObject*, PyObject* const* arguments, Py_ssize_t count) {
+  if (count != 3 || !PyTuple_Check(arguments[0]))
+    return wrong_arguments("exchanged_operands: the arguments are a tuple of arrays, out and handle");
+  return result_or_none([&]() -> py::object {
+    HandlePtr handle;
+    if (!read_handle(arguments[2], handle)) return {};
+    Operands convert{handle};
+    py::tuple results(PyTuple_GET_SIZE(arguments[0]));
+    for (size_t i = 0; i < results.size(); ++i) {
+      py::object result = convert(PyTuple_GET_ITEM(arguments[0], i));
+      if (!result) return {};
+      PyTuple_SET_ITEM(results.ptr(), i, result.release().ptr());
+    }
+    if (convert.any_on_host) {
+      std::optional<Place> target = convert.target(arguments[1]);
+      if (!target || target->is_cuda) return {};
+    }
+    return std::move(results);
+  });
+}
+
+PyMethodDef definitions[] = {
+    {"exchanged", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&exchanged)), METH_FASTCALL,
+     "exchanged($module, x, handle, /)\n--\n\n"
+     "An array of another library as a tensor, by DLPack's C exchange; None if the exchange cannot take it."},
+    {"exchanged_operands", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(&exchanged_operands)),
+     METH_FASTCALL,
+     "exchanged_operands($module, arrays, out, handle, /)\n--\n\n"
+     "The operands of a function as tensors, by DLPack's C exchange; None stays None. The result is None if the "
+     "exchange cannot take an array, or if an array must be copied to another device."},
+};
 
 }  // namespace
 
 std::optional<ForeignType> foreign_type_of(PyObject* x) {
   static auto& types = *new KnownTypes;
-  return types.find(Py_TYPE(x));
+  const ForeignType found = types.find(Py_TYPE(x));
+  return found.table ? std::optional(found) : std::nullopt;
 }
 
 Tensor exchange(const ForeignType& type, PyObject* x, const HandlePtr& handle) {
@@ -268,11 +292,22 @@ Tensor exchange(const ForeignType& type, PyObject* x, const HandlePtr& handle) {
   return t;
 }
 
+std::optional<Tensor> try_exchange(PyObject* x, const HandlePtr& handle) {
+  std::optional<ForeignType> type = foreign_type_of(x);
+  if (type) try {
+      if (!type->is_of_torch || !is_refused_of_torch(x)) return exchange(*type, x, handle);
+    } catch (const Error&) {
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception)) throw;
+    }
+  return std::nullopt;
+}
+
 void bind_c_exchange(py::module_& m, py::class_<Tensor>& tensor) {
   tensor.attr(kAttribute) = py::capsule(&own_table, kCapsuleName);
-  py::object name = m.attr("__name__");
-  m.attr("exchanged") =
-      py::reinterpret_steal<py::object>(PyCFunction_NewEx(&exchanged_definition, m.ptr(), name.ptr()));
+  const py::object name = m.attr("__name__");
+  for (PyMethodDef& d : definitions)
+    m.attr(d.ml_name) = py::reinterpret_steal<py::object>(PyCFunction_NewEx(&d, m.ptr(), name.ptr()));
 }
 
 }  // namespace minidnn

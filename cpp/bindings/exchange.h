@@ -6,11 +6,11 @@
 
 namespace minidnn {
 
-// A Python type of arrays, and its table of C functions.
+// A Python type, and its table of C functions.
 struct ForeignType {
-  const PyTypeObject* type = nullptr;
-  const DLPackExchangeAPI* table = nullptr;
-  bool is_of_torch = false;  // whether the type has torch's method is_neg
+  PyTypeObject* type = nullptr;
+  const DLPackExchangeAPI* table = nullptr;  // null if the type has no table
+  bool is_of_torch = false;                  // whether the type has torch's method is_neg
 };
 
 // Returns the type of an array that the C exchange can take. The result is empty for any other object, and for a
@@ -21,6 +21,11 @@ std::optional<ForeignType> foreign_type_of(PyObject*);
 // library has put on its current stream. stream_for() says which stream is used if `handle` is null or belongs to
 // another device. Throws the Python exception of the other library, or an Error, whose text begins with "from_dlpack".
 Tensor exchange(const ForeignType&, PyObject*, const HandlePtr& handle);
+
+// As exchange(), for any object. The result is empty if the object cannot be taken, or is a torch tensor that
+// pyminidnn/conversion.py refuses. That module then raises the error. Throws only exceptions that are no errors, such as
+// KeyboardInterrupt.
+std::optional<Tensor> try_exchange(PyObject*, const HandlePtr& handle = nullptr);
 
 // Returns the stream on which an imported array will be used. `place` is the device of the array. If `handle` belongs
 // to this device, the result is the handle's stream. If not, it is the stream of the current handle for the device.

@@ -102,6 +102,8 @@ def asarray(
             raise refusal(_C.DeviceError, obj, found)
         tensor = _from_numpy(_plain(obj))
         copy = None  # _from_numpy(_plain(obj)) has made the copy already
+    elif tensor is not obj and dtype is None and layout is None and device is None and not copy:
+        return tensor
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:
         raise refusal(

@@ -236,7 +236,8 @@ def test_threads_meet_new_types() -> None:
 @pytest.fixture
 def torch(monkeypatch: pytest.MonkeyPatch) -> Any:
     """torch, whose __dlpack__ raises an exception: all arrays must come in by the C exchange."""
-    torch = pytest.importorskip("torch")
+    import torch
+
     if not hasattr(torch.Tensor, "__dlpack_c_exchange_api__"):
         pytest.skip("torch 2.10 and later have the C exchange")
 
@@ -288,7 +289,8 @@ def test_torch_gets_its_memory_back(torch: Any, device: str) -> None:
 
 @pytest.mark.torch
 def test_refusals_of_torch_tensors() -> None:
-    torch = pytest.importorskip("torch")
+    import torch
+
     for x, text in [
         (torch.ones(2, requires_grad=True), "requires grad; pass .detach() of it"),
         (torch.ones(2, dtype=torch.complex64).conj().imag, "with the negative bit set; pass .resolve_neg() of it"),

@@ -350,7 +350,7 @@ def test_a_capture_of_torch(torch: Any) -> None:
     torch.cuda.synchronize()
     with torch.cuda.graph(graph, stream=stream):
         dnn.activation_forward(x, "relu", out=out, handle=handle)
-        with pytest.raises(dnn.DeviceError, match="x is written on a stream that is being captured"):
+        with pytest.raises(dnn.DeviceError, match="cannot wait, because only one of them is being captured"):
             dnn.from_dlpack(x)
     x.fill_(3)
     graph.replay()
@@ -414,17 +414,18 @@ def test_objects_that_are_no_tensors() -> None:
             exported(bad)
 
 
-def to_object(managed: Any) -> dnn.DeviceTensor:
+def to_object(managed: Any, kind: type = dnn.DeviceTensor) -> Any:
     out = py_object()
-    dlpack_c.ToObject(table_of(dnn.DeviceTensor).to_object)(ctypes.addressof(managed), ctypes.byref(out))
-    return out.value
+    dlpack_c.ToObject(table_of(kind).to_object)(ctypes.addressof(managed), ctypes.byref(out))
+    result = out.value
+    ctypes.pythonapi.Py_DecRef(py_object(result))  # the function returns a new reference, which ctypes does not own
+    return result
 
 
 def test_a_tensor_of_a_structure() -> None:
     foreign = Foreign(x := ramp(2, 3), flags=READ_ONLY)
     t = to_object(foreign.managed)
     assert type(t) is dnn.DeviceTensor and t.data_ptr == pointer(x) and t.shape == (2, 3) and t.read_only
-    ctypes.pythonapi.Py_DecRef(py_object(t))  # the function returns a new reference, which ctypes does not own
     del t
     assert foreign.deleted == 1
 
@@ -435,6 +436,34 @@ def test_a_structure_that_is_refused_is_deleted(fields: dict) -> None:
     with pytest.raises(dnn.Error):
         to_object(foreign.managed)
     assert foreign.deleted == 1
+
+
+@pytest.mark.torch
+def test_torch_takes_an_exported_structure(torch: Any, device: str) -> None:
+    if device != "cpu" and not torch.cuda.is_available():
+        pytest.skip("torch has no CUDA here")
+    before = dnn.memory_stats(device)["allocated_bytes"]
+    t = dnn.full((2, 3, 4, 5), 2.0, layout="NHWC", device=device)
+    there = to_object(exported(t), torch.Tensor)
+    assert (there.data_ptr(), there.shape, there.stride()) == (t.data_ptr, t.shape, t.strides)
+    del t
+    assert (there == 2).all()
+    del there
+    assert dnn.memory_stats(device)["allocated_bytes"] == before
+
+
+@pytest.mark.gpu
+@pytest.mark.torch
+def test_the_current_stream_waits_for_the_streams_of_an_exported_tensor(torch: Any) -> None:
+    side = torch.cuda.Stream()
+    handle = dnn.Handle("cuda:0", stream=side)
+    t, ones = dnn.zeros(1 << 20, device="cuda:0"), dnn.ones(1 << 20, device="cuda:0")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(side):
+        torch.cuda._sleep(100_000_000)  # keeps the stream busy for about 50 ms
+    dnn.activation_forward(ones, "identity", out=t, handle=handle)
+    assert current_stream(2, 0) is None  # torch's default stream, too
+    assert (to_object(exported(t), torch.Tensor) == 1).all()
 
 
 def allocated(device: tuple[int, int], shape: tuple[int, ...], dtype: tuple[int, int]) -> Any:
@@ -457,7 +486,6 @@ def test_the_allocator(device: str) -> None:
     for shape in ((2, 3), (), (0, 5)):
         managed = allocated(pair, shape, (2, 32))
         t = to_object(managed)
-        ctypes.pythonapi.Py_DecRef(py_object(t))
         assert (t.shape, t.dtype, t.device, t.is_contiguous()) == (shape, "float32", device, True)
         assert (values_of(t.fill_(2)) == 2).all()
         del t

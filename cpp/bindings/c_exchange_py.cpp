@@ -198,9 +198,9 @@ struct Operands {
   }
 };
 
-// The two functions below are not bound by pybind11, whose dispatcher takes as long as the exchange of an array. They
-// return None for everything that they cannot convert. pyminidnn/conversion.py then converts it, or raises an error that
-// names the argument.
+// exchanged() and exchanged_operands() are not bound by pybind11, whose dispatcher takes as long as the exchange of an
+// array. They return None for everything that they cannot convert. pyminidnn/conversion.py then converts it, or raises
+// an error that names the argument.
 template <class F> PyObject* result_or_none(F&& f) {
   return with_python_errors([&]() -> PyObject* {
     try {
@@ -286,8 +286,8 @@ Tensor exchange(const ForeignType& type, PyObject* x, const HandlePtr& handle) {
     if (type.table->current_work_stream(kDLCUDA, place.index, &theirs) != 0) throw py::error_already_set();
     if (stream_number(theirs) == 1) theirs = nullptr;  // 1 is another name of the default stream
     MINIDNN_CHECK(DeviceError, memory_of(place).order(theirs, place, stream_for(handle, place, "from_dlpack")),
-                  "from_dlpack: x is written on a stream that is being captured, and the handle's stream is not part "
-                  "of this capture; pass a handle with that stream");
+                  "from_dlpack: x is used on a stream for which the handle's stream cannot wait, because only one of "
+                  "them is being captured; pass a handle with the stream of x");
   }
   return t;
 }

@@ -23,8 +23,8 @@ std::optional<ForeignType> foreign_type_of(PyObject*);
 Tensor exchange(const ForeignType&, PyObject*, const HandlePtr& handle);
 
 // As exchange(), for any object. The result is empty if the object cannot be taken, or is a torch tensor that
-// pyminidnn/conversion.py refuses. That module then raises the error. Throws only exceptions that are no errors, such as
-// KeyboardInterrupt.
+// pyminidnn/conversion.py refuses. That module then raises the error. This function throws only exceptions that are no
+// errors, such as KeyboardInterrupt.
 std::optional<Tensor> try_exchange(PyObject*, const HandlePtr& handle = nullptr);
 
 // Returns the stream on which an imported array will be used. `place` is the device of the array. If `handle` belongs

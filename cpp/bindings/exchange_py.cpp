@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges DeviceTensors with other libraries by DLPack (1.x and the version before 1.0), __cuda_array_interface__,
-// the buffer protocol and NumPy. c_exchange_py.cpp has DLPack's C exchange. The memory is shared. It is copied only if the device, the dtype or the caller
-// requires a copy.
+// the buffer protocol and NumPy. c_exchange_py.cpp has DLPack's C exchange. The memory is shared. It is copied only if
+// the device, the dtype or the caller requires a copy.
 #include <pybind11/numpy.h>
 
 #include "cpp/bindings/exchange.h"

@@ -68,7 +68,7 @@ def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) 
     structure that does not describe memory. If the C exchange fails, x.__dlpack__() is called, whose exceptions are
     passed on.
     """
-    if device is None and not copy:
+    if device is None and (copy is None or copy is False):
         tensor = _C.exchanged(x, None)
         if tensor is not None:
             return tensor
@@ -102,7 +102,7 @@ def asarray(
             raise refusal(_C.DeviceError, obj, found)
         tensor = _from_numpy(_plain(obj))
         copy = None  # _from_numpy(_plain(obj)) has made the copy already
-    elif tensor is not obj and dtype is None and layout is None and device is None and not copy:
+    elif tensor is not obj and dtype is None and layout is None and device is None and (copy is None or copy is False):
         return tensor
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:

@@ -443,11 +443,7 @@ LATER = [
         "the C exchange takes torch tensors that require grad",
     ),
     Mutant(
-        "E20", "bindings/c_exchange_py.cpp", "!target || target->is_cuda", "false",
-        "the C exchange leaves host arrays on the host",
-    ),
-    Mutant(
-        "E21", "bindings/exchange_py.cpp", "if («!error.matches(PyExc_Exception)») throw;  // for example", "false",
+        "E20", "bindings/exchange_py.cpp", "if («!error.matches(PyExc_Exception)») throw;  // for example", "false",
         "an interrupt during the C exchange is reported as a failure",
     ),
 ]

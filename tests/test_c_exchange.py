@@ -168,7 +168,8 @@ def test_dunder_dlpack_is_called_if_the_exchange_fails() -> None:
 @pytest.mark.parametrize("base", [Exchanged, Both])
 def test_an_interrupt_is_no_failure(base: type) -> None:
     array = exchange_type(fails=True, base=base)(Foreign(ramp(3)), KeyboardInterrupt())
-    for call in (dnn.from_dlpack, dnn.asarray, lambda x: dnn.activation_forward(x, "relu")):
+    for call in (dnn.from_dlpack, lambda x: dnn.from_dlpack(x, copy=True), dnn.asarray,
+                 lambda x: dnn.activation_forward(x, "relu")):  # fmt: skip
         with pytest.raises(KeyboardInterrupt):
             call(array)
 

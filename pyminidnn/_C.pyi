@@ -8,7 +8,7 @@ import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
 from pyminidnn.options import Activation, ConvMode, DTypeLike, Family, IndexDType, Layout, LayoutName, LossReduction, Math, PadMode, Pointwise, PoolMode, ReduceMode
-__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'signature', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'signature', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -118,6 +118,7 @@ class DeviceTensor:
     Logical dimensions are N, C, spatial... in every layout; a layout is a stride order. Copies of the object share memory.
     """
     __array_priority__: typing.ClassVar[int] = 1000
+    __dlpack_c_exchange_api__: typing.ClassVar[typing.Any]
     def __abs__(self) -> DeviceTensor:
         """
         abs(self)
@@ -845,6 +846,14 @@ def engines(family: str, cuda: bool) -> list:
 def entered_handle() -> Handle:
     """
     The innermost handle entered on this thread, or None.
+    """
+def exchanged(x: typing.Any, handle: Handle | None) -> DeviceTensor | None:
+    """
+    An array of another library as a tensor, by DLPack's C exchange; None if the exchange cannot take it.
+    """
+def exchanged_operands(arrays: tuple[typing.Any, ...], out: typing.Any, handle: Handle | None) -> tuple[typing.Any, ...] | None:
+    """
+    The operands of a function as tensors, by DLPack's C exchange; None stays None. The result is None if the exchange cannot take an array, or if an array must be copied to another device.
     """
 def families() -> list[Family]:
     ...

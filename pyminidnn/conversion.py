@@ -15,7 +15,7 @@ from ._C import DeviceTensor, Error, Handle
 from .options import DTypeLike, DTypeName, Layout
 from .refusals import MOST_ELEMENTS, refusal, short
 
-# A DeviceTensor, a NumPy array, an object with __dlpack__, or anything else that numpy.asarray() accepts.
+# A DeviceTensor, a NumPy array, an array with DLPack, or anything else that numpy.asarray() accepts.
 ArrayLike: TypeAlias = Any
 
 
@@ -53,17 +53,24 @@ def full(
 
 
 def from_dlpack(x: Any, *, device: str | None = None, copy: bool | None = None) -> DeviceTensor:
-    """A tensor made from x.__dlpack__(). It shares the memory of x unless a copy is needed.
+    """A tensor made from x by DLPack. It shares the memory of x unless a copy is needed.
 
+    x       an array whose type has __dlpack_c_exchange_api__ (DLPack's C exchange: torch 2.10 and later), an object
+            with __dlpack__, or a DLPack capsule
     device  the device of the tensor; None: the device of x
     copy    None: copy only if `device` is another device; True: always; False: never, DeviceError if a copy is needed
 
     The current stream waits, on the device, for the work that the other library has enqueued on its current stream. The
     rules of the other library say when its memory may be written or reused: keep x alive until work on other streams
     has read it.
-    Raises DTypeError for an object without __dlpack__ and for an unknown element type, ShapeError and DeviceError for a
-    capsule that does not describe memory. Exceptions of x.__dlpack__() are passed on.
+    Raises DTypeError for an object without DLPack and for an unknown element type, ShapeError and DeviceError for a
+    structure that does not describe memory. If the C exchange fails, x.__dlpack__() is called, whose exceptions are
+    passed on.
     """
+    if device is None and (copy is None or copy is False):
+        tensor = _C.exchanged(x, None)
+        if tensor is not None:
+            return tensor
     return _exported(x, device=device, copy=copy)
 
 
@@ -77,13 +84,14 @@ def asarray(
 ) -> DeviceTensor:
     """A tensor with the elements of `obj`. It shares the memory of `obj` unless a copy is needed.
 
-    obj     a DeviceTensor, a NumPy array, an object with __dlpack__ or __cuda_array_interface__, a buffer (anything
-            that memoryview() accepts), a number or a nested list
+    obj     a DeviceTensor, a NumPy array, an array with DLPack or __cuda_array_interface__, a buffer (anything that
+            memoryview() accepts), a number or a nested list
     dtype, layout, device  of the tensor; None: those of `obj`
     copy    None: copy only if needed; True: always; False: never, DeviceError if a copy is needed
 
     Numbers and lists get the dtype that NumPy gives them; integers are int64. Some arrays are refused: a masked array,
-    because a tensor has no mask, and a torch tensor that requires grad or has the negative or the conjugate bit.
+    because a tensor has no mask, and a torch tensor that requires grad, has the negative or the conjugate bit, or is
+    sparse.
     Raises DTypeError, ShapeError, DeviceError. Exceptions of obj.__dlpack__() and obj.__array__() are passed on.
     """
     tensor = _shared(obj, None)
@@ -93,6 +101,8 @@ def asarray(
             raise refusal(_C.DeviceError, obj, found)
         tensor = _from_numpy(_plain(obj))
         copy = None  # _from_numpy(_plain(obj)) has made the copy already
+    elif tensor is not obj and dtype is None and layout is None and device is None and (copy is None or copy is False):
+        return tensor
     result = tensor.to(device=device, dtype=dtype, layout=layout, copy=False if copy is None else copy)
     if copy is False and result.data_ptr != tensor.data_ptr:
         raise refusal(
@@ -109,12 +119,17 @@ def joined(shape: Size, sizes: tuple[int, ...]) -> Size:
     return (shape, *sizes) if sizes else shape  # type: ignore[arg-type]
 
 
+def has_dlpack(x: Any) -> bool:
+    """Whether from_dlpack() can take the object."""
+    return hasattr(x, "__dlpack__") or hasattr(type(x), "__dlpack_c_exchange_api__")
+
+
 def operand(x: ArrayLike, name: str, device: str | None = None) -> DeviceTensor:
     """asarray(x) for an operator. Errors begin with `name`, such as "add: b"."""
     try:
         return asarray(x, device=device)
     except Error as error:
-        raise type(error)(str(error).replace("asarray: obj", name, 1)) from None
+        raise type(error)(str(error).replace("asarray: obj", name, 1)) from error.__cause__
 
 
 def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = None) -> Sequence[Any]:
@@ -125,7 +140,7 @@ def operands(handle: Handle | None, *arrays: ArrayLike, out: ArrayLike | None = 
     """
     for array in arrays:
         if type(array) is not DeviceTensor and array is not None:
-            return _converted(handle, arrays, out)
+            return _C.exchanged_operands(arrays, out, handle) or _converted(handle, arrays, out)
     return arrays
 
 
@@ -184,7 +199,10 @@ def _shared(obj: ArrayLike, handle: Handle | None) -> DeviceTensor | None:
         return obj
     if isinstance(obj, np.ndarray):
         return _from_numpy(obj) if _is_plain(obj, obj) else None
-    if hasattr(obj, "__dlpack__"):
+    tensor = _C.exchanged(obj, handle)
+    if tensor is not None:
+        return tensor
+    if has_dlpack(obj):
         return _exported(obj, handle=handle)
     if hasattr(obj, "__cuda_array_interface__"):
         return _C.from_cuda_array_interface(obj, handle)
@@ -262,6 +280,8 @@ def _check_of_torch(x: Any) -> None:
         raise refusal(_C.DTypeError, x, "is a torch tensor with the negative bit set; pass .resolve_neg() of it")
     if x.is_conj():
         raise refusal(_C.DTypeError, x, "is a torch tensor with the conjugate bit set; pass .resolve_conj() of it")
+    if str(x.layout) != "torch.strided" and not x.is_nested:
+        raise refusal(_C.DTypeError, x, f"is a torch tensor of layout {x.layout}; pass .to_dense() of it")
 
 
 def _exported(x: Any, **keywords: Any) -> DeviceTensor:

@@ -15,7 +15,7 @@ import numpy as np
 
 from . import _C
 from ._C import DeviceTensor, DTypeError, EngineReport, Handle, KernelSpec, NotSupported, Report, ShapeError
-from .conversion import bits, from_bits, operand
+from .conversion import bits, from_bits, has_dlpack, operand
 from .ops.matmul import matmul
 from .ops.pointwise import pointwise
 from .ops.reduce import reduce
@@ -142,7 +142,7 @@ def _operands(op: str, a: Any, b: Any) -> tuple[Any, Any] | None:
     for name, x in zip("ab", (a, b), strict=True):
         if isinstance(x, (DeviceTensor, bool, int, float)) and not isinstance(x, np.generic):
             found.append(x)
-        elif isinstance(x, (np.ndarray, np.generic)) or hasattr(x, "__dlpack__") or hasattr(x, "__array__"):
+        elif isinstance(x, (np.ndarray, np.generic)) or has_dlpack(x) or hasattr(x, "__array__"):
             found.append(operand(x, f"{op}: {name}"))
         else:
             return None

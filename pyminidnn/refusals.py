@@ -89,7 +89,10 @@ def explained(
     for value in bound.values():
         if isinstance(value, str) and len(value) > 80:
             text = text.replace(value, short(value)[1:-1])
-    return type(error)(f"{call}: {text}")
+    result = type(error)(f"{call}: {text}")
+    if error.__cause__ is not None:
+        result.__cause__ = error.__cause__
+    return result
 
 
 def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
@@ -103,7 +106,7 @@ def _renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) 
 
 def _first_word_renamed(text: str, bound: Mapping[str, Any], arguments: Mapping[str, Any]) -> str:
     word = text.partition(" ")[0]
-    if word in bound and word not in arguments:
+    if word in bound and (word not in arguments or bound[word] is not arguments[word]):
         return (_name_of([bound[word]], arguments) or word) + text[len(word) :]
     return text
 

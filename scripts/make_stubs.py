@@ -34,10 +34,16 @@ CORRECTIONS = (
     ("__all__: list[str]", "from pyminidnn.dtypes import DType\n__all__: list[str]"),
     ("def dtype(self) -> typing.Any", "def dtype(self) -> DType"),
 )
-# pybind11 writes no types for the arguments and the results of some special methods.
+# Some special methods, and functions that pybind11 does not bind, have no types for arguments and results.
 SLOTS = (
     (r"def (__(?:eq|ne)__)\(self, value\):", r"def \1(self, value: object) -> DeviceTensor: # type: ignore[override]"),
     (r"def (__bool__)\(self\):", r"def \1(self) -> bool:"),
+    (r"def exchanged\(x, handle\)", "def exchanged(x: typing.Any, handle: Handle | None) -> DeviceTensor | None"),
+    (
+        r"def exchanged_operands\(arrays, out, handle\)",
+        "def exchanged_operands(arrays: tuple[typing.Any, ...], out: typing.Any, handle: Handle | None) "
+        "-> tuple[typing.Any, ...] | None",
+    ),
     (r"def (__(?:int|index)__)\(self\):", r"def \1(self) -> int:"),
     (r"def (__hash__)\(self\):", r"def \1(self) -> int:"),
     (r"def (__float__)\(self\):", r"def \1(self) -> float:"),

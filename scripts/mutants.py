@@ -432,4 +432,16 @@ LATER = [
         "E17", "pyminidnn/ops/pooling.py", "_C.adaptive_pool_forward(x, 1, mode, «norm»", "2",
         "global_pool_forward ignores norm",
     ),
+    Mutant(
+        "E18", "bindings/c_exchange_py.cpp", "header && «header->version.major != DLPACK_MAJOR_VERSION»", "false",
+        "the C exchange: a table of any major version is used",
+    ),
+    Mutant(
+        "E19", "bindings/c_exchange_py.cpp", "!type->is_of_torch || !is_refused_of_torch(x)", "true",
+        "the C exchange takes torch tensors that require grad",
+    ),
+    Mutant(
+        "E20", "bindings/exchange_py.cpp", "if («!error.matches(PyExc_Exception)») throw;  // for example", "false",
+        "an interrupt during the C exchange is reported as a failure",
+    ),
 ]

@@ -140,3 +140,79 @@ class Foreign:
 
     def __dlpack_device__(self) -> tuple[int, int]:
         return self.claims
+
+
+# The functions of DLPack's C exchange. A foreign call of a PYFUNCTYPE raises the Python exception that the function has
+# set.
+Allocate = CFUNCTYPE(
+    c_int, POINTER(DLTensor), POINTER(c_void_p), c_void_p, CFUNCTYPE(None, c_void_p, c_char_p, c_char_p)
+)
+FromObject = PYFUNCTYPE(c_int, py_object, POINTER(c_void_p))
+ToObject = PYFUNCTYPE(c_int, c_void_p, POINTER(py_object))
+View = PYFUNCTYPE(c_int, py_object, POINTER(DLTensor))
+CurrentStream = PYFUNCTYPE(c_int, c_int32, c_int32, POINTER(c_void_p))
+
+
+class Table(Structure):  # DLPackExchangeAPI of DLPack 1.3
+    _fields_ = (("major", c_uint32), ("minor", c_uint32), ("previous", c_void_p), ("allocate", c_void_p),
+                ("from_object", c_void_p), ("to_object", c_void_p), ("view", c_void_p),
+                ("current_stream", c_void_p))  # fmt: skip
+
+
+TABLE_NAME = b"dlpack_exchange_api"
+
+
+def table_of(kind: type) -> Table:
+    capsule = vars(kind)["__dlpack_c_exchange_api__"]
+    return Table.from_address(_pointer(id(capsule), TABLE_NAME))
+
+
+def _address(function: Any) -> int:
+    address = ctypes.cast(function, c_void_p).value
+    assert address is not None
+    return address
+
+
+@FromObject
+def _from_object(array: Any, out: Any) -> int:
+    array.exports += 1
+    out[0] = ctypes.addressof(array.foreign.managed)
+    return 0
+
+
+@CurrentStream
+def _no_stream(kind: int, index: int, out: Any) -> int:
+    out[0] = None
+    return 0
+
+
+# Calls __len__() of the array. If that raises an exception, this function returns -1, as the function of a library does
+# that fails. A function of ctypes could not set an exception.
+_fails = ctypes.pythonapi.PyObject_Size
+
+
+class Exchanged:
+    """An array with DLPack's C exchange and without __dlpack__. Only types that exchange_type() makes have a table."""
+
+    def __init__(self, foreign: Foreign, error: BaseException | None = None):
+        self.foreign, self.error, self.exports = foreign, error, 0
+
+    def __len__(self) -> int:
+        assert self.error is not None
+        raise self.error
+
+
+def exchange_type(
+    *, name: bytes = TABLE_NAME, version: tuple[int, int] = (1, 3), previous: Table | None = None, fails: bool = False,
+    current_stream: Any = _no_stream, base: type = Exchanged,
+) -> type:  # fmt: skip
+    """A new type of arrays with a table. The table and its functions live as long as the process."""
+    table = Table(*version, None if previous is None else ctypes.addressof(previous))
+    table.from_object = _address(_fails if fails else _from_object)
+    table.current_stream = _address(current_stream) if current_stream else None
+    _tables.append((table, name, current_stream))
+    capsule = _new(ctypes.addressof(table), name, Destructor())
+    return type("Array", (base,), {"__dlpack_c_exchange_api__": capsule, "table": table})
+
+
+_tables: list[Any] = []

@@ -52,7 +52,7 @@ def test_fields_of_a_capsule(dtype: str, max_version: object, device: str) -> No
     versioned = max_version is not None and max_version[0] >= 1
     assert type(managed) is (ManagedVersioned if versioned else Managed)
     if versioned:
-        assert (managed.major, managed.minor, managed.flags) == (1, 1, 0)
+        assert (managed.major, managed.minor, managed.flags) == (1, 3, 0)
     d = managed.tensor
     assert (d.data, d.byte_offset, d.ndim) == (t.data_ptr, 0, 4)
     assert (d.dtype.code, d.dtype.bits, d.dtype.lanes) == (*CODES[dtype], 1)

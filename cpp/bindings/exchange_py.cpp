@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // Exchanges DeviceTensors with other libraries by DLPack (1.x and the version before 1.0), __cuda_array_interface__,
-// the buffer protocol and NumPy. The memory is shared. It is copied only if the device, the dtype or the caller
-// requires a copy.
+// the buffer protocol and NumPy. c_exchange_py.cpp has DLPack's C exchange. The memory is shared. It is copied only if
+// the device, the dtype or the caller requires a copy.
 #include <pybind11/numpy.h>
 
-#include "cpp/bindings/casters.h"
+#include "cpp/bindings/exchange.h"
+
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/dlpack.h"
 #include "cpp/transform/transform.h"
@@ -118,35 +119,61 @@ Tensor moved(const Tensor& t, std::optional<Place> target, bool copy) {
   return to(t, target, {}, {}, copy);
 }
 
-// Returns the stream on which an imported array will be used. `place` is the device of the array. If `handle` belongs
-// to this device, the result is the handle's stream. If not, it is the stream of the current handle for the device.
-Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
-  return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
-}
-
-Tensor from_dlpack(const py::object& source, const std::optional<std::string>& device, std::optional<bool> copy,
-                   const HandlePtr& handle) {
-  std::optional<Place> target = optional_place(device);
-  if (PyCapsule_CheckExact(source.ptr())) return moved(from_capsule(source), target, copy.value_or(false));
-  if (!py::hasattr(source, "__dlpack__") || !py::hasattr(source, "__dlpack_device__"))
-    throw DTypeError(cat("from_dlpack: x must have __dlpack__ and __dlpack_device__, or be a DLPack capsule; got ",
-                         repr_text(source)));
-  Place place = dlpack::place_of(device_pair(source.attr("__dlpack_device__")(), "from_dlpack: __dlpack_device__()"));
+// Throws unless x, an array on `place`, may be converted to a tensor on the device `target` with the option `copy`.
+void check_target(Place place, std::optional<Place> target, std::optional<bool> copy) {
   MINIDNN_CHECK(DeviceError, target.value_or(place) == place || copy.value_or(true), "from_dlpack: from ", name(place),
                 " to ", name(*target), " needs a copy, and copy=False forbids it");
+}
+
+// Calls __dlpack__() of x.
+Tensor from_dunder_dlpack(const py::object& x, std::optional<Place> target, std::optional<bool> copy,
+                          const HandlePtr& handle) {
+  Place place = dlpack::place_of(device_pair(x.attr("__dlpack_device__")(), "from_dlpack: __dlpack_device__()"));
+  check_target(place, target, copy);
   py::dict wanted;
   if (place.is_cuda) wanted["stream"] = stream_number(stream_for(handle, place, "from_dlpack"));
   py::object capsule;
   try {
     py::dict modern(**wanted, py::arg("max_version") = py::make_tuple(DLPACK_MAJOR_VERSION, DLPACK_MINOR_VERSION));
-    capsule = source.attr("__dlpack__")(**modern);
+    capsule = x.attr("__dlpack__")(**modern);
   } catch (py::error_already_set& e) {
     if (!e.matches(PyExc_TypeError)) throw;
     // An exporter older than DLPack 1.0 has no parameter max_version and raises TypeError. It is called again without
     // max_version.
-    capsule = source.attr("__dlpack__")(**wanted);
+    capsule = x.attr("__dlpack__")(**wanted);
   }
   return moved(from_capsule(capsule), target, copy.value_or(false));
+}
+
+Tensor from_dlpack(const py::object& x, const std::optional<std::string>& device, std::optional<bool> copy,
+                   const HandlePtr& handle) {
+  std::optional<Place> target = optional_place(device);
+  if (PyCapsule_CheckExact(x.ptr())) return moved(from_capsule(x), target, copy.value_or(false));
+  const bool has_dunder = py::hasattr(x, "__dlpack__") && py::hasattr(x, "__dlpack_device__");
+  py::object failure;  // the exception with which the C exchange has failed
+  if (std::optional<ForeignType> type = foreign_type_of(x.ptr())) try {
+      Tensor t = exchange(*type, x.ptr(), handle);
+      check_target(t.place(), target, copy);
+      return moved(t, target, copy.value_or(false));
+    } catch (py::error_already_set& error) {
+      if (!error.matches(PyExc_Exception)) throw;  // for example KeyboardInterrupt
+      if (!has_dunder) {
+        const auto reason = py::str(error.value()).cast<std::string>();
+        py::raise_from(error, py::module_::import("pyminidnn._C").attr("DTypeError").ptr(),
+                       cat("from_dlpack: x cannot be exported by its library: ", reason).c_str());
+        throw py::error_already_set();
+      }
+      failure = error.value();
+    }
+  if (!has_dunder)
+    throw DTypeError(
+        cat("from_dlpack: x must have __dlpack__ and __dlpack_device__, or be a DLPack capsule; got ", repr_text(x)));
+  try {
+    return from_dunder_dlpack(x, target, copy, handle);
+  } catch (py::error_already_set& error) {
+    if (failure) PyException_SetContext(error.value().ptr(), failure.release().ptr());
+    throw;
+  }
 }
 
 // The storage of a tensor whose memory belongs to a Python object. The storage keeps this object alive.
@@ -313,7 +340,12 @@ py::buffer_info to_buffer(const Tensor& t) {
 
 }  // namespace
 
+Stream stream_for(const HandlePtr& handle, Place place, const char* call) {
+  return handle_for(handle && handle->place() == place ? handle : nullptr, place, call, "x").stream();
+}
+
 void bind_exchange(py::module_& m, py::class_<Tensor>& tensor) {
+  bind_c_exchange(m, tensor);
   tensor
       .def("__dlpack__", &export_tensor, py::kw_only(), py::arg("stream") = py::none(),
            py::arg("max_version") = py::none(), py::arg("dl_device") = py::none(), py::arg("copy") = py::none())

@@ -2,9 +2,11 @@
 // The operators of DeviceTensor: arithmetic, comparisons, and conversions to Python's numbers. They are written into
 // the slots of the Python type, because a call through pybind11's dispatcher takes as long as the sum of two small
 // tensors. The slots handle operands that need no conversion: tensors of one dtype, and Python numbers that the dtype
-// can hold. Other operands are passed to pyminidnn/methods.py.
+// can hold. Arrays of other libraries are tensors if DLPack's C exchange can take them. Other operands are passed to
+// pyminidnn/methods.py.
 #include "cpp/bindings/operators.h"
 
+#include "cpp/bindings/exchange.h"
 #include "cpp/core/recording.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/transform/transform.h"
@@ -35,25 +37,36 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
 }
 
 struct Operands {
-  std::optional<Tensor> scalar;  // a Python number among the operands, converted to a 0-dimensional tensor
+  // The operand that is no DeviceTensor: a 0-dimensional tensor of a Python number, or an array of another library.
+  std::optional<Tensor> converted;
   const Tensor *a = nullptr, *b = nullptr;
 };
 
+// Takes an array of another library that has the dtype and the device of t. The result is empty for any other object.
+std::optional<Tensor> foreign_like(const Tensor& t, PyObject* x) {
+  std::optional<Tensor> taken = try_exchange(x);
+  const bool alike = taken && taken->desc.dtype == t.desc.dtype && taken->place() == t.place();
+  return alike ? std::move(taken) : std::nullopt;
+}
+
 // Reads the operands of a binary operator. They must be two tensors of one dtype, or a tensor and a Python number that
-// fits the tensor's dtype, and the function `op` must support the dtype. The result is empty for any other operands.
+// fits the tensor's dtype, and the function `op` must support the dtype. An array of another library is a tensor if
+// DLPack's C exchange can take it. The result is empty for any other operands.
 std::optional<Operands> operands_of(Pointwise op, PyObject* left, PyObject* right) {
   Operands o{{}, tensor_or_null(left), tensor_or_null(right)};
   const Tensor* known = o.a ? o.a : o.b;
   if (!accepts(op, known->desc.dtype)) return std::nullopt;
   if (!o.a || !o.b) {
-    o.scalar = scalar_like(*known, o.a ? right : left);
-    if (!o.scalar) return std::nullopt;
+    PyObject* other = o.a ? right : left;
+    o.converted = scalar_like(*known, other);
+    if (!o.converted) o.converted = foreign_like(*known, other);
+    if (!o.converted) return std::nullopt;
   } else if (o.a->desc.dtype != o.b->desc.dtype) return std::nullopt;
   return o;
 }
 
 Tensor apply(Pointwise op, const Operands& o, std::optional<Tensor> out) {
-  const Tensor &a = o.a ? *o.a : *o.scalar, &b = o.b ? *o.b : *o.scalar;
+  const Tensor &a = o.a ? *o.a : *o.converted, &b = o.b ? *o.b : *o.converted;
   ReleaseGil release;
   return pointwise(op, a, b, {}, {"", std::move(out), nullptr});
 }
@@ -70,7 +83,7 @@ template <Pointwise op> PyObject* in_place(PyObject* left, PyObject* right) {
     auto o = operands_of(op, left, right);
     if (!o)
       return methods_module().attr("in_place")(info(op).name, py::handle(left), py::handle(right)).release().ptr();
-    const Tensor& b = o->b ? *o->b : *o->scalar;
+    const Tensor& b = o->b ? *o->b : *o->converted;
     MINIDNN_CHECK(ShapeError, broadcast(b.desc, shape_of(o->a->desc)), info(op).name, ": b ", shape_text(b.desc),
                   " does not broadcast to a ", shape_text(o->a->desc), ", which holds the result");
     apply(op, *o, *o->a);

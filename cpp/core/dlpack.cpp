@@ -2,8 +2,9 @@
 // Conversions between DLPack structures and Tensor.
 #include "cpp/core/dlpack.h"
 
-#include <cstring>
 #include <limits>
+
+#include "cpp/core/handle.h"
 
 namespace minidnn::dlpack {
 namespace {
@@ -15,11 +16,11 @@ struct Code {
 constexpr Code kCodes[] = {{kDLFloat, 32}, {kDLFloat, 64}, {kDLFloat, 16}, {kDLBfloat, 16}, {kDLInt, 8},
                            {kDLUInt, 8},   {kDLInt, 32},   {kDLInt, 64},   {kDLBool, 8}};
 
-DType dtype_of(DLDataType t) {
+DType dtype_of(DLDataType t, const char* what) {
   for (size_t i = 0; i < std::size(kCodes); ++i)
     if (t.code == kCodes[i].code && t.bits == kCodes[i].bits && t.lanes == 1) return DType(i);
-  throw DTypeError(cat("from_dlpack: x has elements of DLPack type (code ", int(t.code), ", ", int(t.bits), " bits, ",
-                       t.lanes, " lanes); supported are ", dtype_names()));
+  throw DTypeError(cat(what, " has elements of DLPack type (code ", int(t.code), ", ", int(t.bits), " bits, ", t.lanes,
+                       " lanes); supported are ", dtype_names()));
 }
 
 // An exported DLPack structure, with the tensor whose memory it points to. The object exists until the consumer of the
@@ -27,17 +28,11 @@ DType dtype_of(DLDataType t) {
 template <class M> struct Export {
   M managed;
   Tensor tensor;
-  int64_t shape[kMaxRank], strides[kMaxRank];
 };
 
 template <class M> M* make_export(const Tensor& t) {
-  auto* e = new Export<M>{{}, t, {}, {}};
-  const TensorDesc& d = e->tensor.desc;
-  std::memcpy(e->shape, d.shape, sizeof e->shape);
-  std::memcpy(e->strides, d.stride, sizeof e->strides);
-  const Code& code = kCodes[int64_t(d.dtype)];
-  e->managed.dl_tensor = {
-      t.data, device_of(t.place()), int32_t(d.rank), {code.code, code.bits, 1}, e->shape, e->strides, 0};
+  auto* e = new Export<M>{{}, t};
+  e->managed.dl_tensor = view(e->tensor);
   e->managed.manager_ctx = e;
   e->managed.deleter = [](M* m) { delete static_cast<Export<M>*>(m->manager_ctx); };
   return &e->managed;
@@ -50,15 +45,20 @@ template <class M> struct Imported final : Storage {
   }
 };
 
+std::span<const int64_t> shape_in(const DLTensor& d, const char* what) {
+  MINIDNN_CHECK(ShapeError, d.ndim >= 0 && d.ndim <= kMaxRank, what, " has ", d.ndim, " dimensions; 0 to ", kMaxRank,
+                " are supported");
+  MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, what, " has ", d.ndim,
+                " dimensions and a null shape; its exporter is at fault");
+  return {d.shape, size_t(d.ndim)};
+}
+
 template <class M> Tensor take(M* managed, bool read_only) {
   const DLTensor& d = managed->dl_tensor;
-  MINIDNN_CHECK(ShapeError, d.ndim >= 0 && d.ndim <= kMaxRank, "from_dlpack: x has ", d.ndim, " dimensions; 0 to ",
-                kMaxRank, " are supported");
-  MINIDNN_CHECK(ShapeError, d.shape || d.ndim == 0, "from_dlpack: x has ", d.ndim,
-                " dimensions and a null shape; its exporter is at fault");
-  std::span<const int64_t> shape{d.shape, size_t(d.ndim)};
-  TensorDesc desc = d.strides ? strided(dtype_of(d.dtype), shape, {d.strides, shape.size()}, "from_dlpack: x")
-                              : dense(dtype_of(d.dtype), shape, Layout::channels_first, "from_dlpack: x");
+  const char* what = "from_dlpack: x";
+  std::span<const int64_t> shape = shape_in(d, what);
+  TensorDesc desc = d.strides ? strided(dtype_of(d.dtype, what), shape, {d.strides, shape.size()}, what)
+                              : dense(dtype_of(d.dtype, what), shape, Layout::channels_first, what);
   auto storage = std::make_shared<Imported<M>>();
   storage->read_only = read_only;
   MINIDNN_CHECK(ShapeError, d.byte_offset <= uint64_t(std::numeric_limits<int64_t>::max()),
@@ -81,6 +81,27 @@ Place place_of(DLDevice d) {
                 int32_t(d.device_type), " is neither the CPU (1) nor CUDA (2); copy the array to one of them first");
   device_at({true, d.device_id});  // device_at() throws DeviceError if the machine does not have the device
   return {true, d.device_id};
+}
+
+DLTensor view(const Tensor& t) {
+  const TensorDesc& d = t.desc;
+  const Code& code = kCodes[int64_t(d.dtype)];
+  // The C structure has no const, but its consumers must not write the shape and the strides.
+  return {t.data,
+          device_of(t.place()),
+          int32_t(d.rank),
+          {code.code, code.bits, 1},
+          const_cast<int64_t*>(d.shape),
+          const_cast<int64_t*>(d.stride),
+          0};
+}
+
+Tensor allocate_like(const DLTensor& d, const char* call) {
+  const std::string what = cat(call, ": the prototype");
+  const Place place = place_of(d.device);
+  const TensorDesc desc =
+      dense(dtype_of(d.dtype, what.c_str()), shape_in(d, what.c_str()), Layout::channels_first, what.c_str());
+  return empty(desc, place, handle_for(nullptr, place, call, "the prototype").stream(), call, "the prototype");
 }
 
 DLManagedTensorVersioned* export_versioned(const Tensor& t, bool copied) {

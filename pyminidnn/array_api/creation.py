@@ -22,7 +22,7 @@ from .manipulation import broadcast_to
 def asarray(obj: Any, /, *, dtype: Any = None, device: str | None = None, copy: _bool | None = None) -> DeviceTensor:
     """A tensor with the elements of `obj`; it shares the memory of `obj` unless a copy is needed.
 
-    obj     a tensor, an array with __dlpack__ or a buffer, a Python number, or nested sequences of numbers
+    obj     a tensor, an array with DLPack or a buffer, a Python number, or nested sequences of numbers
     dtype   None: that of an array. Of Python numbers: bool, int64 or float32
     device  None: that of an array, else that of the current handle
     copy    None: copy only if needed; True: always; False: never, ShapeError (a ValueError) if a copy is needed
@@ -48,7 +48,7 @@ def _uncopied(obj: Any, dtype: Any, device: str | None) -> DeviceTensor:
 
 
 def from_dlpack(x: Any, /, *, device: str | None = None, copy: _bool | None = None) -> DeviceTensor:
-    """A tensor made from x.__dlpack__(). Arguments and errors as in pyminidnn.from_dlpack()."""
+    """A tensor made from x by DLPack. Arguments and errors as in pyminidnn.from_dlpack()."""
     return dnn.from_dlpack(x, device=device, copy=copy)
 
 

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Times calls on small torch tensors: the host time of a call, with the exchange of its arrays.
+
+    python benchmarks/host_time.py [--device cuda:0] [--calls 500] [--repeats 31]
+
+A row is the median of all repeats, in us for each call. On a GPU, a repeat ends when the host has enqueued all calls.
+The tensors have 32 elements, so a kernel takes less time than its launch. The last rows have no array to exchange.
+"""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+import pyminidnn as dnn
+
+
+def time_us(call: Callable[[], Any], device: str, calls: int, repeats: int) -> float:
+    def synchronize() -> None:
+        if device != "cpu":
+            torch.cuda.synchronize()
+            dnn.synchronize()
+
+    times = []
+    for _ in range(repeats):
+        synchronize()
+        start = time.perf_counter()
+        for _ in range(calls):
+            call()
+        times.append((time.perf_counter() - start) / calls * 1e6)
+    synchronize()
+    return statistics.median(times)
+
+
+def rows(device: str) -> dict[str, Callable[[], Any]]:
+    x = torch.randn(4, 8, device=device)
+    out, t = torch.empty_like(x), dnn.from_dlpack(x)
+    return {
+        "dnn.relu(torch)": lambda: dnn.relu(x),
+        "dnn.from_dlpack(torch)": lambda: dnn.from_dlpack(x),
+        "torch.relu(torch)": lambda: torch.relu(x),
+        "dnn.asarray(torch)": lambda: dnn.asarray(x),
+        "dnn.activation_forward(torch, out=torch)": lambda: dnn.activation_forward(x, "relu", out=out),
+        "dnn.activation_backward(torch, torch, torch)": lambda: dnn.activation_backward(x, x, x, "relu"),
+        "DeviceTensor + torch": lambda: t + x,
+        "torch.from_dlpack(DeviceTensor)": lambda: torch.from_dlpack(t),
+        "torch.from_dlpack(dnn.relu(torch))": lambda: torch.from_dlpack(dnn.relu(x)),
+        "dnn.relu(DeviceTensor)": lambda: dnn.relu(t),
+        "dnn.activation_backward(3 x DeviceTensor)": lambda: dnn.activation_backward(t, t, t, "relu"),
+        "DeviceTensor + DeviceTensor": lambda: t + t,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", default="cuda:0" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--calls", type=int, default=500, help="calls in a repeat; default: 500")
+    parser.add_argument("--repeats", type=int, default=31, help="default: 31")
+    options = parser.parse_args()
+    machine = platform.machine() if options.device == "cpu" else torch.cuda.get_device_name(options.device)
+    exchange = "has" if hasattr(torch.Tensor, "__dlpack_c_exchange_api__") else "does not have"
+    print(f"{machine}, torch {torch.__version__}, which {exchange} the C exchange")
+
+    def row(name: str, call: Callable[[], Any]) -> None:
+        print(f"{name:45} {time_us(call, options.device, options.calls, options.repeats):7.2f} us", flush=True)
+
+    for name, call in rows(options.device).items():
+        row(name, call)
+    if options.device != "cpu":
+        relu = rows(options.device)["dnn.relu(torch)"]
+        with torch.cuda.stream(torch.cuda.Stream()):
+            row("dnn.relu(torch), torch on another stream", relu)
+
+
+if __name__ == "__main__":
+    main()

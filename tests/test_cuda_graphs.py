@@ -243,3 +243,26 @@ def test_a_failed_capture_releases_its_memory() -> None:
         raise RuntimeError("in the middle")
     torch.cuda.synchronize()
     np.testing.assert_allclose(values_of(dnn.add(x, x, handle=handle)), 2.0 * array(0))
+
+
+def test_a_bound_graph_of_recorded_calls_is_captured() -> None:
+    captured = TorchGraph()
+    handle = dnn.Handle("cuda:0", stream=captured.stream)
+    w = dnn.asarray(np.random.default_rng(1).standard_normal((64, 32)).astype("float32"), device="cuda:0")
+    with dnn.record(device="cuda:0") as recorded:
+        y = dnn.softmax_forward(dnn.activation_forward(dnn.matmul(recorded.input("x", (8, 64)), w), "gelu"))
+        recorded.output("y", y)
+    x, y = torch.randn(8, 64, device="cuda"), torch.empty(8, 32, device="cuda")
+    torch.cuda.synchronize()
+    call = recorded.bind(x=x, y=y, handle=handle)
+    call()
+    with captured.capture():
+        call()
+    for _ in range(3):
+        x.copy_(torch.randn(8, 64, device="cuda"))
+        y.zero_()
+        torch.cuda.synchronize()
+        captured.replay()
+        wanted = dnn.softmax_forward(dnn.activation_forward(dnn.matmul(x, w), "gelu"))
+        assert bytes(y.cpu().numpy()) == bytes(wanted.numpy())
+    captured.destroy()

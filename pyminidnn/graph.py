@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import sys
 import threading
 from collections import OrderedDict
@@ -239,7 +240,7 @@ class Fused(Generic[_P, _R]):
         functools.update_wrapper(self, function)
         self._function = function
         self._parameters = inspect.signature(function)
-        self._dynamic = tuple(dynamic)
+        self._dynamic = {name: _Number(name) for name in dynamic}
         for name in self._dynamic:
             if name not in self._parameters.parameters:
                 raise ShapeError(f"fuse: dynamic names '{name}', which is no parameter of {function.__name__}")
@@ -267,23 +268,21 @@ class Fused(Generic[_P, _R]):
             self._graphs.clear()
 
     def _arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> _Arguments:
-        call = _Arguments()
         if not self._dynamic:
-            call.take((args, kwargs))
-            return call
+            return _Arguments((args, kwargs), [])
         bound = self._parameters.bind(*args, **kwargs)
         bound.apply_defaults()
-        for name in self._dynamic:
+        numbers = []
+        for name, number in self._dynamic.items():
             value = bound.arguments[name]
             if isinstance(value, bool) or not hasattr(type(value), "__index__"):
                 raise DTypeError(f"{self._function.__name__}: {name} is dynamic and must be an int; got {short(value)}")
-            call.numbers.append(value.__index__())
-            bound.arguments[name] = _Number(name)
-        call.take((bound.args, bound.kwargs))
-        return call
+            numbers.append(value.__index__())
+            bound.arguments[name] = number
+        return _Arguments((bound.args, bound.kwargs), numbers)
 
     def _recorded(self, call: _Arguments) -> _Recorded:
-        key = call.key()
+        key = call.key
         with self._lock:
             found = self._graphs.get(key)
             if found is not None:
@@ -309,7 +308,7 @@ class Fused(Generic[_P, _R]):
                     return stand_ins[value.index]
                 return numbers[value.name] if type(value) is _Number else value
 
-            args, kwargs = _mapped(call.structure, recorded)
+            args, kwargs = _mapped(call.structure(), recorded)
             results: list[DeviceTensor] = []
 
             def returned(value: Any) -> Any:
@@ -323,7 +322,7 @@ class Fused(Generic[_P, _R]):
                 return _Tensor(len(results) - 1)
 
             structure = _mapped(self._function(*args, **kwargs), returned)
-            return _Recorded(recorder.finish(), structure, len(results))
+            return _Recorded(recorder.finish(), structure)
         finally:
             recorder.leave()
 
@@ -350,51 +349,34 @@ class _Number:
 
 
 class _Arguments:
-    """The arguments of a call: its tensors, and the structure that holds them with all other values."""
+    """The arguments of a call: `value` holds all of them, `tensors` the arrays among them, in order."""
 
-    def __init__(self) -> None:
-        self.tensors: list[DeviceTensor] = []
-        self.numbers: list[int] = []
-        self.structure: Any = None
-        self._key: list[Any] = []
+    __slots__ = ("key", "numbers", "tensors", "value")
 
-    def leaf(self, value: Any) -> Any:
-        """What stands for an argument in the structure: a _Tensor for an array, else the argument itself."""
-        if _is_array(value):
-            self.tensors.append(_shared("an argument", value, None))
-            return _Tensor(len(self.tensors) - 1)
-        kind = type(value)
-        try:
-            # 0.0 equals -0.0, and 1 equals True, so the type and the sign are part of the key.
-            self._key.append(value.name if kind is _Number else (kind, value.hex() if kind is float else value))
-            hash(value)
-        except TypeError:
-            message = f"an argument of a fused function must be an array or hashable; got {short(value)}"
-            raise DTypeError(message) from None
-        return value
+    def __init__(self, value: Any, numbers: list[int]) -> None:
+        self.value, self.numbers = value, numbers
+        self.tensors, self.key = _C.flattened(value, _converted, current_device())
 
-    def take(self, value: Any) -> None:
-        """Sets the structure. Its key also has the kinds and lengths of tuples, lists and dicts."""
-        self.structure = _mapped(value, self.leaf, self._key)
+    def structure(self) -> Any:
+        """The arguments with a _Tensor in place of each array."""
+        count = itertools.count()
+        return _mapped(self.value, lambda v: _Tensor(next(count)) if _is_array(v) else v)
 
     @property
     def device(self) -> str:
         return self.tensors[0].device if self.tensors else current_device()
 
-    def key(self) -> Any:
-        return (tuple(self._key), _C.signature(self.tensors, self.device))
-
 
 class _Recorded:
     """A graph with the structure of the function's result."""
 
-    def __init__(self, graph: _C.Graph, structure: Any, outputs: int) -> None:
-        self.graph, self.structure, self.outputs = graph, structure, outputs
+    def __init__(self, graph: _C.Graph, structure: Any) -> None:
+        self.graph, self.structure = graph, structure
 
     def run(self, call: _Arguments) -> Any:
-        bound = _C.BoundCall(self.graph, None, call.tensors, [None] * self.outputs, call.numbers)
-        bound.run()
-        results = bound.results
+        results = _C.run_graph(self.graph, call.tensors, call.numbers)
+        if type(self.structure) is _Tensor:
+            return results[0]
 
         def result(value: Any) -> Any:
             if type(value) is _Tensor:
@@ -404,8 +386,21 @@ class _Recorded:
         return _mapped(self.structure, result)
 
 
+_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__")
+
+
 def _is_array(value: Any) -> bool:
-    return isinstance(value, DeviceTensor) or hasattr(value, "__dlpack__") or hasattr(value, "__cuda_array_interface__")
+    return isinstance(value, DeviceTensor) or any(hasattr(value, p) for p in _PROTOCOLS)
+
+
+def _converted(value: Any) -> DeviceTensor | None:
+    """`value` as a tensor that shares its memory; None if it is no array."""
+    if _is_array(value):
+        return _shared("an argument", value, None)
+    if isinstance(value, (tuple, list, dict)):
+        message = f"an argument of a fused function may be a plain tuple, list or dict; got {short(value)}"
+        raise DTypeError(message)
+    return None
 
 
 def _shared(name: str, value: ArrayLike, handle: Handle | None) -> DeviceTensor:
@@ -418,15 +413,11 @@ def _shared(name: str, value: ArrayLike, handle: Handle | None) -> DeviceTensor:
     return asarray(value) if tensor is None else tensor
 
 
-def _mapped(value: Any, leaf: Callable[[Any], Any], key: list[Any] | None = None) -> Any:
-    """The value with leaf(v) in place of each v that is no tuple, list or dict. Appends each of these to `key`."""
+def _mapped(value: Any, leaf: Callable[[Any], Any]) -> Any:
+    """The value with leaf(v) in place of each v that is no tuple, list or dict."""
     kind = type(value)
     if kind in (tuple, list):
-        if key is not None:
-            key.append((kind, len(value)))
-        return kind(_mapped(v, leaf, key) for v in value)
+        return kind(_mapped(v, leaf) for v in value)
     if kind is dict:
-        if key is not None:
-            key.append((dict, tuple(value)))
-        return {k: _mapped(v, leaf, key) for k, v in value.items()}
+        return {k: _mapped(v, leaf) for k, v in value.items()}
     return leaf(value)

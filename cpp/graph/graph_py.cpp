@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Python bindings of recordings and graphs. pyminidnn/graph.py has the public classes and functions.
-#include "cpp/bindings/casters.h"
+#include <bit>
+
+#include "cpp/bindings/exchange.h"
+#include "cpp/bindings/operators.h"
 #include "cpp/graph/recorder.h"
 
 namespace minidnn {
@@ -51,11 +54,75 @@ py::bytes signature(const std::vector<Tensor>& tensors, const std::string& devic
   return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof words[0]};
 }
 
+// Walks through the arguments of a fused function: arrays, other values, and tuples, lists and dicts of both.
+class Arguments {
+ public:
+  explicit Arguments(const py::function& convert) : convert_(convert) {}
+
+  void walk(py::handle value) {
+    PyObject* v = value.ptr();
+    if (PyTuple_CheckExact(v) || PyList_CheckExact(v)) {
+      const Py_ssize_t n = PySequence_Fast_GET_SIZE(v);
+      add(py::type::handle_of(value), py::int_(n));
+      for (Py_ssize_t i = 0; i < n; ++i) walk(PySequence_Fast_GET_ITEM(v, i));
+    } else if (PyDict_CheckExact(v)) {
+      const auto dict = py::reinterpret_borrow<py::dict>(value);
+      add(py::type::handle_of(value), py::tuple(py::list(dict)));
+      for (auto item : dict) walk(item.second);
+    } else if (!take_array(value)) add_constant(value);
+  }
+  py::tuple tensors_and_key(const std::string& device) {
+    std::vector<Tensor> tensors;
+    for (py::handle t : tensors_) tensors.push_back(tensor_of(t.ptr()));
+    key_.append(signature(tensors, tensors.empty() ? device : name(tensors[0].place())));
+    return py::make_tuple(tensors_, py::tuple(key_));
+  }
+
+ private:
+  void add(py::handle kind, py::handle value) {
+    key_.append(kind);
+    key_.append(value);
+  }
+  bool take_array(py::handle value) {
+    PyObject* v = value.ptr();
+    if (PyUnicode_CheckExact(v) || PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyBool_Check(v) || Py_IsNone(v))
+      return false;
+    if (tensor_or_null(v)) tensors_.append(value);
+    else if (std::optional<Tensor> t = try_exchange(v)) tensors_.append(py::cast(std::move(*t)));
+    else if (py::object converted = convert_(value); !converted.is_none()) tensors_.append(converted);
+    else return false;
+    return true;
+  }
+  void add_constant(py::handle value) {
+    // 0.0 equals -0.0, so the bits of a float are part of the key. 1 equals True, so the type is, too.
+    if (PyFloat_CheckExact(value.ptr()))
+      return add(py::type::handle_of(value), py::int_(std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value.ptr()))));
+    if (PyObject_Hash(value.ptr()) == -1) {
+      PyErr_Clear();
+      throw DTypeError(
+          cat("an argument of a fused function must be an array or hashable; got ", repr_text(value)));
+    }
+    add(py::type::handle_of(value), value);
+  }
+
+  const py::function& convert_;
+  py::list tensors_, key_;
+};
+
 }  // namespace
 
 void bind_graph(py::module_& m) {
   m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
-  m.def("signature", &signature, py::arg("tensors"), py::arg("device"));
+  m.def(
+      "flattened",
+      [](const py::object& arguments, const py::function& convert, const std::string& device) {
+        Arguments all(convert);
+        all.walk(arguments);
+        return all.tensors_and_key(device);
+      },
+      py::arg("arguments"), py::arg("convert"), py::arg("device"),
+      "The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x as "
+      "a tensor, or None if x is no array.");
   py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
       .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
       .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
@@ -88,6 +155,17 @@ void bind_graph(py::module_& m) {
       .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
       .def("dynamic", &Recorder::dynamic, py::arg("name"))
       .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  m.def(
+      "run_graph",
+      [](std::shared_ptr<Graph> g, std::vector<Tensor> inputs, std::vector<int64_t> numbers) {
+        ReleaseGil release;
+        const size_t outputs = g->outputs.size();
+        const BoundCall call(std::move(g), nullptr,
+                             {std::move(inputs), std::vector<std::optional<Tensor>>(outputs), std::move(numbers)});
+        call.run();
+        return call.results();
+      },
+      py::arg("graph"), py::arg("inputs"), py::arg("numbers"), "Runs a graph once. Returns its outputs.");
   py::class_<BoundCall>(m, "BoundCall", "A graph with all its tensors, its workspace and its plans.")
       .def(py::init([](std::shared_ptr<Graph> g, HandlePtr handle, std::vector<Tensor> inputs,
                        std::vector<std::optional<Tensor>> outputs, std::vector<int64_t> numbers) {

@@ -39,7 +39,7 @@ std::shared_ptr<const Log> log_of(const std::string& name, const std::string& wo
     size_t end = std::min(words.find(',', begin), words.size());
     const std::string word = words.substr(begin, end - begin);
     if (word.empty()) {
-      // A comma at the begin or at the end is no error.
+      // A comma at the start or at the end is allowed.
     } else if (word == "off") set_level(Level::off);
     else if (word == "info") set_level(Level::info);
     else if (word == "debug") set_level(Level::debug);
@@ -51,7 +51,7 @@ std::shared_ptr<const Log> log_of(const std::string& name, const std::string& wo
       has_output = true;
       log->file = platform::File(path, platform::File::Mode::log);
       MINIDNN_CHECK(ShapeError, log->file, name, " names the file '", path,
-                    "', which can not be opened: ", std::strerror(errno));
+                    "', which cannot be opened: ", std::strerror(errno));
     } else
       throw ShapeError(cat(
           name, " must be words of off, info, debug, us, nvtx and file=PATH, separated by commas; got '", word, "'"));
@@ -90,8 +90,8 @@ std::shared_ptr<const Log> current_log() {
   return current().log;
 }
 
-// Lines of one call are written by a single write(), so that lines of threads and processes do not mix. A log that can
-// not be written must not stop the call.
+// Lines of one call are written by a single write(), so that lines of threads and processes do not mix. If a log
+// cannot be written, the call goes on.
 void write_lines(const Log& log, const std::string& lines) { log.file.write(lines); }
 
 std::string lines_of(const Log& log, const Report& report, const std::string& engine, const std::string& config,

@@ -159,7 +159,7 @@ std::string write_entry(const fs::path& path, const std::string& key, const Cubi
   const bool created = bool(file);
   if (created && file.write(bytes) && file.sync() && file.close() && platform::rename(temporary, path.string()))
     return "";
-  std::string why = cat(path.string(), " can not be written: ", std::strerror(errno));
+  std::string why = cat(path.string(), " cannot be written: ", std::strerror(errno));
   file.close();
   if (created) std::remove(temporary.c_str());
   return why;
@@ -218,7 +218,7 @@ void trim(const fs::path& folder) {
 
 Result compile(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
   MINIDNN_CHECK(DeviceError, why_no_nvrtc().empty(), "kernel ", spec.kernel, " for ", arch,
-                " is in no cache and can not be compiled: ", why_no_nvrtc());
+                " is in no cache and cannot be compiled: ", why_no_nvrtc());
   auto made = std::make_shared<Cubin>();
   auto begin = std::chrono::steady_clock::now();
   made->code = compile_cubin("generated:" + spec.file, sources.program, sources.headers, options_of(spec, arch),

@@ -9,6 +9,8 @@
 #include <limits>
 #include <vector>
 
+#include "cpp/core/read_number.h"
+
 namespace minidnn {
 namespace {
 
@@ -39,12 +41,12 @@ template <class T> Shortest shortest(T magnitude) {
 // Whether a decimal number is nearer to `magnitude` than to its neighbours, or half-way and its last bit is 0.
 template <class T> bool identifies(const char* begin, const char* end, T magnitude) {
   T read{};
-  std::from_chars(begin, end, read);
+  read_number({begin, end}, read);
   return read == magnitude;
 }
 bool identifies(const char* begin, const char* end, float16 magnitude) {
   double read = 0;
-  std::from_chars(begin, end, read);
+  read_number({begin, end}, read);
   const auto limit = [&](int step) {
     float16 v = magnitude;
     v.bits = uint16_t(v.bits + step);

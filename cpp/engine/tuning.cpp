@@ -3,6 +3,7 @@
 #include "cpp/engine/tuning.h"
 
 #include <cerrno>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <cstring>
@@ -13,6 +14,7 @@
 
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/platform.h"
+#include "cpp/core/read_number.h"
 #include "cpp/engine/log.h"
 
 namespace minidnn {
@@ -38,7 +40,7 @@ std::string text_of(File& file) {
   return text;
 }
 
-template <class T> bool parse_number(const std::string& text, T& value) {
+bool read_revision(const std::string& text, int& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -145,7 +147,7 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
       fields[1].replace(0, former.size(), present);
       break;
     }
-  if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
+  if (!read_revision(fields[3], record.revision) || !read_number(fields[5], record.us)) return {};
   if (!(record.us > 0) || !std::isfinite(record.us)) return {};
   return std::pair{Key{fields[0], fields[1]}, record};
 }
@@ -230,7 +232,7 @@ int64_t Tuning::import_text(const std::string& text, bool replace) {
   if (!replace) std::erase_if(fresh, [&](const auto& line) { return lines_.contains(line.first); });
   std::string why = why_not_kept();
   if (why.empty() && !fresh.empty()) why = write(fresh, replace);
-  MINIDNN_CHECK(DeviceError, why.empty(), "the records can not be kept: ", why);
+  MINIDNN_CHECK(DeviceError, why.empty(), "the records cannot be kept: ", why);
   for (const auto& [key, record] : fresh) lines_.insert_or_assign(key, record);
   ++generation_;
   return int64_t(fresh.size());

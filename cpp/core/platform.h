@@ -63,7 +63,7 @@ class File {
  public:
   enum class Mode {
     read,     // an existing file
-    append,   // reads from the begin and writes to the end; creates the file for this user if it does not exist
+    append,   // reads from the start and writes to the end; creates the file for this user if it does not exist
     replace,  // writes; creates the file for this user, or empties it
     create,   // writes a new file for this user; fails if the file exists
     log,      // writes to the end; creates the file with the permissions that umask allows

@@ -25,7 +25,7 @@ try:
     from . import _C, _packages
 except ImportError as error:
     _here = _path.dirname(__file__)
-    if any(n.startswith("_C.") and n.endswith(".so") for n in _os.listdir(_here)):
+    if any(n.startswith("_C.") and n.endswith((".so", ".pyd")) for n in _os.listdir(_here)):
         raise
     raise ImportError(
         f"pyminidnn in {_here} has no compiled extension: this is its source folder. "

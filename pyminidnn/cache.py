@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
@@ -13,6 +11,7 @@ from pathlib import Path
 import pyminidnn as dnn
 
 from . import _C
+from .files import replaced
 
 # The first line of a file of exported records, with the number of the format.
 HEAD = "pyminidnn tuning records 1\n"
@@ -54,16 +53,13 @@ def clean(tuning: bool) -> int:
 
 
 def export(path: Path) -> int:
-    """Writes all tuning records to a file. An existing file is replaced when the new one is complete."""
+    """Writes all tuning records to a file. An existing file is replaced when the new one is complete.
+
+    Only the user may read the new file, because the records tell what the user has run.
+    """
     text = _C.tuning_text()
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with open(handle, "w", encoding="utf-8") as file:
-            file.write(HEAD + text)
-        os.replace(name, path)
-    except BaseException:
-        os.unlink(name)
-        raise
+    with replaced(path, private=True) as file:
+        file.write((HEAD + text).encode())
     print(f"{len(text.splitlines())} tuning records in {path}")
     return 0
 

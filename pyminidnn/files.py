@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import IO, Any
 
 import numpy as np
@@ -49,19 +50,8 @@ def save(path: Path, tensors: Mapping[str, ArrayLike]) -> None:
         # The format .safetensors reserves the name __metadata__.
         if not _encodes(name, str.encode) or name == "__metadata__":
             raise ShapeError(f"save: tensors has the name {short(name)}, which a file cannot hold")
-    # If the path is a symbolic link, the file that it points to is replaced, and the link stays.
-    target = os.path.realpath(target)
-    unfinished = os.path.join(os.path.dirname(target), f".pyminidnn-{os.getpid()}-{os.urandom(4).hex()}.tmp")
-    try:
-        with open(unfinished, "xb") as file:
-            write(file, {name: asarray(t).to(device="cpu") for name, t in tensors.items()})
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(unfinished, target)
-    except BaseException:
-        if os.path.lexists(unfinished):
-            os.unlink(unfinished)
-        raise
+    with replaced(target) as file:
+        write(file, {name: asarray(t).to(device="cpu") for name, t in tensors.items()})
 
 
 def load(path: Path, *, device: str | None = None) -> dict[str, DeviceTensor]:
@@ -88,6 +78,28 @@ def load(path: Path, *, device: str | None = None) -> dict[str, DeviceTensor]:
             text = f"load: path must be a complete file of its format; {short(source)} is damaged: {short(str(error))}"
             raise ShapeError(text) from error
     return {name: t.to(device=device) for name, t in tensors.items()}
+
+
+@contextmanager
+def replaced(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
+    """A new file that replaces the file at `path`, or becomes it, when the block ends. After an error, nothing changes.
+
+    path     if it is a symbolic link, the file that it points to is replaced, and the link stays
+    private  whether other users may not read the new file; else umask decides
+    """
+    target = os.path.realpath(os.fsdecode(path))
+    unfinished = os.path.join(os.path.dirname(target), f".pyminidnn-{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    mode = 0o600 if private else 0o666
+    try:
+        with open(unfinished, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, target)
+    except BaseException:
+        if os.path.lexists(unfinished):
+            os.unlink(unfinished)
+        raise
 
 
 def _target(call: str, path: Path, formats: dict[str, Callable[..., Any]]) -> tuple[str, Callable[..., Any]]:

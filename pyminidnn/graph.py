@@ -6,11 +6,11 @@ from __future__ import annotations
 import functools
 import inspect
 import itertools
+import os.path
 import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -20,7 +20,7 @@ from .conversion import ArrayLike, asarray, current_device, output
 from .options import DTypeLike, Layout
 from .refusals import short
 
-_HERE = str(Path(__file__).parent)
+_HERE = os.path.dirname(__file__)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 # The most signatures that a function of fuse() keeps a graph for.
@@ -32,7 +32,7 @@ def _line_of_user() -> str:
     frame = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith(_HERE):
         frame = frame.f_back  # type: ignore[assignment]
-    return f"line {frame.f_lineno} of {Path(frame.f_code.co_filename).name}" if frame else ""
+    return f"line {frame.f_lineno} of {os.path.basename(frame.f_code.co_filename)}" if frame else ""
 
 
 class BoundGraph:

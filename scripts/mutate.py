@@ -152,7 +152,7 @@ def killer(number: int, run: Run) -> str:
     env = {
         **os.environ,
         **run.environment,
-        "PYTHONPATH": f"{COPY}:{ROOT}/scripts/path_first",
+        "PYTHONPATH": str(COPY),
         "PYMINIDNN_MUTANT": str(number),
     }
     with subprocess.Popen(

@@ -70,7 +70,7 @@ if [ "$kind" = asan ]; then preload=$(library asan):$(library ubsan); else prelo
 export ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1:log_path=$reports/asan
 export UBSAN_OPTIONS=print_stacktrace=1
 export TSAN_OPTIONS=die_after_fork=0:ignore_noninstrumented_modules=1:allocator_may_return_null=1:log_path=$reports/tsan
-export PYMINIDNN_TEST_ALLOCATIONS=exact PYTHONPATH=$build/package:$PWD/scripts/path_first
+export PYMINIDNN_TEST_ALLOCATIONS=exact PYTHONPATH=$build/package
 sanitized() { LD_PRELOAD=$preload:$(library stdc++) "$@"; }
 
 cd tests  # in tests/, sys.path does not begin with the checkout's own package

@@ -157,13 +157,23 @@ def test_files_that_cannot_be_used(folder: Path, tmp_path: Path) -> None:
     assert cache(folder, "import", "")[0] == 2
     (tmp_path / "taken").mkdir()
     assert cache(folder, "export", str(tmp_path / "taken"))[0] == 1
-    assert records(folder) == RECORDS and list(tmp_path.glob(".taken*")) == []
+    assert records(folder) == RECORDS and list(tmp_path.glob(".pyminidnn*")) == []
+
+
+def test_an_exported_file_is_private_and_a_link_to_it_stays(folder: Path, tmp_path: Path) -> None:
+    write(folder, *RECORDS)
+    (tmp_path / "file").write_text("old")
+    (tmp_path / "file").chmod(0o644)
+    (tmp_path / "link").symlink_to("file")
+    assert cache(folder, "export", str(tmp_path / "link"))[0] == 0
+    assert (tmp_path / "link").is_symlink() and (tmp_path / "file").read_text().startswith(HEAD)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == 0o600
 
 
 def test_import_without_a_place_for_records(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "r").write_text(HEAD + RECORDS[0] + "\n")
     code, _, err = cache(Path(os.devnull), "import", str(tmp_path / "r"))
-    assert code == 1 and "the records can not be kept: there is no cache folder" in err
+    assert code == 1 and "the records cannot be kept: there is no cache folder" in err
     write(folder, RECORDS[1])
     (folder / "tuning.txt").chmod(0o666)
     code, _, err = cache(folder, "import", str(tmp_path / "r"))

@@ -39,8 +39,7 @@ print(*(m for m in sys.modules if m not in before and not m.startswith("pyminidn
 def test_a_source_folder_without_the_extension_says_so(tmp_path: Path) -> None:
     ignored = shutil.ignore_patterns("*.so", "__pycache__", "sources")
     shutil.copytree(PACKAGE, tmp_path / "pyminidnn", ignore=ignored)
-    # With -S, Python does not load the import hook of an editable install, which would find the checkout's extension.
-    command = [sys.executable, "-S", "-c", "import pyminidnn"]
+    command = [sys.executable, "-c", "import pyminidnn"]
     run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, env={"PYTHONPATH": str(tmp_path)})
     assert f"pyminidnn in {tmp_path / 'pyminidnn'} has no compiled extension: this is its source folder" in run.stderr
     assert "pip install -e ." in run.stderr

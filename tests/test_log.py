@@ -125,9 +125,7 @@ def test_set_log_level_replaces_an_invalid_variable() -> None:
 
 
 def test_a_file_that_cannot_be_opened_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(
-        dnn.ShapeError, match=r"level names the file '.*/no/log', which can not be opened: No such file"
-    ):
+    with pytest.raises(dnn.ShapeError, match=r"level names the file '.*/no/log', which cannot be opened: No such file"):
         dnn.set_log_level(f"info,file={tmp_path}/no/log")
     assert "PYMINIDNN_LOG names the file ''" in run(CALL, PYMINIDNN_LOG="file=").stderr
 

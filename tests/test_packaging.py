@@ -120,10 +120,10 @@ def test_kernels_of_a_package_are_used(cuda: int, tmp_path: Path) -> None:
     code = "from pyminidnn import _C; _C.compile_kernel(_C.manifest()[0], 'sm_80', None); print(_C.cache_stats())"
     without = {"PYMINIDNN_NVRTC": "none", "PYMINIDNN_CACHE_DIR": str(tmp_path / "cache")}
     assert "'packaged': 1" in run(code, tmp_path, **without).stdout
-    assert "is in no cache and can not be compiled" in run(code, **without).stderr
+    assert "is in no cache and cannot be compiled" in run(code, **without).stderr
     (file,) = package.rglob("*.cubin")
     file.write_bytes(file.read_bytes()[:-1])
-    assert "is in no cache and can not be compiled" in run(code, tmp_path, **without).stderr
+    assert "is in no cache and cannot be compiled" in run(code, tmp_path, **without).stderr
 
 
 @needs_nvrtc

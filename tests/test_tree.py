@@ -53,6 +53,16 @@ def test_an_engine_is_in_the_file_of_its_name(family: str) -> None:
             assert struct.lower() in [s.lower() for s in listed], f"{folder}/engines.cpp lacks struct {struct}"
 
 
+@pytest.mark.parametrize("path", [p for p in SOURCES if p != "cpp/core/platform.cpp"])
+def test_platform_has_all_that_is_of_one_system(path: str) -> None:
+    """Only cpp/core/platform.cpp uses headers, macros and paths of POSIX, Linux, macOS or Windows."""
+    text = (ROOT / path).read_text()
+    headers = r"#include <((sys|mach)/.*|(dlfcn|fcntl|pthread|sched|signal|strings|unistd|windows|io|process)\.h)>"
+    others = r'\b(_WIN32|__APPLE__|__linux__|pthread_\w+)\b|"/proc/'
+    found = re.search(f"{headers}|{others}", text)
+    assert not found, found[0]
+
+
 @pytest.mark.parametrize("path", SOURCES)
 def test_includes_have_one_direction(path: str) -> None:
     """cuda/F -> cpp/F -> cpp/engine -> cpp/core. A family includes another one only through its headers F.h and

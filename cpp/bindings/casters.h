@@ -4,10 +4,11 @@
 #pragma once
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
-#include <unistd.h>
 
+#include <chrono>
 #include <optional>
 #include <span>
+#include <thread>
 #include <type_traits>
 
 #include "cpp/engine/op.h"
@@ -27,7 +28,7 @@ class ReleaseGil {
     try {
       PyEval_RestoreThread(state_);
     } catch (...) {
-      for (;;) pause();
+      for (;;) std::this_thread::sleep_for(std::chrono::hours(1));
     }
   }
   ReleaseGil(const ReleaseGil&) = delete;

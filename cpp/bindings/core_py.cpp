@@ -3,6 +3,7 @@
 // other libraries is in exchange_py.cpp.
 #include "cpp/bindings/casters.h"
 #include "cpp/bindings/operators.h"
+#include "cpp/core/array_text.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -367,6 +368,29 @@ void bind_full(py::module_& m) {
       py::arg("device"));
 }
 
+void bind_array_text(py::module_& m) {
+  m.def(
+      "array_text",
+      [](const Tensor& t, const py::object& options, double scientific_from, bool summarize, int64_t prefix_width) {
+        ArrayTextOptions o;
+        o.summarize = summarize;
+        o.edge_items = options["edgeitems"].cast<int64_t>();
+        o.line_width = options["linewidth"].cast<int64_t>();
+        o.prefix_width = prefix_width;
+        o.precision = options["precision"].cast<int64_t>();
+        o.suppress = options["suppress"].cast<bool>();
+        o.sign = options["sign"].cast<std::string>()[0];
+        o.float_mode = options["floatmode"].cast<std::string>();
+        o.nan = options["nanstr"].cast<std::string>();
+        o.inf = options["infstr"].cast<std::string>();
+        o.scientific_from = scientific_from;
+        return array_text(t, o);
+      },
+      py::arg("tensor"), py::kw_only(), py::arg("options"), py::arg("scientific_from"), py::arg("summarize"),
+      py::arg("prefix_width"), "The elements of a CPU tensor as numpy.array2string() writes them with these options.");
+  m.attr("max_text_precision") = kMaxPrecision;
+}
+
 // Binds functions that convert arguments, for public functions that are written in Python.
 void bind_readers(py::module_& m) {
   m.def(
@@ -444,6 +468,7 @@ Logical dimensions are N, C, spatial... in every layout; a layout is a stride or
   bind_tensor(tensor);
   bind_operators(tensor);
   bind_full(m);
+  bind_array_text(m);
   bind_exchange(m, tensor);
   bind_readers(m);
   bind_allocator(m);

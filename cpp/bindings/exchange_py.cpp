@@ -330,11 +330,12 @@ py::buffer_info to_buffer(const Tensor& t) {
   check_computed(t, "memoryview");
   if (t.place().is_cuda)
     throw py::type_error(cat("this tensor is on ", name(t.place()), "; call .numpy() to copy it to the host"));
-  static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", "l", "?"};
+  static const char* const int64 = sizeof(long) == 8 ? "l" : "q";
+  static const char* const formats[] = {"f", "d", "e", "", "b", "B", "i", int64, "?"};
   const char* format = formats[int64_t(t.desc.dtype)];
   if (!*format)
     throw py::type_error("bfloat16 is not supported by the buffer protocol; call .numpy(), with ml_dtypes installed");
-  return py::buffer_info(t.data, ssize_t(itemsize(t.desc.dtype)), format, ssize_t(t.desc.rank),
+  return py::buffer_info(t.data, py::ssize_t(itemsize(t.desc.dtype)), format, py::ssize_t(t.desc.rank),
                          Shape(t.desc.shape, t.desc.shape + t.desc.rank), byte_strides(t.desc), t.storage->read_only);
 }
 

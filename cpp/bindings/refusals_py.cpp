@@ -104,7 +104,8 @@ void name_publicly(const py::object& type, const char* name) {
 
 void explain_refusals(py::module_& m) {
   explain_all(m.attr("__dict__"));
-  for (const char* type : {"DeviceTensor", "Handle", "Report", "EngineReport", "KernelSpec", "Recorder", "Graph", "BoundCall"})
+  for (const char* type :
+       {"DeviceTensor", "Handle", "Report", "EngineReport", "KernelSpec", "Recorder", "Graph", "BoundCall"})
     explain_all(m.attr(type).attr("__dict__").attr("copy")());
   name_publicly(m.attr("DeviceTensor"), "pyminidnn.DeviceTensor");
   name_publicly(m.attr("Handle"), "pyminidnn.Handle");

@@ -17,12 +17,12 @@
 namespace minidnn {
 namespace {
 
-// The value of threading.get_ident() for Python's main thread. It is the pthread_t of that thread.
+// The value of threading.get_ident() for Python's main thread.
 unsigned long main_thread = 0;
 
 // Python runs signal handlers, including the one that raises KeyboardInterrupt, only on its main thread.
 void check_signals() {
-  if (pthread_self() != main_thread) return;
+  if (PyThread_get_thread_ident() != main_thread) return;
   py::gil_scoped_acquire gil;
   if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
@@ -146,7 +146,7 @@ Raises DeviceError.)");
       py::arg("find"), "`find` returns the path of libnvrtc, or \"\". It must not raise.");
   m.def("why_no_nvrtc", &cuda::why_no_nvrtc, py::call_guard<ReleaseGil>());
   m.def("nvrtc_info", [] {
-    const cuda::NvrtcInfo& info = [] -> const cuda::NvrtcInfo& {
+    const cuda::NvrtcInfo& info = []() -> const cuda::NvrtcInfo& {
       ReleaseGil unlocked;
       return cuda::nvrtc_info();
     }();

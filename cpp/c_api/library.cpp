@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 // The C functions that concern the library as a whole: errors, the kernel sources, devices, and the choice of engines.
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <mutex>
@@ -9,6 +7,7 @@
 
 #include "cpp/c_api/arguments.h"
 #include "cpp/core/device/cuda_backend.h"
+#include "cpp/core/platform.h"
 #include "cuda/runtime/kernel_cache.h"
 
 namespace minidnn::c_api {
@@ -55,10 +54,10 @@ Sources& sources() {
 // library, and the folder of the build or installation.
 fs::path find_sources() {
   if (const char* wanted = std::getenv("PYMINIDNN_SOURCES")) return wanted;
-  Dl_info self;
-  if (dladdr(reinterpret_cast<const void*>(&minidnnGetVersion), &self) && self.dli_fname) {
+  const std::string self = platform::library_of(reinterpret_cast<const void*>(&minidnnGetVersion));
+  if (!self.empty()) {
     std::error_code failed;
-    const fs::path library = fs::canonical(self.dli_fname, failed);
+    const fs::path library = fs::canonical(self, failed);
     const fs::path folder = (library.parent_path() / MINIDNN_RELATIVE_SOURCES).lexically_normal();
     if (!failed && has_sources(folder)) return folder;
   }

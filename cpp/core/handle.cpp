@@ -2,9 +2,9 @@
 // Implements handle.h: the handles that are entered on each thread, the default handles, and the locks for fork().
 #include "cpp/core/handle.h"
 
-#include <pthread.h>
-
 #include <algorithm>
+
+#include "cpp/core/platform.h"
 
 namespace minidnn {
 
@@ -18,7 +18,7 @@ struct AllHandles {
   static AllHandles& get() {
     static AllHandles& all = *new AllHandles;
     [[maybe_unused]] static const int forks_wait =
-        pthread_atfork([] { all.lock(); }, [] { all.unlock(false); }, [] { all.unlock(true); });
+        platform::at_fork([] { all.lock(); }, [] { all.unlock(false); }, [] { all.unlock(true); });
     return all;
   }
 

@@ -2,10 +2,6 @@
 // Implements log.h.
 #include "cpp/engine/log.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <chrono>
 #include <cstdlib>
@@ -15,6 +11,7 @@
 
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/device/memory.h"
+#include "cpp/core/platform.h"
 #include "cpp/engine/nvtx.h"
 
 namespace minidnn {
@@ -25,14 +22,9 @@ enum class Level { off, info, debug };
 struct Log {
   Level level = Level::off;
   bool us = false, nvtx = false;
-  int file = STDERR_FILENO;
+  platform::File file = platform::File::standard_error();
   std::string invalid{};  // why PYMINIDNN_LOG is not valid, or ""
 
-  Log() = default;
-  Log(const Log&) = delete;
-  ~Log() {
-    if (file != STDERR_FILENO) close(file);
-  }
   bool on() const { return level != Level::off || nvtx || !invalid.empty(); }
 };
 
@@ -47,7 +39,7 @@ std::shared_ptr<const Log> log_of(const std::string& name, const std::string& wo
     size_t end = std::min(words.find(',', begin), words.size());
     const std::string word = words.substr(begin, end - begin);
     if (word.empty()) {
-      // A comma at the beginning or at the end is allowed.
+      // A comma at the start or at the end is allowed.
     } else if (word == "off") set_level(Level::off);
     else if (word == "info") set_level(Level::info);
     else if (word == "debug") set_level(Level::debug);
@@ -57,11 +49,9 @@ std::shared_ptr<const Log> log_of(const std::string& name, const std::string& wo
       const std::string path = words.substr(begin + 5);
       end = words.size();
       has_output = true;
-      log->file = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
-      const int error = errno;
-      if (log->file < 0) log->file = STDERR_FILENO;
-      MINIDNN_CHECK(ShapeError, log->file != STDERR_FILENO, name, " names the file '", path,
-                    "', which can not be opened: ", std::strerror(error));
+      log->file = platform::File(path, platform::File::Mode::log);
+      MINIDNN_CHECK(ShapeError, log->file, name, " names the file '", path,
+                    "', which cannot be opened: ", std::strerror(errno));
     } else
       throw ShapeError(cat(
           name, " must be words of off, info, debug, us, nvtx and file=PATH, separated by commas; got '", word, "'"));
@@ -92,7 +82,7 @@ Current& current() {
   static auto* const c = new Current;
   // fork() locks the mutex. Otherwise a child process could inherit it locked by a thread that the child lacks.
   [[maybe_unused]] static const int forks_wait =
-      pthread_atfork([] { c->mutex.lock(); }, [] { c->mutex.unlock(); }, [] { c->mutex.unlock(); });
+      platform::at_fork([] { c->mutex.lock(); }, [] { c->mutex.unlock(); }, [] { c->mutex.unlock(); });
   return *c;
 }
 std::shared_ptr<const Log> current_log() {
@@ -100,14 +90,9 @@ std::shared_ptr<const Log> current_log() {
   return current().log;
 }
 
-// Lines of one call are written by a single write(), so that lines of threads and processes do not mix.
-void write_lines(const Log& log, const std::string& lines) {
-  for (size_t done = 0; done < lines.size();) {
-    const ssize_t n = write(log.file, lines.data() + done, lines.size() - done);
-    if (n > 0) done += size_t(n);
-    else if (n == 0 || errno != EINTR) return;  // a log that can not be written must not stop the call
-  }
-}
+// Lines of one call are written by a single write(), so that lines of threads and processes do not mix. If a log
+// cannot be written, the call goes on.
+void write_lines(const Log& log, const std::string& lines) { log.file.write(lines); }
 
 std::string lines_of(const Log& log, const Report& report, const std::string& engine, const std::string& config,
                      const std::string& time) {

@@ -4,12 +4,13 @@
 // need.
 #include "cpp/engine/nvtx.h"
 
-#include <dlfcn.h>
-
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <iterator>
+#include <string>
+
+#include "cpp/core/platform.h"
 
 namespace minidnn::nvtx {
 namespace {
@@ -57,10 +58,11 @@ const void* get_export_table(uint32_t id) {
 // Returns whether a profiler is attached that shows ranges.
 bool attach() {
   const char* path = std::getenv("NVTX_INJECTION64_PATH");
-  void* library = path && *path ? dlopen(path, RTLD_LAZY) : nullptr;
+  std::string ignored;
+  void* library = path && *path ? platform::load_library(path, ignored) : nullptr;
   if (!library) return false;
   using Initialize = int (*)(const void* (*)(uint32_t));
-  const auto initialize = reinterpret_cast<Initialize>(dlsym(library, "InitializeInjectionNvtx2"));
+  const auto initialize = reinterpret_cast<Initialize>(platform::find_symbol(library, "InitializeInjectionNvtx2"));
   return initialize && initialize(get_export_table) && core.functions[kRangePush] && core.functions[kRangePop];
 }
 

@@ -2,14 +2,10 @@
 // Implements tuning.h: reads, appends and replaces the records of the tuning file, while other processes do so, too.
 #include "cpp/engine/tuning.h"
 
-#include <fcntl.h>
-#include <pthread.h>
-#include <sys/file.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <cerrno>
+#include <charconv>
 #include <cmath>
+#include <cstdio>
 #include <cstring>
 #include <optional>
 #include <string_view>
@@ -17,6 +13,8 @@
 #include <vector>
 
 #include "cpp/core/device/cuda_backend.h"
+#include "cpp/core/platform.h"
+#include "cpp/core/read_number.h"
 #include "cpp/engine/log.h"
 
 namespace minidnn {
@@ -24,41 +22,25 @@ namespace {
 
 using Key = std::pair<std::string, std::string>;
 
-class File {
- public:
-  // If the path names a FIFO, open() without O_NONBLOCK would block until another process opens the other end.
-  File(const std::string& path, int flags) : fd_(open(path.c_str(), flags | O_NONBLOCK | O_CLOEXEC, 0600)) {}
-  ~File() {
-    if (fd_ >= 0) close(fd_);
-  }
-  File(const File&) = delete;
-  int fd() const { return fd_; }
-  explicit operator bool() const { return fd_ >= 0; }
-
- private:
-  const int fd_;
-};
+using platform::File;
 
 // Returns the reason why the file must not be trusted, or an empty text. Trust matters because the records of the file
 // choose which engine runs and with which config.
 std::string why_not_ours(const File& file) {
-  struct stat info{};
-  if (fstat(file.fd(), &info) != 0) return std::strerror(errno);
-  if (!S_ISREG(info.st_mode)) return "it is not a regular file";
-  if (info.st_uid != geteuid())
-    return cat("it belongs to user ", info.st_uid, "; the process runs as user ", geteuid());
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it; run chmod 600 on it";
+  const platform::FileStatus status = file.status();
+  if (!status.is_file) return "it is not a regular file";
+  if (!status.foreign_owner.empty()) return status.foreign_owner;
+  if (status.others_may_write) return "other users may write to it; run chmod 600 on it";
   return "";
 }
 
-std::string text_of(const File& file) {
+std::string text_of(File& file) {
   std::string text;
-  char buffer[1 << 16];
-  for (ssize_t n; (n = read(file.fd(), buffer, sizeof buffer)) > 0;) text.append(buffer, size_t(n));
+  file.read_all(text);
   return text;
 }
 
-template <class T> bool parse_number(const std::string& text, T& value) {
+bool read_revision(const std::string& text, int& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
 }
@@ -164,7 +146,7 @@ std::optional<std::pair<Key, TuningLine>> record_of(const std::string& line) {
       fields[1].replace(0, former.size(), present);
       break;
     }
-  if (!parse_number(fields[3], record.revision) || !parse_number(fields[5], record.us)) return {};
+  if (!read_revision(fields[3], record.revision) || !read_number(fields[5], record.us)) return {};
   if (!(record.us > 0) || !std::isfinite(record.us)) return {};
   return std::pair{Key{fields[0], fields[1]}, record};
 }
@@ -186,26 +168,19 @@ template <class F> void each_line(const std::string& text, F&& f) {
 
 // Appends `bytes` to the file. Returns an empty text, or the text of the error. After an error the file is truncated to
 // its previous length, if possible.
-std::string write_all(const File& file, const std::string& bytes) {
-  struct stat before{};
-  fstat(file.fd(), &before);
-  for (size_t done = 0; done < bytes.size();) {
-    const ssize_t n = write(file.fd(), bytes.data() + done, bytes.size() - done);
-    if (n > 0) done += size_t(n);
-    else if (n == 0 || errno != EINTR) {
-      const std::string why = std::strerror(errno);
-      [[maybe_unused]] const int shortened = ftruncate(file.fd(), before.st_size);
-      return why;
-    }
-  }
-  return "";
+std::string write_all(File& file, const std::string& bytes) {
+  const int64_t before = file.size();
+  if (file.write(bytes)) return "";
+  const std::string why = std::strerror(errno);
+  if (before >= 0) file.truncate(before);
+  return why;
 }
 
 }  // namespace
 
 Tuning::Tuning(std::string file) : file_(std::move(file)) {
   if (file_.empty()) return;
-  const File in(file_, O_RDONLY);
+  File in(file_, File::Mode::read);
   if (!in) {
     if (errno != ENOENT) refusal_ = cat(file_, ": ", std::strerror(errno));
     return;
@@ -256,7 +231,7 @@ int64_t Tuning::import_text(const std::string& text, bool replace) {
   if (!replace) std::erase_if(fresh, [&](const auto& line) { return lines_.contains(line.first); });
   std::string why = why_not_kept();
   if (why.empty() && !fresh.empty()) why = write(fresh, replace);
-  MINIDNN_CHECK(DeviceError, why.empty(), "the records can not be kept: ", why);
+  MINIDNN_CHECK(DeviceError, why.empty(), "the records cannot be kept: ", why);
   for (const auto& [key, record] : fresh) lines_.insert_or_assign(key, record);
   ++generation_;
   return int64_t(fresh.size());
@@ -264,11 +239,11 @@ int64_t Tuning::import_text(const std::string& text, bool replace) {
 
 void Tuning::clear() {
   std::lock_guard lock(mutex_);
-  const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
-  MINIDNN_CHECK(DeviceError, file_.empty() || (guard && flock(guard.fd(), LOCK_EX) == 0), file_,
-                ".lock: ", std::strerror(errno));
-  MINIDNN_CHECK(DeviceError, file_.empty() || unlink(file_.c_str()) == 0 || errno == ENOENT, file_, ": ",
-                std::strerror(errno));
+  if (!file_.empty()) {
+    File guard(file_ + ".lock", File::Mode::append);
+    MINIDNN_CHECK(DeviceError, guard && guard.lock(), file_, ".lock: ", std::strerror(errno));
+    MINIDNN_CHECK(DeviceError, std::remove(file_.c_str()) == 0 || errno == ENOENT, file_, ": ", std::strerror(errno));
+  }
   lines_.clear();
   ++generation_;
 }
@@ -278,7 +253,7 @@ std::string Tuning::why_not_kept() const {
   if (!refusal_.empty()) return refusal_;
   const std::string folder = file_.substr(0, file_.rfind('/'));
   for (const std::string& path : {folder, file_})
-    if (access(path.c_str(), W_OK) != 0 && errno != ENOENT) return cat(path, ": ", std::strerror(errno));
+    if (!platform::may_write(path) && errno != ENOENT) return cat(path, ": ", std::strerror(errno));
   return "";
 }
 
@@ -286,17 +261,16 @@ std::string Tuning::why_not_kept() const {
 // replace records, the function writes a new file and renames it, so that readers see either the old file or the new
 // one.
 std::string Tuning::write(const Lines& records, bool replaces) const {
-  const File guard(file_ + ".lock", O_WRONLY | O_CREAT);
-  if (!guard || flock(guard.fd(), LOCK_EX) != 0) return std::strerror(errno);
-  const File file(file_, O_RDWR | O_APPEND | O_CREAT);
+  File guard(file_ + ".lock", File::Mode::append);
+  if (!guard || !guard.lock()) return std::strerror(errno);
+  File file(file_, File::Mode::append);
   if (!file) return std::strerror(errno);
   if (const std::string why = why_not_ours(file); !why.empty()) return why;
   const std::string added = text_of(records);
   if (!replaces) {
     // After a full disk or a killed process, the last line may lack its newline. The new record then begins with one.
     char last = '\n';
-    const off_t size = lseek(file.fd(), 0, SEEK_END);
-    if (size > 0 && pread(file.fd(), &last, 1, size - 1) != 1) return std::strerror(errno);
+    if (file.size() > 0 && !file.last_byte(last)) return std::strerror(errno);
     return write_all(file, last == '\n' ? added : "\n" + added);
   }
   std::string text;
@@ -305,11 +279,16 @@ std::string Tuning::write(const Lines& records, bool replaces) const {
     if (!other || !records.contains(other->first)) text += old + "\n";
   });
   const std::string aside = file_ + ".new";
-  const File copy(aside, O_WRONLY | O_CREAT | O_TRUNC);
+  File copy(aside, File::Mode::replace);
   if (!copy) return std::strerror(errno);
   std::string why = write_all(copy, text + added);
-  if (why.empty() && (fsync(copy.fd()) != 0 || rename(aside.c_str(), file_.c_str()) != 0)) why = std::strerror(errno);
-  if (!why.empty()) unlink(aside.c_str());
+  // Windows renames no open file, and replaces none.
+  file.close();
+  if (why.empty() && !(copy.sync() && copy.close() && platform::rename(aside, file_))) why = std::strerror(errno);
+  if (!why.empty()) {
+    copy.close();
+    std::remove(aside.c_str());
+  }
   return why;
 }
 
@@ -320,7 +299,7 @@ Tuning& tuning() {
     return folder.empty() ? folder : folder + "/tuning.txt";
   }());
   [[maybe_unused]] static const int forks_wait =
-      pthread_atfork([] { all.mutex_.lock(); }, [] { all.mutex_.unlock(); }, [] { all.mutex_.unlock(); });
+      platform::at_fork([] { all.mutex_.lock(); }, [] { all.mutex_.unlock(); }, [] { all.mutex_.unlock(); });
   return all;
 }
 

@@ -99,8 +99,7 @@ class Arguments {
       return add(py::type::handle_of(value), py::int_(std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value.ptr()))));
     if (PyObject_Hash(value.ptr()) == -1) {
       PyErr_Clear();
-      throw DTypeError(
-          cat("an argument of a fused function must be an array or hashable; got ", repr_text(value)));
+      throw DTypeError(cat("an argument of a fused function must be an array or hashable; got ", repr_text(value)));
     }
     add(py::type::handle_of(value), value);
   }
@@ -121,7 +120,8 @@ void bind_graph(py::module_& m) {
         return all.tensors_and_key(device);
       },
       py::arg("arguments"), py::arg("convert"), py::arg("device"),
-      "The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x as "
+      "The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x "
+      "as "
       "a tensor, or None if x is no array.");
   py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
       .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })

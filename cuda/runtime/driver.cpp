@@ -3,15 +3,13 @@
 // may outlive static destructors, and freeing the memory of an array needs the table of driver functions.
 #include "cuda/runtime/driver.h"
 
-#include <dlfcn.h>
-#include <pthread.h>
-
 #include <atomic>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 
 #include "cpp/core/device/cuda_backend.h"
+#include "cpp/core/platform.h"
 
 namespace minidnn::cuda {
 namespace {
@@ -32,12 +30,14 @@ constexpr const char* kForked =
 std::string version_text(int v) { return cat(v / 1000, '.', v % 1000 / 10); }
 
 std::string init(State& s) {
-  void* library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  std::string ignored;
+  void* library = platform::load_library("libcuda.so.1", ignored);
   if (!library) return "there is no NVIDIA driver (libcuda.so.1 is not found)";
-  auto get_version = reinterpret_cast<PFN_cuDriverGetVersion_v2020>(dlsym(library, "cuDriverGetVersion"));
+  auto get_version =
+      reinterpret_cast<PFN_cuDriverGetVersion_v2020>(platform::find_symbol(library, "cuDriverGetVersion"));
   if (!get_version || get_version(&s.cuda_version) != CUDA_SUCCESS)
     return "libcuda.so.1 does not report the CUDA version of the driver";
-  auto look_up = reinterpret_cast<PFN_cuGetProcAddress_v12000>(dlsym(library, "cuGetProcAddress_v2"));
+  auto look_up = reinterpret_cast<PFN_cuGetProcAddress_v12000>(platform::find_symbol(library, "cuGetProcAddress_v2"));
   s.table = Driver{EntryPoints(look_up)};
   if (!look_up || s.table.get.missing)
     return cat("the NVIDIA driver is of CUDA ", version_text(s.cuda_version), " and lacks ",
@@ -61,7 +61,7 @@ std::string init(State& s) {
                " (", int(result), ")");
   }
   s.contexts = std::make_unique<std::atomic<CUcontext>[]>(size_t(s.devices));
-  pthread_atfork(nullptr, nullptr, [] { forked = true; });
+  platform::at_fork(nullptr, nullptr, [] { forked = true; });
   return "";
 }
 

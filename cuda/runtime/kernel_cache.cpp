@@ -5,14 +5,11 @@
 // file fails verification, it is replaced.
 #include "cuda/runtime/kernel_cache.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -22,6 +19,7 @@
 
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/error.h"
+#include "cpp/core/platform.h"
 #include "cpp/engine/log.h"
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/sha256.h"
@@ -53,29 +51,19 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
-// Reads a file. Returns false if the path is not a regular file, or if reading fails. Without O_NONBLOCK, opening a
-// FIFO would wait for a writer.
-bool read_file(const fs::path& path, std::string& text, struct stat& info) {
-  const int file = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
-  if (file < 0) return false;
-  bool good = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
-  text.clear();
-  for (char block[1 << 16]; good;) {
-    const ssize_t n = read(file, block, sizeof block);
-    if (n == 0) break;
-    if (n > 0) text.append(block, size_t(n));
-    else good = errno == EINTR;
-  }
-  close(file);
-  return good;
+// Reads a file. Returns false if the path is not a regular file, or if reading fails.
+bool read_file(const fs::path& path, std::string& text, platform::FileStatus& status) {
+  platform::File file(path.string(), platform::File::Mode::read);
+  if (!file) return false;
+  status = file.status();
+  return status.is_file && file.read_all(text);
 }
 
 // Returns "" if only this user may write to the file or folder. If not, returns the reason for not using it. A cubin is
 // machine code, so other users must not be able to replace it.
-std::string why_not_trusted(const struct stat& info) {
-  if (info.st_uid != geteuid())
-    return cat("it belongs to user ", info.st_uid, "; the process runs as user ", geteuid());
-  if (info.st_mode & (S_IWGRP | S_IWOTH)) return "other users may write to it; run chmod go-w on it";
+std::string why_not_trusted(const platform::FileStatus& status) {
+  if (!status.foreign_owner.empty()) return status.foreign_owner;
+  if (status.others_may_write) return "other users may write to it; run chmod go-w on it";
   return "";
 }
 
@@ -98,8 +86,8 @@ void follow(const std::string& text, const std::string& from, const fs::path& ro
     std::string name(rest.substr(0, rest.find('"')));
     auto [entry, fresh] = headers.try_emplace(name);
     if (!fresh) continue;
-    struct stat info;
-    MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, info), from, " includes \"", name,
+    platform::FileStatus ignored;
+    MINIDNN_CHECK(DeviceError, read_file(root / name, entry->second, ignored), from, " includes \"", name,
                   "\", which is not a file in ", root.string());
     // The reference entry->second stays valid during the recursion, because a std::map does not move its elements.
     follow(entry->second, name, root, headers);
@@ -140,9 +128,9 @@ std::string entry_head(const std::string& key, const std::string& kernel_name, c
 // owner of a packaged cubin is not checked, because it is the user who installed the package.
 std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, bool packaged) {
   std::string text, why;
-  struct stat info;
-  if (!read_file(path, text, info)) return nullptr;
-  if (!packaged && !(why = why_not_trusted(info)).empty()) {
+  platform::FileStatus status;
+  if (!read_file(path, text, status)) return nullptr;
+  if (!packaged && !(why = why_not_trusted(status)).empty()) {
     log_line(cat(path.string(), " is not used: ", why));
     return nullptr;
   }
@@ -164,41 +152,35 @@ std::shared_ptr<Cubin> read_entry(const fs::path& path, const std::string& key, 
 // Writes a cubin to a cache file. Returns "", or the reason why the file could not be written.
 std::string write_entry(const fs::path& path, const std::string& key, const Cubin& cubin) {
   static std::atomic<int> count{0};
-  std::string temporary = cat(path.string(), '.', getpid(), '.', count++, ".tmp");
+  std::string temporary = cat(path.string(), '.', platform::process_id(), '.', count++, ".tmp");
   std::string bytes = entry_head(key, cubin.kernel_name, cubin.code) + cubin.code;
-  int file = open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  bool good = file >= 0;
-  for (size_t done = 0; good && done < bytes.size();) {
-    ssize_t n = write(file, bytes.data() + done, bytes.size() - done);
-    if (n > 0) done += size_t(n);
-    else good = n < 0 && errno == EINTR;
-  }
-  good = good && fsync(file) == 0;
-  if (file >= 0) good = close(file) == 0 && good;
-  good = good && rename(temporary.c_str(), path.c_str()) == 0;
-  if (good) return "";
-  std::string why = cat(path.string(), " can not be written: ", std::strerror(errno));
-  if (file >= 0) unlink(temporary.c_str());
+  platform::File file(temporary, platform::File::Mode::create);
+  const bool created = bool(file);
+  if (created && file.write(bytes) && file.sync() && file.close() && platform::rename(temporary, path.string()))
+    return "";
+  std::string why = cat(path.string(), " cannot be written: ", std::strerror(errno));
+  file.close();
+  if (created) std::remove(temporary.c_str());
   return why;
 }
 
 bool make_folders(const fs::path& path) {
-  if (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST) return true;
+  if (platform::make_folder(path.string()) || errno == EEXIST) return true;
   if (errno != ENOENT || !path.has_parent_path() || path.parent_path() == path) return false;
-  return make_folders(path.parent_path()) && (mkdir(path.c_str(), 0700) == 0 || errno == EEXIST);
+  return make_folders(path.parent_path()) && (platform::make_folder(path.string()) || errno == EEXIST);
 }
 
 // Creates the folder if it does not exist. Returns "", or the reason why the folder cannot be used as a cache.
 std::string open_folder(const fs::path& path) {
-  struct stat info{};
-  if (!make_folders(path) || stat(path.c_str(), &info) != 0) return std::strerror(errno);
-  return S_ISDIR(info.st_mode) ? why_not_trusted(info) : "not a folder";
+  if (!make_folders(path)) return std::strerror(errno);
+  const platform::FileStatus status = platform::status(path.string());
+  return status.is_folder ? why_not_trusted(status) : "not a folder";
 }
 
 std::string open_cache_folder() {
   std::string path = environment("PYMINIDNN_CACHE_DIR");
   if (path.empty() && !environment("XDG_CACHE_HOME").empty()) path = environment("XDG_CACHE_HOME") + "/pyminidnn";
-  if (path.empty() && !environment("HOME").empty()) path = environment("HOME") + "/.cache/pyminidnn";
+  if (path.empty() && !platform::user_cache_folder().empty()) path = platform::user_cache_folder() + "/pyminidnn";
   if (path.empty()) return "";
   const std::string why = open_folder(path);
   if (why.empty()) return path;
@@ -235,7 +217,7 @@ void trim(const fs::path& folder) {
 
 Result compile(const Sources& sources, const KernelSpec& spec, const std::string& arch) {
   MINIDNN_CHECK(DeviceError, why_no_nvrtc().empty(), "kernel ", spec.kernel, " for ", arch,
-                " is in no cache and can not be compiled: ", why_no_nvrtc());
+                " is in no cache and cannot be compiled: ", why_no_nvrtc());
   auto made = std::make_shared<Cubin>();
   auto begin = std::chrono::steady_clock::now();
   made->code = compile_cubin("generated:" + spec.file, sources.program, sources.headers, options_of(spec, arch),
@@ -268,7 +250,8 @@ Result obtain(const KernelSpec& spec, const std::string& arch, bool recompiled) 
   if (!recompiled) {
     if (auto stored = read_entry(path, key, false)) {
       // This call sets the time of the file to now. trim() deletes the files with the oldest times.
-      utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
+      std::error_code ignored;
+      fs::last_write_time(path, fs::file_time_type::clock::now(), ignored);
       stored->origin = "disk";
       return stored;
     }

@@ -4,14 +4,12 @@
 // not changed since CUDA 8. For the functions that return cubins, it has not changed since CUDA 11.1.
 #include "cuda/runtime/nvrtc.h"
 
-#include <dlfcn.h>
-
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 #include <mutex>
 
 #include "cpp/core/error.h"
+#include "cpp/core/platform.h"
 #include "cuda/runtime/driver.h"
 
 namespace minidnn::cuda {
@@ -64,13 +62,8 @@ bool is_nvrtc(const std::string& file) {
 
 std::vector<std::string> loaded_already() {
   std::vector<std::string> paths;
-  std::ifstream maps("/proc/self/maps");
-  for (std::string line; std::getline(maps, line);) {
-    size_t slash = line.find('/');
-    if (slash == line.npos) continue;
-    std::string path = line.substr(slash);
-    if (is_nvrtc(fs::path(path).filename()) && (paths.empty() || paths.back() != path)) paths.push_back(path);
-  }
+  for (const std::string& path : platform::mapped_files())
+    if (is_nvrtc(fs::path(path).filename().string()) && (paths.empty() || paths.back() != path)) paths.push_back(path);
   return paths;
 }
 
@@ -82,7 +75,7 @@ std::vector<std::string> candidates() {
     if (std::string path = finder()(); !path.empty()) paths.push_back(path);
   auto add = [&](const fs::path& folder, const char* name) {
     std::error_code ignored;
-    if (fs::exists(folder / name, ignored)) paths.push_back(folder / name);
+    if (fs::exists(folder / name, ignored)) paths.push_back((folder / name).string());
   };
   for (const std::string& folder : search_path()) {
     add(fs::path(folder) / "nvidia/cu13/lib", "libnvrtc.so.13");
@@ -98,7 +91,7 @@ std::vector<std::string> candidates() {
   for (const std::string& folder : search_path()) {
     std::error_code ignored;
     for (const auto& entry : fs::directory_iterator(fs::path(folder) / "torch/lib", ignored))
-      if (is_nvrtc(entry.path().filename())) paths.push_back(entry.path());
+      if (is_nvrtc(entry.path().filename().string())) paths.push_back(entry.path().string());
   }
   return paths;
 }
@@ -107,22 +100,24 @@ std::vector<std::string> candidates() {
 // name without a folder. The loader does not search the folder of a PyPI package for that name.
 void open_builtins_beside(const fs::path& library) {
   if (!library.has_parent_path()) return;
+  std::string ignored_reason;
   std::error_code ignored;
   for (const auto& entry : fs::directory_iterator(library.parent_path(), ignored)) {
-    std::string file = entry.path().filename();
+    std::string file = entry.path().filename().string();
     if (file.starts_with("libnvrtc-builtins") && file.find(".alt.") == file.npos)
-      dlopen(entry.path().c_str(), RTLD_NOW | RTLD_LOCAL);
+      platform::load_library(entry.path().string(), ignored_reason);
   }
 }
 
 // Loads the NVRTC library at `path`, and sets `found`. Returns "", or the reason why the library is not usable.
 std::string try_library(const std::string& path, Found& found) {
-  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library) return dlerror();  // the text from dlerror() begins with the path
+  std::string why;
+  void* library = platform::load_library(path, why);
+  if (!library) return why;
   Nvrtc& n = found.table;
   bool complete = true;
   auto find = [&](auto& function, const char* name) {
-    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(dlsym(library, name));
+    function = reinterpret_cast<std::remove_reference_t<decltype(function)>>(platform::find_symbol(library, name));
     complete = complete && function;
   };
   find(n.nvrtcVersion, "nvrtcVersion");
@@ -143,8 +138,8 @@ std::string try_library(const std::string& path, Found& found) {
   if (driver_major && info.major > driver_major)
     return cat("is release ", info.major, '.', info.minor, ", and the driver is of CUDA ", driver_major,
                ", which loads no code of a later major release; install nvidia-cuda-nvrtc-cu", driver_major);
-  Dl_info where{};
-  info.path = dladdr(reinterpret_cast<void*>(n.nvrtcVersion), &where) && where.dli_fname ? where.dli_fname : path;
+  info.path = platform::library_of(reinterpret_cast<const void*>(n.nvrtcVersion));
+  if (info.path.empty()) info.path = path;
   open_builtins_beside(info.path);
   found.info = info;
   return "";

@@ -303,7 +303,7 @@ static void test_without_nvrtc() {
   fs::path root = make_package("without");
   std::string env = cat("PYMINIDNN_CACHE_DIR=", (scratch / "without_cache").string());
   std::string text = run(env + " PYMINIDNN_NVRTC=none", root);
-  CHECK(has(text, "error=kernel tiny::scale<float> for sm_80 is in no cache and can not be compiled"), text);
+  CHECK(has(text, "error=kernel tiny::scale<float> for sm_80 is in no cache and cannot be compiled"), text);
   CHECK(has(text, "PYMINIDNN_NVRTC is 'none'; to compile kernels: pip install \"pyminidnn[cuda]\"\n"), text);
   text = run(env + " PYMINIDNN_NVRTC=/nowhere/libnvrtc.so", root);
   CHECK(has(text, "PYMINIDNN_NVRTC is '/nowhere/libnvrtc.so', which fails"), text);
@@ -444,7 +444,7 @@ static void test_disk() {
   };
   fs::remove(entry);
   fs::create_directories(entry / "inside");
-  passed_over("a folder of that name", "can not be written: Is a directory");
+  passed_over("a folder of that name", "cannot be written: Is a directory");
   fs::remove_all(entry);
   CHECK(mkfifo(entry.c_str(), 0600) == 0, "mkfifo");
   passed_over("a FIFO of that name", "");

@@ -2,9 +2,6 @@
 // The thread pool of the CPU, the division of work into chunks, and the check for Ctrl-C.
 #include "cpp/core/cpu/thread_pool.h"
 
-#include <pthread.h>
-#include <sched.h>
-
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -18,6 +15,7 @@
 #include <vector>
 
 #include "cpp/core/cpu/work_size.h"
+#include "cpp/core/platform.h"
 
 namespace minidnn::cpu {
 namespace {
@@ -52,14 +50,16 @@ struct Job {
   void* body;
   // a flag that is set if another thread's part of the job throws an exception
   const std::atomic<bool>* stop = nullptr;
+  // Returns n * i / chunks, without the overflow of the product.
+  int64_t begin_of(int64_t i) const { return n / chunks * i + n % chunks * i / chunks; }
   // Computes a chunk, and checks for Ctrl-C about every 500 us, that is, after 64 grains (the least work that is worth
   // another thread).
   void run(int64_t i) const {
     constexpr int64_t kGrains = 64;
-    const int64_t end = int64_t(__int128(n) * (i + 1) / chunks);
+    const int64_t end = begin_of(i + 1);
     const int64_t most =
         std::clamp<int64_t>(grain, 1, end) < end / kGrains ? std::max<int64_t>(grain, 1) * kGrains : end;
-    for (int64_t begin = int64_t(__int128(n) * i / chunks), next; begin < end; begin = next) {
+    for (int64_t begin = begin_of(i), next; begin < end; begin = next) {
       next = begin + std::min(most, end - begin);
       call(body, begin, next);
       check_interrupt();
@@ -72,11 +72,10 @@ struct Job {
 class Pool {
  public:
   explicit Pool(int workers) : workers_(size_t(workers)) {
-    sched_getaffinity(0, sizeof cpus_, &cpus_);
     try {
       for (Worker& w : workers_) {
         // A guess at the worker's core: the core of the thread that creates it.
-        w.cpu = sched_getcpu();
+        w.cpu = platform::current_core();
         std::thread thread([this, &w] { work(w); });
         w.thread = thread.native_handle();
         thread.detach();
@@ -93,7 +92,7 @@ class Pool {
     stop_ = false;
     job_.stop = &stop_;
     may_join_ = most_threads ? most_threads - 1 : std::numeric_limits<int>::max();
-    keep_off(sched_getcpu());
+    keep_off(platform::current_core());
     open_ = true;
     ++generation_;
     generation_.notify_all();
@@ -108,7 +107,7 @@ class Pool {
 
  private:
   struct Worker {
-    pthread_t thread{};
+    std::thread::native_handle_type thread{};
     std::atomic<int> cpu = -1;  // the core on which the worker last woke up
   };
 
@@ -117,17 +116,14 @@ class Pool {
   // cores).
   void keep_off(int core) {
     for (Worker& w : workers_) {
-      if (w.cpu.load(std::memory_order_relaxed) != core) continue;
-      cpu_set_t others = cpus_;
-      CPU_CLR(core, &others);
-      if (CPU_COUNT(&others) && pthread_setaffinity_np(w.thread, sizeof others, &others) == 0) w.cpu = -1;
+      if (w.cpu.load(std::memory_order_relaxed) == core && cores_.restrict_without(core, w.thread)) w.cpu = -1;
     }
   }
 
   void work(Worker& self) {
     for (uint32_t seen = 0;;) {
       seen = changed(generation_, seen);
-      self.cpu.store(sched_getcpu(), std::memory_order_relaxed);
+      self.cpu.store(platform::current_core(), std::memory_order_relaxed);
       // A worker increments inside_ before it reads open_. The caller clears open_ before it reads inside_. So a worker
       // that still sees the job as open is seen by the caller, which waits for it.
       ++inside_;
@@ -150,7 +146,7 @@ class Pool {
   }
 
   std::vector<Worker> workers_;
-  cpu_set_t cpus_{};
+  const platform::Cores cores_;
   std::mutex busy_, error_mutex_;
   // The current job. It changes only while no worker computes a part of the previous job.
   Job job_{};
@@ -176,11 +172,11 @@ Pool& pool() {
   if (!the_pool) {
     static std::once_flag once;
     std::call_once(once, [] {
-      pthread_atfork([] { making.lock(); }, [] { making.unlock(); },
-                     [] {
-                       the_pool = nullptr;
-                       making.unlock();
-                     });
+      platform::at_fork([] { making.lock(); }, [] { making.unlock(); },
+                        [] {
+                          the_pool = nullptr;
+                          making.unlock();
+                        });
     });
     the_pool = new Pool(thread_count() - 1);
   }
@@ -196,10 +192,7 @@ int thread_count() {
     constexpr int kMost = 1024;
     if (const char* text = std::getenv("OMP_NUM_THREADS"))
       if (int n = std::atoi(text); n > 0) return n < kMost ? n : kMost;
-    cpu_set_t set;
-    CPU_ZERO(&set);
-    if (sched_getaffinity(0, sizeof set, &set) == 0) return std::max(1, CPU_COUNT(&set));
-    return std::max(1, int(std::thread::hardware_concurrency()));
+    return platform::Cores().count();
   }();
   return count;
 }

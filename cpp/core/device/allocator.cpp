@@ -2,11 +2,11 @@
 // Implements allocator.h: cached blocks, allocations during the capture of a CUDA graph, and statistics.
 #include "cpp/core/device/allocator.h"
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <bit>
 #include <map>
+
+#include "cpp/core/platform.h"
 
 namespace minidnn {
 namespace {
@@ -299,7 +299,7 @@ Allocator& allocator_of(Place place) {
   if (!place.is_cuda) {
     static Allocator& host = *make().release();
     [[maybe_unused]] static const int forks_wait =
-        pthread_atfork([] { host.mutex_.lock(); }, [] { host.mutex_.unlock(); }, [] { host.mutex_.unlock(); });
+        platform::at_fork([] { host.mutex_.lock(); }, [] { host.mutex_.unlock(); }, [] { host.mutex_.unlock(); });
     return host;
   }
   static std::mutex mutex;

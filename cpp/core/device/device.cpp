@@ -2,18 +2,14 @@
 // Names of devices, and the properties and memory of the CPU.
 #include "cpp/core/device/device.h"
 
-#include <unistd.h>
-
-#include <algorithm>
 #include <charconv>
-#include <cstdlib>
 #include <cstring>
-#include <fstream>
 
 #include "cpp/core/cpu/isa.h"
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/device/cuda_backend.h"
 #include "cpp/core/device/memory.h"
+#include "cpp/core/platform.h"
 
 namespace minidnn {
 
@@ -33,47 +29,31 @@ Place place_from(const std::string& text) {
 
 namespace {
 
-size_t physical_bytes() { return size_t(sysconf(_SC_PHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
-
 struct HostMemory final : Memory {
   // The alignment of allocations in bytes: the size of a cache line and of an AVX-512 vector.
   static constexpr size_t kAlignment = 64;
   void* allocate(size_t bytes, Stream) override {
     // malloc() accepts a request for more memory than the machine has, and using that memory fails later. Therefore,
     // such a request is refused here.
-    if (bytes > physical_bytes()) return nullptr;
-    void* memory = nullptr;
-    return posix_memalign(&memory, kAlignment, bytes) == 0 ? memory : nullptr;
+    if (bytes > size_t(platform::memory_bytes())) return nullptr;
+    return platform::allocate_aligned(bytes, kAlignment);
   }
-  void release(void* p, size_t, Stream) noexcept override { std::free(p); }
-  void release_idle(void* p, size_t) noexcept override { std::free(p); }
+  void release(void* p, size_t, Stream) noexcept override { platform::free_aligned(p); }
+  void release_idle(void* p, size_t) noexcept override { platform::free_aligned(p); }
   void copy(void* to, const void* from, size_t bytes, Stream) override { std::memcpy(to, from, bytes); }
   void fill(void* p, int byte, size_t bytes, Stream) override { std::memset(p, byte, bytes); }
   void synchronize(Stream) override {}
   void synchronize_all() override {}
-  size_t free_bytes() override { return size_t(sysconf(_SC_AVPHYS_PAGES)) * size_t(sysconf(_SC_PAGE_SIZE)); }
+  size_t free_bytes() override { return size_t(platform::free_memory_bytes()); }
   bool reaches(const void* p) override { return p != nullptr; }
   bool order(Stream, Place, Stream) override { return true; }
 };
 
-// Returns the model of the CPU, such as "AMD EPYC 9R14 96-Core Processor", or "cpu" if Linux does not report a model.
-std::string processor_name() {
-  std::ifstream in("/proc/cpuinfo");
-  for (std::string line; std::getline(in, line);) {
-    if (!line.starts_with("model name")) continue;
-    std::string name = line.substr(std::min(line.find(':') + 1, line.size()));
-    std::ranges::replace(name, '\t', ' ');
-    name.erase(0, name.find_first_not_of(' '));
-    if (!name.empty()) return name;
-  }
-  return "cpu";
-}
-
 Device host_device() {
   Device d;
   d.sm_count = cpu::thread_count();
-  d.model = cat(processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
-  d.memory_bytes = int64_t(physical_bytes());
+  d.model = cat(platform::processor_name(), " ", name(cpu::isa()), " x ", d.sm_count, " threads");
+  d.memory_bytes = platform::memory_bytes();
   // These two rates are guesses: 10 GB/s for copies and 8 GFLOP/s for arithmetic, per core. Plain loops reach 8
   // GFLOP/s; the peak is higher. The guesses only affect the order of the engines' estimated times.
   d.copy_gb_s = 10.0 * d.sm_count;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Recording: while a recorder is active on a thread, functions on this thread are not computed. They are written down as
-// the nodes of a graph (cpp/engine/recorder.h). Their results are stand-ins: tensors that have a description and a
+// Recording: while a recorder is active on a thread, functions on this thread are not computed. They are written down
+// as the nodes of a graph (cpp/engine/recorder.h). Their results are stand-ins: tensors that have a description and a
 // reserved address, but no memory.
 #pragma once
 #include "cpp/core/tensor.h"

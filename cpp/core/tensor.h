@@ -22,8 +22,8 @@ struct Tensor {
 // (recording.h).
 Tensor empty(const TensorDesc&, Place, Stream, const char* call, const char* label);
 
-// Records that work on `stream` uses the tensor. Every public function calls use() for each tensor that its engine reads
-// or writes.
+// Records that work on `stream` uses the tensor. Every public function calls use() for each tensor that its engine
+// reads or writes.
 void use(const Tensor&, Stream);
 
 // Creates a tensor over existing memory that `owner` keeps alive. Sets the members data, bytes and place of `owner`.

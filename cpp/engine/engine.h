@@ -377,7 +377,8 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
   return choice;
 }
 
-// Throws NotSupported unless an engine can run the problem. Builds nothing, so it is fast enough for each recorded call.
+// Throws NotSupported unless an engine can run the problem. Builds nothing, so it is fast enough for each recorded
+// call.
 template <class P> void check_supported(const Handle& h, const P& p, const std::string& algo) {
   for (const Engine<P>* e : engines<P>(h.place())) {
     if (!names_engine(algo, e->name()) || (h.options().deterministic && e->traits() & kNondeterministic)) continue;

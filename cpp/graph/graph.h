@@ -93,8 +93,8 @@ struct RunArguments {
 };
 
 // A graph with the addresses of its tensors, its workspace and its plans. run() allocates nothing, looks nothing up and
-// does not synchronise, so a CUDA graph can capture it. The object keeps all tensors alive. One thread at a time may run
-// it.
+// does not synchronise, so a CUDA graph can capture it. The object keeps all tensors alive. One thread at a time may
+// run it.
 class BoundCall {
  public:
   // Checks the arguments, allocates what is not given, and finds a plan for each node.

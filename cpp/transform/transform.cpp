@@ -148,8 +148,8 @@ Tensor full(const TensorDesc& desc, Place place, const Tensor& scalar, const Han
   if (desc.numel() == 0) return t;
   uint64_t bits;
   std::memcpy(&bits, scalar.data, sizeof bits);
-  // In every dtype, the value 0 has only zero bits. A tensor of zeros is therefore filled with zero bytes. While a graph
-  // is recorded, the fill is a node of the graph, as any other call.
+  // In every dtype, the value 0 has only zero bits. A tensor of zeros is therefore filled with zero bytes. While a
+  // graph is recorded, the fill is a node of the graph, as any other call.
   if (bits == 0 && !TensorRecorder::current()) memory_of(place).fill(t.data, 0, size_t(t.nbytes()), h.stream());
   else transform(to(scalar, place, {}, {}, false), 1, 0, {}, {}, {"", t, handle});
   return t;

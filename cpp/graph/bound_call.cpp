@@ -148,7 +148,11 @@ void BoundCall::run() const {
   const cpu::ThreadLimit limit(handle_->options().threads);
   void* const workspace = workspace_ ? workspace_->data : nullptr;
   for (const Step& s : steps_) {
-    if (!graph_->place.is_cuda) s.node->kind->check(s.node->problem.data(), s.args.data());
+    if (!graph_->place.is_cuda) try {
+        s.node->kind->check(s.node->problem.data(), s.args.data());
+      } catch (const ShapeError& error) {
+        throw ShapeError(cat(error.what(), s.node->where.empty() ? "" : "; recorded in ", s.node->where));
+      }
     s.node->kind->run(s.plan.plan.get(), s.args.data(), workspace, handle_->stream());
   }
 }

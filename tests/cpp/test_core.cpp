@@ -26,31 +26,12 @@
 #include "cpp/core/handle.h"
 #include "cpp/core/host_device/fast_divmod.h"
 #include "cpp/transform/transform_math.h"
+#include "tests/cpp/check.h"
 
 using namespace minidnn;
 
-static std::atomic<int> failures = 0;
-// CHECK(condition, values...): if the condition is false, the test fails and prints the values.
-#define CHECK(condition, ...)                                                                            \
-  do {                                                                                                   \
-    if (!(condition) && ++failures < 50)                                                                 \
-      std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
-  } while (0)
-
 static std::mt19937_64 random_bits(20240607);
 static int64_t pick(int64_t low, int64_t high) { return low + int64_t(random_bits() % uint64_t(high - low + 1)); }
-
-template <class Kind, class F> static std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Kind& e) {
-    return e.what();
-  } catch (const std::exception& e) {
-    return cat("another kind of error: ", e.what());
-  }
-  return "no error";
-}
-static bool has(const std::string& text, const std::string& words) { return text.find(words) != text.npos; }
 
 static std::string text_of(const TensorDesc& d) { return cat(shape_text(d), " strides [", join(strides_of(d)), "]"); }
 

@@ -11,19 +11,11 @@
 
 #include "cpp/core/platform.h"
 #include "cpp/core/text.h"
+#include "tests/cpp/check.h"
 
 using namespace minidnn;
 using platform::File;
 namespace fs = std::filesystem;
-
-static int failures = 0;
-#define CHECK(condition, ...)                                                                            \
-  do {                                                                                                   \
-    if (!(condition)) {                                                                                  \
-      ++failures;                                                                                        \
-      std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
-    }                                                                                                    \
-  } while (0)
 
 static std::string content(const std::string& path) {
   std::ifstream in(path, std::ios::binary);

@@ -20,30 +20,11 @@
 #include "cuda/runtime/nvrtc.h"
 #include "cuda/runtime/tensor_map.h"
 #include "fake_driver.h"
+#include "tests/cpp/check.h"
 
 namespace fs = std::filesystem;
 using namespace minidnn;
 using namespace minidnn::cuda;
-
-static int failures = 0;
-#define CHECK(condition, ...)                                                                            \
-  do {                                                                                                   \
-    if (!(condition)) {                                                                                  \
-      ++failures;                                                                                        \
-      std::cout << __FILE__ << ':' << __LINE__ << ": " #condition ": " << cat(__VA_ARGS__) << std::endl; \
-    }                                                                                                    \
-  } while (0)
-
-static bool has(const std::string& text, const std::string& words) { return text.find(words) != text.npos; }
-
-template <class F> static std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& e) {
-    return e.what();
-  }
-  return "no error";
-}
 
 static Fake* fake = nullptr;
 

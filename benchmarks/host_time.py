@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Times calls on small torch tensors: the host time of a call, with the exchange of its arrays.
+"""Times calls on small torch tensors: the host time of a call, with the exchange of its arrays, and of recorded calls.
 
     python benchmarks/host_time.py [--device cuda:0] [--calls 500] [--repeats 31]
 
@@ -54,6 +54,32 @@ def rows(device: str) -> dict[str, Callable[[], Any]]:
         "dnn.relu(DeviceTensor)": lambda: dnn.relu(t),
         "dnn.activation_backward(3 x DeviceTensor)": lambda: dnn.activation_backward(t, t, t, "relu"),
         "DeviceTensor + DeviceTensor": lambda: t + t,
+        **graph_rows(t),
+    }
+
+
+def graph_rows(t: dnn.DeviceTensor) -> dict[str, Callable[[], Any]]:
+    """A call of three tensors and 50 calls of one tensor: plain, as a fused function, and as a bound graph."""
+
+    def chain(x: dnn.DeviceTensor) -> dnn.DeviceTensor:
+        for _ in range(50):
+            x = dnn.tanh(x)
+        return x
+
+    def record() -> None:
+        fused_chain.clear()
+        fused_chain.graph(t)
+
+    fused, fused_chain = dnn.fuse(dnn.multiply_add), dnn.fuse(chain)
+    with dnn.record(device=t.device) as graph:
+        graph.output("y", dnn.multiply_add(*(graph.input(name, t.shape) for name in "abc")))
+    return {
+        "dnn.multiply_add(3 x DeviceTensor)": lambda: dnn.multiply_add(t, t, t),
+        "a fused function of this call": lambda: fused(t, t, t),
+        "a bound graph of this call": graph.bind(a=t, b=t, c=t),
+        "50 calls of tanh": lambda: chain(t),
+        "a fused function of these calls": lambda: fused_chain(t),
+        "recording these calls": record,
     }
 
 

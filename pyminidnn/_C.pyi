@@ -724,10 +724,13 @@ class Graph:
     def device(self) -> str:
         ...
     @property
+    def dynamic(self) -> list[str]:
+        ...
+    @property
     def inputs(self) -> list:
         ...
     @property
-    def nodes(self) -> int:
+    def nodes(self) -> list:
         ...
     @property
     def outputs(self) -> list:

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from . import _C
+from . import _C, drawing
 from ._C import DeviceError, DeviceTensor, DTypeError, Handle, ShapeError
 from .conversion import ArrayLike, asarray, current_device, output
 from .options import DTypeLike, Layout
@@ -64,7 +64,6 @@ class Graph:
         self._handle = handle
         self._recorder = _C.Recorder(device, handle, _line_of_user)
         self._graph: _C.Graph | None = None
-        self._numbers: list[str] = []
 
     def __enter__(self) -> Graph:
         self._recorder.enter()
@@ -105,9 +104,7 @@ class Graph:
 
     def dynamic(self, name: str) -> Dynamic:
         """Adds an integer that each run gives anew: a seed or an offset of random numbers. At most 8 are supported."""
-        number = Dynamic(self._recorder.dynamic(name), name)
-        self._numbers.append(name)
-        return number
+        return Dynamic(self._recorder.dynamic(name), name)
 
     def output(self, name: str, tensor: DeviceTensor) -> None:
         """Names a tensor of the recording that run() returns. Other results exist only while the graph runs."""
@@ -128,22 +125,34 @@ class Graph:
     def bind(self, *, handle: Handle | None = None, **tensors: Any) -> BoundGraph:
         """Fixes the tensors, workspace and engines of a run. Arguments as for run()."""
         graph = self._ended()
-        names = [name for name, _, _ in graph.inputs]
-        results = [name for name, _, _ in graph.outputs]
-        for name in [*names, *self._numbers]:
+        names = [name for name, *_ in graph.inputs]
+        results = [name for name, *_ in graph.outputs]
+        numbers = graph.dynamic
+        for name in [*names, *numbers]:
             if name not in tensors:
                 raise ShapeError(f"run: '{name}' is an input of the graph and was not given")
         for name in tensors:
-            if name not in [*names, *results, *self._numbers]:
-                known = ", ".join([*names, *self._numbers, *results])
+            if name not in [*names, *results, *numbers]:
+                known = ", ".join([*names, *numbers, *results])
                 raise ShapeError(f"run: the graph has no input or output '{name}'; it has {known}")
         given = [_shared(name, tensors[name], handle) for name in names]
         outs = [_shared(name, tensors[name], handle) if name in tensors else None for name in results]
-        return BoundGraph(_C.BoundCall(graph, handle, given, outs, [tensors[n] for n in self._numbers]), results)
+        return BoundGraph(_C.BoundCall(graph, handle, given, outs, [tensors[n] for n in numbers]), results)
 
     def text(self) -> str:
         """The graph as text: inputs, one line for each node with its problem, outputs."""
         return self._ended().text()
+
+    def dot(self) -> str:
+        """The graph in the language of Graphviz: calls, values between them with their bytes, inputs and outputs."""
+        return drawing.dot(drawing.picture(self._ended()))
+
+    def svg(self) -> str:
+        """The graph as a picture (SVG). Notebooks show it for a graph that is the value of a cell."""
+        return drawing.svg(drawing.picture(self._ended()))
+
+    def _repr_svg_(self) -> str | None:
+        return self.svg() if self._graph is not None else None
 
     def _ended(self) -> _C.Graph:
         if self._graph is None:
@@ -159,7 +168,7 @@ class Graph:
         if self._graph is None:
             return "Graph(not recorded yet)"
         g = self._graph
-        return f"Graph({len(g.inputs)} inputs, {g.nodes} nodes, {len(g.outputs)} outputs, device='{g.device}')"
+        return f"Graph({len(g.inputs)} inputs, {len(g.nodes)} nodes, {len(g.outputs)} outputs, device='{g.device}')"
 
 
 def record(*, device: str | None = None, handle: Handle | None = None) -> Graph:
@@ -258,9 +267,14 @@ class Fused(Generic[_P, _R]):
         result: _R = self._recorded(call).run(call)
         return result
 
-    def graph(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
-        """The graph of these arguments as text. It is recorded if need be, and does not run."""
-        return self._recorded(self._arguments(args, kwargs)).graph.text()
+    def graph(self, *args: _P.args, **kwargs: _P.kwargs) -> Graph:
+        """The graph of these arguments, to print or to draw. It is recorded if need be, and does not run.
+
+        Its inputs are x0, x1, ... in the order of the arrays among the arguments, its outputs y0, y1, ...
+        """
+        graph = Graph.__new__(Graph)
+        graph._handle, graph._graph = None, self._recorded(self._arguments(args, kwargs)).graph
+        return graph
 
     def clear(self) -> None:
         """Forgets all recordings."""

@@ -10,6 +10,7 @@ import copy
 import pickle
 import re
 import threading
+import xml.etree.ElementTree
 from collections.abc import Callable
 from typing import Any
 
@@ -173,7 +174,7 @@ def test_temporaries_share_memory_without_conflict(device: str) -> None:
     x = on(device, 64, 100)
     (total, part), (wanted, wanted_part) = chain(x), chain.__wrapped__(x)
     assert same(total, wanted) and same(part, wanted_part)
-    most = int(re.findall(r"(\d+) bytes of temporaries", chain.graph(x))[0])
+    most = int(re.findall(r"(\d+) bytes of temporaries", str(chain.graph(x)))[0])
     assert most < 2 * 64 * 600 * 4 + 2 * 64 * 100 * 4 + 2**14, "temporaries that are not in use keep their memory"
 
 
@@ -455,3 +456,39 @@ def test_the_text_of_a_graph() -> None:
         "  out y f32 8x4",
     ]
     assert repr(g) == "Graph(2 inputs, 2 nodes, 1 outputs, device='cpu')"
+
+
+def test_pictures_of_a_graph() -> None:
+    w = on("cpu", 16, 4)
+    with dnn.record() as g:
+        y = dnn.relu(dnn.matmul(g.input("x", (8, 16)), w))
+        g.output("y", y + y)
+    boxes = [
+        "x",
+        "constant, 256 bytes",
+        "matmul forward f32",
+        "activation forward f32 relu",
+        "pointwise add f32",
+        "float32 8x4",
+    ]
+    for text in (g.dot(), g.svg()):
+        assert all(words in text for words in boxes)
+    assert g.dot().count("->") == 6 and g.dot().count("label=") == 12
+    root = xml.etree.ElementTree.fromstring(g.svg())
+    rectangles = [[float(e.get(k, "")) for k in ("x", "y", "width", "height")] for e in root if e.tag.endswith("rect")]
+    assert len(rectangles) == 6 and len([e for e in root if e.tag.endswith("path")]) == 6
+    left, top, width, height = (float(v) for v in root.get("viewBox", "").split())
+    for i, (x, y0, w0, h0) in enumerate(rectangles):
+        assert left <= x and x + w0 <= left + width and top <= y0 and y0 + h0 <= top + height
+        for x1, y1, w1, h1 in rectangles[:i]:
+            assert x + w0 <= x1 or x1 + w1 <= x or y0 + h0 <= y1 or y1 + h1 <= y0, "boxes overlap"
+    assert g._repr_svg_() == g.svg() and dnn.record()._repr_svg_() is None
+    with pytest.raises(dnn.DeviceError):
+        dnn.record().svg()
+
+
+@pytest.mark.parametrize("seed", range(0, 200, 10))
+def test_pictures_of_random_graphs(seed: int) -> None:
+    g = dnn.fuse(random_function(seed)).graph(on("cpu", 5, 7), on("cpu", 5, 7))
+    rectangles = [e for e in xml.etree.ElementTree.fromstring(g.svg()) if e.tag.endswith("rect")]
+    assert len(rectangles) >= str(g).count(" = ") and g.dot().count("shape=") == len(rectangles)

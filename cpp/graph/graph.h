@@ -75,12 +75,13 @@ struct Graph {
   void finish();
   // Returns the graph as text, one line for each input and node.
   std::string text() const;
+  // Returns the name of a value, such as "%3", or "%3[64]" for a view that begins at byte 64.
+  std::string name_of(const View&) const;
   size_t arena_bytes() const { return arena_bytes_; }
   // The offset of a temporary in the arena. No other buffer has one.
   size_t arena_offset(int buffer) const { return at_[size_t(buffer)]; }
 
  private:
-  std::string name_of(const View&) const;
   size_t arena_bytes_ = 0;
   std::vector<size_t> at_;
 };

@@ -26,11 +26,28 @@ Recorder::Where where_from(const py::function& find) {
   };
 }
 
+// For each input or output: its name, the index of its buffer, its shape, dtype and bytes.
 py::list described(const std::vector<Named>& all) {
   py::list list;
   for (const Named& n : all)
-    list.append(py::make_tuple(n.name, tuple_of(shape_of(n.view.desc)), name(n.view.desc.dtype)));
+    list.append(py::make_tuple(n.name, n.view.buffer, tuple_of(shape_of(n.view.desc)), name(n.view.desc.dtype),
+                               n.view.desc.numel() * int64_t(itemsize(n.view.desc.dtype))));
   return list;
+}
+
+// Returns what a picture of the graph shows of each node: its family, its problem as text, and its ports. A port is the
+// name of the value, the index of its buffer, its bytes, and whether the node reads and writes it.
+py::list nodes_of(const Graph& g) {
+  py::list nodes;
+  for (const graph::Node& node : g.nodes) {
+    py::list ports;
+    for (const graph::Port& p : node.ports) {
+      const auto bytes = p.view.desc.numel() * int64_t(itemsize(p.view.desc.dtype));
+      ports.append(py::make_tuple(g.name_of(p.view), p.view.buffer, bytes, p.reads, p.writes));
+    }
+    nodes.append(py::make_tuple(node.kind->family, node.kind->text(node.problem.data()), ports));
+  }
+  return nodes;
 }
 
 // Returns the bytes that two calls of a fused function have in common if one recording serves both: descriptions,
@@ -127,7 +144,8 @@ void bind_graph(py::module_& m) {
       .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
       .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
       .def_property_readonly("device", [](const Graph& g) { return name(g.place); })
-      .def_property_readonly("nodes", [](const Graph& g) { return g.nodes.size(); })
+      .def_property_readonly("nodes", &nodes_of)
+      .def_property_readonly("dynamic", [](const Graph& g) { return g.dynamic; })
       .def_property_readonly("arena_bytes", [](const Graph& g) { return g.arena_bytes(); })
       .def("text", &Graph::text);
   py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")

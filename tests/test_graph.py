@@ -358,6 +358,28 @@ def test_an_input_that_is_written_must_be_writable(device: str) -> None:
     assert g.run(x=x)["y"].data_ptr == x.data_ptr
 
 
+def test_calls_that_no_result_depends_on_do_not_run(device: str) -> None:
+    with dnn.record(device=device) as g:
+        x = g.input("x", (4, 4))
+        y = dnn.tanh(x)
+        dnn.exp(dnn.exp(y))  # nobody reads the result
+        z = dnn.zeros((4, 4), device=device)
+        z += y
+        dnn.mul(x, x, out=x)  # an input is written
+        g.output("z", z)
+    assert len(g._ended().nodes) == 4, g
+    x = on(device, 4, 4)
+    wanted = dnn.tanh(x) + 0, x * x
+    assert same(g.run(x=x)["z"], wanted[0]) and same(x, wanted[1])
+
+
+def test_numbers_are_constants(device: str) -> None:
+    f = dnn.fuse(lambda x: 2 * x + 1.5)
+    x = on(device, 3, 3)
+    assert same(f(x), 2 * x + 1.5) and str(f.graph(x)).count("pointwise(") == 2
+    assert "transform" not in str(f.graph(x))
+
+
 def test_explain_and_find_report_each_node(device: str) -> None:
     f = dnn.fuse(mlp)
     arguments = mlp_arguments(device)

@@ -17,6 +17,8 @@ namespace {
 // Makes a 0-dimensional tensor with the dtype of t from a Python number. The result is empty if `value` is no int,
 // float or bool, or if the dtype cannot represent it.
 std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
+  // In a recording, the number is a constant of the graph. The caller never sees the tensor, so it cannot change.
+  const RecordingPause at_once;
   const DType dtype = t.desc.dtype;
   const bool is_bool = PyBool_Check(value), is_int = PyLong_CheckExact(value) || is_bool;
   if (!is_int && !PyFloat_CheckExact(value)) return std::nullopt;

@@ -10,6 +10,34 @@
 namespace minidnn::graph {
 
 void Graph::finish() {
+  remove_unused_nodes();
+  place_temporaries();
+}
+
+void Graph::remove_unused_nodes() {
+  std::vector<bool> used(buffers.size(), false);  // whether a later node or an output needs the buffer
+  for (size_t i = 0; i < buffers.size(); ++i)
+    used[i] = buffers[i].is_output || buffers[i].kind != Buffer::Kind::temporary;
+  std::vector<bool> needed(nodes.size(), false);
+  for (size_t i = nodes.size(); i-- > 0;) {
+    for (const Port& p : nodes[i].ports) needed[i] = needed[i] || (p.writes && used[size_t(p.view.buffer)]);
+    if (!needed[i]) continue;
+    for (const Port& p : nodes[i].ports) used[size_t(p.view.buffer)] = true;
+  }
+  size_t kept = 0;
+  for (size_t i = 0; i < nodes.size(); ++i)
+    if (needed[i]) {
+      if (kept != i) nodes[kept] = std::move(nodes[i]);
+      ++kept;
+    }
+  if (kept == nodes.size()) return;
+  nodes.resize(kept);
+  for (Buffer& b : buffers) b.first_write = b.last_use = -1;
+  for (size_t i = 0; i < nodes.size(); ++i)
+    for (const Port& p : nodes[i].ports) buffers[size_t(p.view.buffer)].used_by(int(i), p.writes);
+}
+
+void Graph::place_temporaries() {
   constexpr size_t kUnit = 512;  // temporaries begin at multiples of this number of bytes
   at_.assign(buffers.size(), 0);
   std::vector<size_t> order;  // the temporaries that are no outputs, the largest first

@@ -25,6 +25,10 @@ struct Buffer {
   bool read_only = false;
   bool is_output = false;  // true for a temporary that an output is a view of
   bool written() const { return first_write >= 0; }
+  void used_by(int node, bool writes) {
+    if (writes && first_write < 0) first_write = node;
+    last_use = node;
+  }
 };
 
 // A view of a buffer: the description of a tensor, and the address of its first element relative to the buffer.
@@ -70,8 +74,8 @@ struct Graph {
   std::vector<std::string> dynamic;  // the names of the dynamic numbers
   Place place;
 
-  // Computes where temporaries lie in one block of memory, the arena. A temporary shares bytes with another one that is
-  // not in use at the same time. Called once, after the recording.
+  // Removes nodes that no output, input or constant depends on. Then computes where temporaries lie in one block of
+  // memory, the arena: two of them share bytes if they are not in use at the same time. Called once, after the recording.
   void finish();
   // Returns the graph as text, one line for each input and node.
   std::string text() const;
@@ -82,6 +86,8 @@ struct Graph {
   size_t arena_offset(int buffer) const { return at_[size_t(buffer)]; }
 
  private:
+  void remove_unused_nodes();
+  void place_temporaries();
   size_t arena_bytes_ = 0;
   std::vector<size_t> at_;
 };

@@ -228,11 +228,7 @@ void Recorder::add(Handle& h, const NodeKind& kind, const void* problem, const v
     MINIDNN_CHECK(ShapeError, !p.reads || b.kind != Buffer::Kind::temporary || b.written(), kind.family, ": reads ",
                   p.name, " ", b.name, " (", b.made_by, "), which no recorded call has written");
   }
-  for (const Port& p : node.ports) {
-    Buffer& b = graph_->buffers[size_t(p.view.buffer)];
-    if (p.writes && b.first_write < 0) b.first_write = index;
-    b.last_use = index;
-  }
+  for (const Port& p : node.ports) graph_->buffers[size_t(p.view.buffer)].used_by(index, p.writes);
   graph_->nodes.push_back(std::move(node));
 }
 

@@ -27,6 +27,8 @@ def time_us(call: Callable[[], Any], device: str, calls: int, repeats: int) -> f
             torch.cuda.synchronize()
             dnn.synchronize()
 
+    for _ in range(calls):  # loads kernels and fills caches
+        call()
     times = []
     for _ in range(repeats):
         synchronize()

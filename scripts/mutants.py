@@ -11,6 +11,7 @@ b  arithmetic and rounding
 c  checks of arguments
 d  choice of an engine, tuning, plan cache, allocator, handles
 e  the Python functions and the exchange of memory with other libraries
+f  recordings and graphs
 
 AUDIT is the list of an audit on 2026-11-23 (commit 65f99a2), in which the tests killed 48 of 69. LATER was written
 afterwards, from the sources, without looking at the tests; A34 and A35 undo two repairs. The code has changed since the
@@ -207,7 +208,7 @@ AUDIT = [
         "C06", "pad/pad.cpp", "PadMode::reflect ? «n - 1»", "n", "pad reflect: a width may be as large as the size"
     ),
     Mutant(
-        "C07", "gather/gather.cpp", "like the result of gather\");\n  «check_indices(me, p, index)»", "void()",
+        "C07", "gather/gather.cpp", "like the result of gather\");\n  «check_indices(p, index)»", "void()",
         "gather_backward: indices are not checked",
     ),
     Mutant(
@@ -443,5 +444,41 @@ LATER = [
     Mutant(
         "E20", "bindings/exchange_py.cpp", "if («!error.matches(PyExc_Exception)») throw;  // for example", "false",
         "an interrupt during the C exchange is reported as a failure",
+    ),
+    Mutant(
+        "F01", "graph/graph.cpp", "buffers[k].first_write <= b.last_use && «b.first_write <= buffers[k].last_use»",
+        "b.first_write < buffers[k].last_use", "a node's result may overwrite its last input",
+    ),
+    Mutant(
+        "F02", "graph/graph.cpp", "used[i] = «buffers[i].is_output» ||", "false",
+        "nodes that only an output needs are left out",
+    ),
+    Mutant(
+        "F03", "graph/recorder.cpp", "named_[i] || (!is_reserved(args[i]) && !is_dynamic(args[i]))", "true",
+        "a port that a family forgets is not noticed",
+    ),
+    Mutant(
+        "F04", "graph/recorder.cpp", "if (now && «now->id_ == recorder») return;", "true",
+        "a stand-in of another recording is taken for one of this recording",
+    ),
+    Mutant(
+        "F05", "graph/bound_call.cpp", "«b.named->view.buffer == buffer» || !share_memory", "true",
+        "an input that the graph writes may share memory with another input",
+    ),
+    Mutant(
+        "F06", "graph/bound_call.cpp", "!b.written() || !t.storage->read_only", "true",
+        "a graph writes a read-only input",
+    ),
+    Mutant(
+        "F07", "graph/graph_py.cpp", "py::int_(std::bit_cast<uint64_t>(PyFloat_AS_DOUBLE(value.ptr())))", "value",
+        "a fused function takes 0.0 for -0.0",
+    ),
+    Mutant(
+        "F08", "graph/graph_py.cpp", "if («!share_memory(t, tensors[k])») continue;", "true",
+        "a fused function does not notice that two arguments share memory",
+    ),
+    Mutant(
+        "F09", "graph/bound_call.cpp", "uint64_t(arguments_.numbers[size_t(d.number)] + «d.plus»)", "0",
+        "an int that is added to a dynamic number is lost",
     ),
 ]

@@ -70,6 +70,8 @@ void BoundCall::place_buffers() {
     const Buffer& b = g.buffers[i];
     if (storage_[i] || b.kind == Buffer::Kind::input) continue;
     if (b.kind == Buffer::Kind::constant) {
+      // A number of the recorded function was written on the stream of the recording, which may be another one.
+      b.constant->settle_before(stream);
       storage_[i] = b.constant;
       base_[i] = b.base;
     } else if (b.is_output) {

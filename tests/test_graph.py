@@ -92,6 +92,11 @@ def test_fuse_takes_arrays_of_numpy(device: str) -> None:
     f = dnn.fuse(mlp)
     arrays = [t.numpy() for t in mlp_arguments(device)]
     assert same(f(*arrays), mlp(*arrays))
+    x, *others = mlp_arguments(device)
+    y = f(arrays[0], *others)  # a host array goes to the device of the others
+    assert y.device == device and same(y, mlp(x, *others))
+    with dnn.Handle(device):
+        assert f(*arrays).device == device
 
 
 def test_a_fused_method_has_its_object() -> None:

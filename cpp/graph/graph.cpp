@@ -91,6 +91,7 @@ std::string Graph::text() const {
   for (const Named& n : outputs)
     text += cat("  out ", n.name, n.name == name_of(n.view) ? "" : cat(" = ", name_of(n.view)), " ",
                 short_name(n.view.desc.dtype), " ", problem_text(n.view.desc), "\n");
+  text.pop_back();  // the last newline
   return text;
 }
 

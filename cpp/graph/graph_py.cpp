@@ -5,6 +5,7 @@
 #include "cpp/bindings/exchange.h"
 #include "cpp/bindings/operators.h"
 #include "cpp/graph/recorder.h"
+#include "cpp/transform/transform.h"
 
 namespace minidnn {
 namespace {
@@ -89,6 +90,7 @@ class Arguments {
     } else if (!take_array(value)) add_constant(value);
   }
   py::tuple tensors_and_key(const std::string& device) {
+    move_host_arrays();
     std::vector<Tensor> tensors;
     for (py::handle t : tensors_) tensors.push_back(tensor_of(t.ptr()));
     key_.append(signature(tensors, tensors.empty() ? device : name(tensors[0].place())));
@@ -104,11 +106,30 @@ class Arguments {
     PyObject* v = value.ptr();
     if (PyUnicode_CheckExact(v) || PyLong_CheckExact(v) || PyFloat_CheckExact(v) || PyBool_Check(v) || Py_IsNone(v))
       return false;
-    if (tensor_or_null(v)) tensors_.append(value);
-    else if (std::optional<Tensor> t = try_exchange(v)) tensors_.append(py::cast(std::move(*t)));
-    else if (py::object converted = convert_(value); !converted.is_none()) tensors_.append(converted);
-    else return false;
+    if (tensor_or_null(v)) {
+      tensors_.append(value);
+      if (!target_) target_ = tensor_of(v).place();
+      return true;
+    }
+    py::object converted;
+    if (std::optional<Tensor> t = try_exchange(v)) converted = py::cast(std::move(*t));
+    else converted = convert_(value);
+    if (converted.is_none()) return false;
+    const Place place = tensor_of(converted.ptr()).place();
+    if (!place.is_cuda) host_arrays_.push_back(tensors_.size());
+    else if (!target_) target_ = place;
+    tensors_.append(converted);
     return true;
+  }
+  // Copies host arrays of other libraries to the device of the other arrays, or of the current handle, as calls do.
+  void move_host_arrays() {
+    if (host_arrays_.empty()) return;
+    if (!target_) {
+      const HandlePtr handle = entered_handle();
+      target_ = handle ? handle->place() : Place{};
+    }
+    if (!target_->is_cuda) return;
+    for (size_t i : host_arrays_) tensors_[i] = py::cast(to(tensor_of(tensors_[i].ptr()), target_, {}, {}, false));
   }
   void add_constant(py::handle value) {
     // 0.0 equals -0.0, so the bits of a float are part of the key. 1 equals True, so the type is, too.
@@ -123,6 +144,8 @@ class Arguments {
 
   const py::function& convert_;
   py::list tensors_, key_;
+  std::vector<size_t> host_arrays_;  // indices of tensors that are host arrays of other libraries
+  std::optional<Place> target_;      // the device of the first other array
 };
 
 }  // namespace

@@ -248,11 +248,15 @@ class Fused(Generic[_P, _R]):
     def __init__(self, function: Callable[_P, _R], *, dynamic: Sequence[str] = ()) -> None:
         functools.update_wrapper(self, function)
         self._function = function
-        self._parameters = inspect.signature(function)
         self._dynamic = {name: _Number(name) for name in dynamic}
+        if dynamic:
+            try:
+                self._parameters = inspect.signature(function)
+            except (TypeError, ValueError):  # some functions of C have no signature
+                raise DTypeError(f"fuse: function must have named parameters; got {short(function)}") from None
         for name in self._dynamic:
             if name not in self._parameters.parameters:
-                raise ShapeError(f"fuse: dynamic names '{name}', which is no parameter of {function.__name__}")
+                raise ShapeError(f"fuse: dynamic names '{name}', which is no parameter of {short(function)}")
         self._graphs: OrderedDict[Any, _Recorded] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -290,7 +294,7 @@ class Fused(Generic[_P, _R]):
         for name, number in self._dynamic.items():
             value = bound.arguments[name]
             if isinstance(value, bool) or not hasattr(type(value), "__index__"):
-                raise DTypeError(f"{self._function.__name__}: {name} is dynamic and must be an int; got {short(value)}")
+                raise DTypeError(f"fuse: {name} is dynamic and must be an int; got {short(value)}")
             numbers.append(value.__index__())
             bound.arguments[name] = number
         return _Arguments((bound.args, bound.kwargs), numbers)

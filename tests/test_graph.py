@@ -348,6 +348,9 @@ def test_errors_of_arguments(device: str) -> None:
         dnn.fuse(lambda x, y: x)(x, {1})
     with pytest.raises(dnn.ShapeError, match="no parameter"):
         dnn.fuse(lambda x: x, dynamic=("offset",))
+    with pytest.raises(dnn.DTypeError, match="must have named parameters"):
+        dnn.fuse(type, dynamic=("offset",))
+    assert dnn.fuse(type)(x).__name__ == "DeviceTensor"  # type() has no signature
 
 
 def test_an_input_that_is_written_must_be_writable(device: str) -> None:

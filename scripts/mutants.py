@@ -454,11 +454,7 @@ LATER = [
         "nodes that only an output needs are left out",
     ),
     Mutant(
-        "F03", "graph/recorder.cpp", "named_[i] || (!is_reserved(args[i]) && !is_dynamic(args[i]))", "true",
-        "a port that a family forgets is not noticed",
-    ),
-    Mutant(
-        "F04", "graph/recorder.cpp", "if (now && «now->id_ == recorder») return;", "true",
+        "F04", "graph/recorder.cpp", "if («recorded->recorder != id_») throw", "false",
         "a stand-in of another recording is taken for one of this recording",
     ),
     Mutant(

@@ -868,7 +868,7 @@ def fill_normal(out: DeviceTensor, seed: int, offset: int, mean: typing.Supports
     ...
 def fill_uniform(out: DeviceTensor, seed: int, offset: int, low: typing.SupportsFloat | typing.SupportsIndex, high: typing.SupportsFloat | typing.SupportsIndex, algo: str | None, handle: Handle | None) -> None:
     ...
-def flattened(arguments: typing.Any, convert: collections.abc.Callable, device: str) -> tuple:
+def flattened(arguments: typing.Any, convert: collections.abc.Callable) -> tuple:
     """
     The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x as a tensor, or None if x is no array.
     """

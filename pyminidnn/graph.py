@@ -11,16 +11,15 @@ import sys
 import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, Generic, ParamSpec, TypeVar
 
-from . import _C, drawing
+from . import _C
 from ._C import DeviceError, DeviceTensor, DTypeError, Handle, ShapeError
-from .conversion import ArrayLike, asarray, current_device, output
+from .conversion import ArrayLike, asarray, current_device, has_dlpack, output
 from .options import DTypeLike, Layout
-from .refusals import short
+from .refusals import in_package, short
 
-_HERE = os.path.dirname(__file__)
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 # The most signatures that a function of fuse() keeps a graph for.
@@ -29,9 +28,9 @@ _MOST_SIGNATURES = 64
 
 def _line_of_user() -> str:
     """The line of the source outside this package that is running: "line 12 of model.py"."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename.startswith(_HERE):
-        frame = frame.f_back  # type: ignore[assignment]
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and in_package(frame):
+        frame = frame.f_back
     return f"line {frame.f_lineno} of {os.path.basename(frame.f_code.co_filename)}" if frame else ""
 
 
@@ -62,27 +61,29 @@ class Graph:
 
     def __init__(self, device: str | None = None, handle: Handle | None = None) -> None:
         self._handle = handle
-        self._recorder = _C.Recorder(device, handle, _line_of_user)
+        self._recorder: _C.Recorder | None = _C.Recorder(device, handle, _line_of_user)
         self._graph: _C.Graph | None = None
 
     def __enter__(self) -> Graph:
-        self._recorder.enter()
+        recorder = self._recording()
+        recorder.enter()
         try:
             if self._handle is not None:
                 self._handle.__enter__()
         except BaseException:
-            self._recorder.leave()
+            recorder.leave()
             raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._recorder.leave()
+        recorder = self._recording()
+        recorder.leave()
         if self._handle is not None:
             self._handle.__exit__(kind, error, trace)
         if kind is None:
-            self._graph = self._recorder.finish()
+            self._graph, self._recorder = recorder.finish(), None
 
     def input(
         self,
@@ -100,15 +101,15 @@ class Graph:
         """
         if not isinstance(name, str) or not name.isidentifier() or name == "handle":
             raise ShapeError(f"input: name must be a Python identifier other than 'handle'; got {short(name)}")
-        return self._recorder.input(name, shape, dtype, layout, strides)
+        return self._recording().input(name, shape, dtype, layout, strides)
 
     def dynamic(self, name: str) -> Dynamic:
         """Adds an integer that each run gives anew: a seed or an offset of random numbers. At most 8 are supported."""
-        return Dynamic(self._recorder.dynamic(name), name)
+        return Dynamic(self._recording().dynamic(name), name)
 
     def output(self, name: str, tensor: DeviceTensor) -> None:
         """Names a tensor of the recording that run() returns. Other results exist only while the graph runs."""
-        self._recorder.output(name, tensor)
+        self._recording().output(name, tensor)
 
     def run(self, *, handle: Handle | None = None, **tensors: Any) -> dict[str, DeviceTensor]:
         """Runs the graph. Returns its outputs by name.
@@ -145,14 +146,23 @@ class Graph:
 
     def dot(self) -> str:
         """The graph in the language of Graphviz: calls, values between them with their bytes, inputs and outputs."""
+        from . import drawing
+
         return drawing.dot(drawing.picture(self._ended()))
 
     def svg(self) -> str:
         """The graph as a picture (SVG). Notebooks show it for a graph that is the value of a cell."""
+        from . import drawing
+
         return drawing.svg(drawing.picture(self._ended()))
 
     def _repr_svg_(self) -> str | None:
         return self.svg() if self._graph is not None else None
+
+    def _recording(self) -> _C.Recorder:
+        if self._recorder is None:
+            raise DeviceError("record: the recording has ended; record again")
+        return self._recorder
 
     def _ended(self) -> _C.Graph:
         if self._graph is None:
@@ -277,7 +287,8 @@ class Fused(Generic[_P, _R]):
         Its inputs are x0, x1, ... in the order of the arrays among the arguments, its outputs y0, y1, ...
         """
         graph = Graph.__new__(Graph)
-        graph._handle, graph._graph = None, self._recorded(self._arguments(args, kwargs)).graph
+        graph._handle = graph._recorder = None
+        graph._graph = self._recorded(self._arguments(args, kwargs)).graph
         return graph
 
     def clear(self) -> None:
@@ -373,7 +384,7 @@ class _Arguments:
 
     def __init__(self, value: Any, numbers: list[int]) -> None:
         self.value, self.numbers = value, numbers
-        self.tensors, self.key = _C.flattened(value, _converted, current_device())
+        self.tensors, self.key = _C.flattened(value, _converted)
 
     def structure(self) -> Any:
         """The arguments with a _Tensor in place of each array."""
@@ -404,11 +415,8 @@ class _Recorded:
         return _mapped(self.structure, result)
 
 
-_PROTOCOLS = ("__dlpack__", "__cuda_array_interface__", "__dlpack_c_exchange_api__")
-
-
 def _is_array(value: Any) -> bool:
-    return isinstance(value, DeviceTensor) or any(hasattr(value, p) for p in _PROTOCOLS)
+    return has_dlpack(value) or hasattr(value, "__cuda_array_interface__")
 
 
 def _converted(value: Any) -> DeviceTensor | None:

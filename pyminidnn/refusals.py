@@ -127,7 +127,7 @@ def _public_call() -> tuple[str, Mapping[str, Any]]:
     scopes = [vars(sys.modules[__package__]), vars(DeviceTensor), *(vars(m) for m in modules if m)]
     name, arguments = "", {}
     frame: FrameType | None = sys._getframe(1)
-    while frame is not None and f"{frame.f_globals.get('__package__')}.".startswith(f"{__package__}."):
+    while frame is not None and in_package(frame):
         code = frame.f_code
         if any(_code_of(scope.get(code.co_name)) is code for scope in scopes):
             names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -136,6 +136,11 @@ def _public_call() -> tuple[str, Mapping[str, Any]]:
             break
         frame = frame.f_back
     return name, arguments
+
+
+def in_package(frame: FrameType) -> bool:
+    """Whether the code of the frame is in this package."""
+    return f"{frame.f_globals.get('__package__')}.".startswith(f"{__package__}.")
 
 
 def _code_of(function: Any) -> CodeType | None:

@@ -486,6 +486,9 @@ def test_the_text_of_a_graph() -> None:
         "  out y f32 8x4",
     ]
     assert repr(g) == "Graph(2 inputs, 2 nodes, 1 outputs, device='cpu')"
+    for graph in (g, dnn.fuse(dnn.relu).graph(drawn(3))):
+        with pytest.raises(dnn.DeviceError, match="the recording has ended"):
+            graph.input("z", (3,))
 
 
 def test_pictures_of_a_graph() -> None:

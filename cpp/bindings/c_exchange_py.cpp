@@ -203,9 +203,7 @@ struct Operands {
       std::optional<Tensor> t = try_exchange(out, handle);
       return t ? std::optional(t->place()) : std::nullopt;
     }
-    if (handle) return handle->place();
-    HandlePtr entered = entered_handle();
-    return entered ? entered->place() : Place{};
+    return handle ? handle->place() : current_place();
   }
 
   static PyTypeObject* tensor_type() {

@@ -47,8 +47,8 @@ struct Operands {
 // Takes an array of another library that has the dtype and the device of t. The result is empty for any other object.
 std::optional<Tensor> foreign_like(const Tensor& t, PyObject* x) {
   std::optional<Tensor> taken = try_exchange(x);
-  const bool alike = taken && taken->desc.dtype == t.desc.dtype && taken->place() == t.place();
-  return alike ? std::move(taken) : std::nullopt;
+  if (taken && (taken->desc.dtype != t.desc.dtype || taken->place() != t.place())) taken.reset();
+  return taken;
 }
 
 // Reads the operands of a binary operator. They must be two tensors of one dtype, or a tensor and a Python number that

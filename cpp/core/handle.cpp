@@ -106,6 +106,7 @@ Handle& handle_for(const HandlePtr& given, Place place, const char* call, const 
 }
 
 HandlePtr entered_handle() { return entered.empty() ? nullptr : entered.back(); }
+Place current_place() { return entered.empty() ? Place{} : entered.back()->place(); }
 
 void enter(HandlePtr handle) {
   MINIDNN_CHECK(DeviceError, !handle->closed(), "Handle: this handle for ", name(handle->place()),

@@ -94,6 +94,8 @@ using HandlePtr = std::shared_ptr<Handle>;
 Handle& handle_for(const HandlePtr& given, Place, const char* call, const char* tensor);
 // Returns the innermost handle that is entered on this thread, or null if there is none.
 HandlePtr entered_handle();
+// Returns the device of the innermost entered handle, or the CPU if there is none.
+Place current_place();
 void enter(HandlePtr);
 // Removes the handle from the stack of entered handles. Throws DeviceError if this handle was not the innermost one.
 void leave(const Handle&);

@@ -58,8 +58,8 @@ void BoundCall::place_buffers() {
     if (!out) continue;
     const Named& n = g.outputs[i];
     const Buffer& b = g.buffers[size_t(n.view.buffer)];
-    MINIDNN_CHECK(ShapeError, b.is_output && size_t(n.view.desc.numel()) * itemsize(n.view.desc.dtype) == b.bytes,
-                  "graph: '", n.name, "' is ", b.is_output ? "a part of a larger tensor" : "an input or a constant",
+    MINIDNN_CHECK(ShapeError, b.is_output && n.view.bytes() == b.bytes, "graph: '", n.name, "' is ",
+                  b.is_output ? "a part of a larger tensor" : "an input or a constant",
                   ", so its memory cannot be given; omit it");
     bind_given(n.name, n.view, *out);
   }
@@ -97,7 +97,6 @@ void BoundCall::check_given() const {
   for (size_t i = 0; i < graph_->inputs.size(); ++i) all.push_back({&graph_->inputs[i], &arguments_.inputs[i]});
   for (size_t i = 0; i < graph_->outputs.size(); ++i)
     if (arguments_.outputs[i]) all.push_back({&graph_->outputs[i], &*arguments_.outputs[i]});
-  std::vector<Tensor> constants;
   for (const Given& a : all) {
     const int buffer = a.named->view.buffer;
     if (!graph_->buffers[size_t(buffer)].written()) continue;

@@ -66,8 +66,7 @@ void Graph::place_temporaries() {
 
 std::string Graph::name_of(const View& v) const {
   const Buffer& b = buffers[size_t(v.buffer)];
-  const auto bytes = size_t(v.desc.numel()) * itemsize(v.desc.dtype);
-  if (v.offset == 0 && bytes == b.bytes) return b.name;
+  if (v.offset == 0 && v.bytes() == b.bytes) return b.name;
   // An input that shares memory with another one has a name of its own.
   for (const Named& n : inputs)
     if (n.view.buffer == v.buffer && n.view.offset == v.offset && n.view.desc.numel() == v.desc.numel()) return n.name;

@@ -32,7 +32,7 @@ py::list described(const std::vector<Named>& all) {
   py::list list;
   for (const Named& n : all)
     list.append(py::make_tuple(n.name, n.view.buffer, tuple_of(shape_of(n.view.desc)), name(n.view.desc.dtype),
-                               n.view.desc.numel() * int64_t(itemsize(n.view.desc.dtype))));
+                               n.view.bytes()));
   return list;
 }
 
@@ -43,8 +43,7 @@ py::list nodes_of(const Graph& g) {
   for (const graph::Node& node : g.nodes) {
     py::list ports;
     for (const graph::Port& p : node.ports) {
-      const auto bytes = p.view.desc.numel() * int64_t(itemsize(p.view.desc.dtype));
-      ports.append(py::make_tuple(g.name_of(p.view), p.view.buffer, bytes, p.reads, p.writes));
+      ports.append(py::make_tuple(g.name_of(p.view), p.view.buffer, p.view.bytes(), p.reads, p.writes));
     }
     nodes.append(py::make_tuple(node.kind->family, node.kind->text(node.problem.data()), ports));
   }
@@ -53,7 +52,7 @@ py::list nodes_of(const Graph& g) {
 
 // Returns the bytes that two calls of a fused function have in common if one recording serves both: descriptions,
 // devices, alignment and overlap of the tensors, and the options of the current handle.
-py::bytes signature(const std::vector<Tensor>& tensors, const std::string& device) {
+py::bytes signature(const std::vector<Tensor>& tensors) {
   std::vector<int64_t> words;
   for (size_t i = 0; i < tensors.size(); ++i) {
     const Tensor& t = tensors[i];
@@ -67,7 +66,8 @@ py::bytes signature(const std::vector<Tensor>& tensors, const std::string& devic
       words.insert(words.end(), {-1, int64_t(k), address - reinterpret_cast<intptr_t>(tensors[k].data)});
     }
   }
-  const HandleOptions o = handle_for(nullptr, place_from_python(device), "fuse", "the arguments").options();
+  const Place place = tensors.empty() ? current_place() : tensors[0].place();
+  const HandleOptions o = handle_for(nullptr, place, "fuse", "the arguments").options();
   words.insert(words.end(), {-2, int64_t(o.max_workspace), o.deterministic, int64_t(o.math), o.threads});
   return {reinterpret_cast<const char*>(words.data()), words.size() * sizeof words[0]};
 }
@@ -89,11 +89,11 @@ class Arguments {
       for (auto item : dict) walk(item.second);
     } else if (!take_array(value)) add_constant(value);
   }
-  py::tuple tensors_and_key(const std::string& device) {
+  py::tuple tensors_and_key() {
     move_host_arrays();
     std::vector<Tensor> tensors;
     for (py::handle t : tensors_) tensors.push_back(tensor_of(t.ptr()));
-    key_.append(signature(tensors, tensors.empty() ? device : name(tensors[0].place())));
+    key_.append(signature(tensors));
     return py::make_tuple(tensors_, py::tuple(key_));
   }
 
@@ -124,12 +124,9 @@ class Arguments {
   // Copies host arrays of other libraries to the device of the other arrays, or of the current handle, as calls do.
   void move_host_arrays() {
     if (host_arrays_.empty()) return;
-    if (!target_) {
-      const HandlePtr handle = entered_handle();
-      target_ = handle ? handle->place() : Place{};
-    }
-    if (!target_->is_cuda) return;
-    for (size_t i : host_arrays_) tensors_[i] = py::cast(to(tensor_of(tensors_[i].ptr()), target_, {}, {}, false));
+    const Place target = target_.value_or(current_place());
+    if (!target.is_cuda) return;
+    for (size_t i : host_arrays_) tensors_[i] = py::cast(to(tensor_of(tensors_[i].ptr()), target, {}, {}, false));
   }
   void add_constant(py::handle value) {
     // 0.0 equals -0.0, so the bits of a float are part of the key. 1 equals True, so the type is, too.
@@ -154,12 +151,12 @@ void bind_graph(py::module_& m) {
   m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
   m.def(
       "flattened",
-      [](const py::object& arguments, const py::function& convert, const std::string& device) {
+      [](const py::object& arguments, const py::function& convert) {
         Arguments all(convert);
         all.walk(arguments);
-        return all.tensors_and_key(device);
+        return all.tensors_and_key();
       },
-      py::arg("arguments"), py::arg("convert"), py::arg("device"),
+      py::arg("arguments"), py::arg("convert"),
       "The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x "
       "as "
       "a tensor, or None if x is no array.");
@@ -173,8 +170,7 @@ void bind_graph(py::module_& m) {
       .def("text", &Graph::text);
   py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")
       .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where) {
-             const HandlePtr& known = handle ? handle : entered_handle();
-             const Place place = device ? place_from_python(*device) : known ? known->place() : Place{};
+             const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
              return std::make_shared<Recorder>(handle, place, where_from(where));
            }),
            py::arg("device"), py::arg("handle"), py::arg("where"))

@@ -715,7 +715,19 @@ class Graph:
     """
     Recorded calls, which can run many times.
     """
+    def bytes_of_temporaries(self, handle: Handle | None) -> int:
+        """
+        The bytes of the temporaries that a run stores.
+        """
+    def choose_plans(self, handle: Handle | None) -> None:
+        ...
+    def regions(self, handle: Handle | None) -> list[list[int]]:
+        """
+        The indices of the nodes of each region, in the order in which they run.
+        """
     def text(self) -> str:
+        ...
+    def why(self, handle: Handle | None) -> str:
         ...
     @property
     def arena_bytes(self) -> int:
@@ -739,7 +751,7 @@ class Recorder:
     """
     Writes calls of one thread down as a graph.
     """
-    def __init__(self, device: str | None, handle: Handle | None, where: collections.abc.Callable) -> None:
+    def __init__(self, device: str | None, handle: Handle | None, where: collections.abc.Callable, rounding_each: bool) -> None:
         ...
     def dynamic(self, name: str) -> int:
         ...

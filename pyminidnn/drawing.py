@@ -10,10 +10,14 @@ from . import _C
 
 
 class Box(NamedTuple):
-    """A call, an input, a constant or an output. `kind` is "call" or "value"; `lines` are the words in the box."""
+    """A call, an input, a constant or an output. `kind` is "call" or "value"; `lines` are the words in the box.
+
+    `region` is the number of the region, from 1, if the call runs together with other calls; else it is 0.
+    """
 
     kind: str
     lines: tuple[str, ...]
+    region: int = 0
 
 
 class Arrow(NamedTuple):
@@ -32,8 +36,10 @@ class Picture(NamedTuple):
     arrows: list[Arrow]
 
 
-def picture(graph: _C.Graph) -> Picture:
+def picture(graph: _C.Graph, handle: _C.Handle | None = None) -> Picture:
     """The boxes and arrows of a graph: inputs and constants first, then calls in recorded order, then outputs."""
+    regions = [nodes for nodes in graph.regions(handle) if len(nodes) > 1]
+    region_of = {node: number for number, nodes in enumerate(regions, 1) for node in nodes}
     boxes = [Box("value", (name, f"{dtype} {_size(shape)}")) for name, _, shape, dtype, _ in graph.inputs]
     arrows: list[Arrow] = []
     # For each buffer, the box that wrote it last. Inputs that share memory have one buffer.
@@ -44,10 +50,11 @@ def picture(graph: _C.Graph) -> Picture:
             if reads and buffer not in writer and buffer not in written:
                 boxes.append(Box("value", (name, f"constant, {_C.bytes_text(size)}")))
                 writer[buffer] = len(boxes) - 1
-    for family, text, ports in graph.nodes:
+    for index, (family, text, ports) in enumerate(graph.nodes):
         # The first words of the problem name the function: "pointwise add f32 a=8x3 b=8x3".
         head = " ".join(w for w in text.split() if "=" not in w)
-        boxes.append(Box("call", (head or family, " ".join(w for w in text.split() if "=" in w))))
+        operands = " ".join(w for w in text.split() if "=" in w)
+        boxes.append(Box("call", (head or family, operands), region_of.get(index, 0)))
         for name, buffer, size, reads, _ in ports:
             if reads and buffer in writer:
                 arrows.append(Arrow(writer[buffer], len(boxes) - 1, name, size))
@@ -65,10 +72,16 @@ def dot(p: Picture) -> str:
     for i, box in enumerate(p.boxes):
         label = "\\n".join(_quoted(line) for line in box.lines if line)
         lines.append(f'  n{i} [label="{label}", shape={"box" if box.kind == "call" else "ellipse"}];')
+    for number in range(1, max((box.region for box in p.boxes), default=0) + 1):
+        members = " ".join(f"n{i};" for i, box in enumerate(p.boxes) if box.region == number)
+        lines.append(f'  subgraph cluster_{number} {{ label="region {number}"; fontname="sans-serif"; {members} }}')
     for a in p.arrows:
         lines.append(f'  n{a.source} -> n{a.target} [label="{_quoted(a.name)}, {_C.bytes_text(a.bytes)}"];')
     return "\n".join([*lines, "}"]) + "\n"
 
+
+# The colours of calls: the first one for those that run alone, the others for regions in turn.
+_COLOURS = ("#dbe9fb", "#fbe3c8", "#e6d9f5", "#f9d6dd", "#d6f0ea", "#f3efc4")
 
 # Sizes of the SVG picture, in pixels. The widest usual font has 8 pixels for a character.
 _CHARACTER, _LINE, _GAP_X, _GAP_Y, _MARGIN = 8, 15, 24, 44, 12
@@ -136,10 +149,12 @@ def svg(p: Picture) -> str:
         )
     for i, box in enumerate(p.boxes):
         x, y = center[i], top(i)
-        fill, corner = ("#dbe9fb", 4) if box.kind == "call" else ("#eef3e6", height / 2)
+        colour = _COLOURS[(box.region - 1) % (len(_COLOURS) - 1) + 1 if box.region else 0]
+        fill, corner = (colour, 4) if box.kind == "call" else ("#eef3e6", height / 2)
+        title = f"<title>region {box.region}</title>" if box.region else ""
         parts.append(
             f'<rect x="{x - width[i] / 2:.0f}" y="{y:.0f}" width="{width[i]}" height="{height}" rx="{corner:.0f}" '
-            f'fill="{fill}" stroke="#666"/>'
+            f'fill="{fill}" stroke="#666">{title}</rect>'
         )
         for k, line in enumerate(box.lines):
             parts.append(f'<text x="{x:.0f}" y="{y + _LINE * (k + 1):.0f}">{_escaped(line)}</text>')

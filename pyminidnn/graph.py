@@ -17,8 +17,10 @@ from typing import Any, Generic, ParamSpec, TypeVar
 from . import _C
 from ._C import DeviceError, DeviceTensor, DTypeError, Handle, ShapeError
 from .conversion import ArrayLike, asarray, current_device, has_dlpack, output
-from .options import DTypeLike, Layout
+from .options import DTypeLike, Layout, Rounding
 from .refusals import in_package, short
+from .reports import Reports
+from .tuning import explain, find
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
@@ -59,9 +61,10 @@ class Graph:
     input() and output() name its tensors. Afterwards run() and bind() run the graph, and str(graph) shows the nodes.
     """
 
-    def __init__(self, device: str | None = None, handle: Handle | None = None) -> None:
+    def __init__(self, device: str | None = None, handle: Handle | None = None, rounding: Rounding = "fused") -> None:
         self._handle = handle
-        self._recorder: _C.Recorder | None = _C.Recorder(device, handle, _line_of_user)
+        each = _rounds_each("record", rounding)
+        self._recorder: _C.Recorder | None = _C.Recorder(device, handle, _line_of_user, each)
         self._graph: _C.Graph | None = None
 
     def __enter__(self) -> Graph:
@@ -144,17 +147,55 @@ class Graph:
         """The graph as text: inputs, one line for each node with its problem, outputs."""
         return self._ended().text()
 
-    def dot(self) -> str:
-        """The graph in the language of Graphviz: calls, values between them with their bytes, inputs and outputs."""
+    def why(self, *, handle: Handle | None = None) -> str:
+        """A text that says how the graph runs, and why.
+
+        A region is a group of nodes that one engine runs together, or a node that runs alone. The text names the nodes,
+        the engine and the estimate of each region, and the reasons of the engines that cannot run it. Then it has one
+        sentence for each value that connects two regions: why they are not one.
+
+        handle  whose options choose the engines; None: the current handle of the device
+        """
+        return self._ended().why(handle)
+
+    def explain(self, *, handle: Handle | None = None) -> Reports:
+        """A Report for each region: its engines, their estimates or reasons, and the choice. It runs no engine.
+
+        handle  None: the current handle of the device
+        """
+        return explain(self._ended().choose_plans, handle)
+
+    def find(self, *, handle: Handle | None = None) -> Reports:
+        """Measures every engine and config of each region on memory of its own, and remembers the fastest.
+
+        Later runs use it, as after find() for a call. The records are found by the text of the region, so they hold for
+        equal regions of other graphs, and in other processes. The regions themselves do not change.
+
+        handle  None: the current handle of the device
+        """
+        return find(self._ended().choose_plans, handle)
+
+    def dot(self, *, handle: Handle | None = None) -> str:
+        """The graph in the language of Graphviz: calls, values between them with their bytes, inputs and outputs.
+
+        Calls that one engine runs together are in a frame.
+
+        handle  whose options choose the regions; None: the current handle of the device
+        """
         from . import drawing
 
-        return drawing.dot(drawing.picture(self._ended()))
+        return drawing.dot(drawing.picture(self._ended(), handle))
 
-    def svg(self) -> str:
-        """The graph as a picture (SVG). Notebooks show it for a graph that is the value of a cell."""
+    def svg(self, *, handle: Handle | None = None) -> str:
+        """The graph as a picture (SVG). Notebooks show it for a graph that is the value of a cell.
+
+        Calls that one engine runs together have one colour.
+
+        handle  whose options choose the regions; None: the current handle of the device
+        """
         from . import drawing
 
-        return drawing.svg(drawing.picture(self._ended()))
+        return drawing.svg(drawing.picture(self._ended(), handle))
 
     def _repr_svg_(self) -> str | None:
         return self.svg() if self._graph is not None else None
@@ -181,17 +222,19 @@ class Graph:
         return f"Graph({len(g.inputs)} inputs, {len(g.nodes)} nodes, {len(g.outputs)} outputs, device='{g.device}')"
 
 
-def record(*, device: str | None = None, handle: Handle | None = None) -> Graph:
+def record(*, device: str | None = None, handle: Handle | None = None, rounding: Rounding = "fused") -> Graph:
     """Records a graph: `with dnn.record() as g:`.
 
-    device  of all tensors; None: that of `handle`, else of the current handle, else the CPU
-    handle  None: the current handle of the device
+    device    of all tensors; None: that of `handle`, else of the current handle, else the CPU
+    handle    None: the current handle of the device
+    rounding  "fused": calls may run together, and results that only they use stay in float32 or float64. "each": every
+              result has the bits of a separate call
 
     Inside the block, this thread's calls are checked as usual and written down, but not computed. Their results are
     tensors without memory: reading one (numpy(), float(), print of its values) raises DeviceError. Tensors made before
     the block are constants: the graph refers to their memory. Recordings do not nest.
     """
-    return Graph(device, handle)
+    return Graph(device, handle, rounding)
 
 
 class Dynamic:
@@ -225,14 +268,23 @@ class Dynamic:
         return f"<dynamic {self._name}{f' {self._plus:+}' if self._plus else ''}>"
 
 
-def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = ()) -> Any:
+def _rounds_each(call: str, rounding: object) -> bool:
+    if not (isinstance(rounding, str) and rounding in ("fused", "each")):
+        raise ShapeError(f"{call}: rounding must be 'fused' or 'each'; got {short(rounding)}")
+    return rounding == "each"
+
+
+def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = (), rounding: Rounding = "fused") -> Any:
     """A decorator: the function's calls of pyminidnn are recorded once for each signature, then run as a graph.
 
         @dnn.fuse
         def block(x, w, b):
             return dnn.activation_forward(dnn.matmul(x, w, bias=b), "gelu_tanh")
 
-    dynamic  names of int parameters (seeds and offsets of random numbers) that may change without a new recording
+    dynamic   names of int parameters (seeds and offsets of random numbers) that may change without a new recording
+    rounding  "fused" or "each", as in record()
+
+    Calls whose sequence equals one call with options run as that call; why() says which.
 
     A signature has the dtype, shape, strides, device and alignment of each array, which arrays share memory, the type
     and value of every other argument, and the options of the current handle. Lists, tuples and dicts may hold arrays.
@@ -246,16 +298,19 @@ def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = (
     if not isinstance(dynamic, (tuple, list)) or not all(type(name) is str for name in dynamic):
         raise DTypeError(f"fuse: dynamic must be a tuple or list of names of parameters; got {short(dynamic)}")
     if function is None:
-        return functools.partial(fuse, dynamic=dynamic)
+        return functools.partial(fuse, dynamic=dynamic, rounding=rounding)
     if not callable(function):
         raise DTypeError(f"fuse: function must be a function; got {short(function)}")
-    return Fused(function, dynamic=dynamic)
+    return Fused(function, dynamic=dynamic, rounding=rounding)
 
 
 class Fused(Generic[_P, _R]):
     """A function that fuse() decorates."""
 
-    def __init__(self, function: Callable[_P, _R], *, dynamic: Sequence[str] = ()) -> None:
+    def __init__(
+        self, function: Callable[_P, _R], *, dynamic: Sequence[str] = (), rounding: Rounding = "fused"
+    ) -> None:
+        self._rounding_each = _rounds_each("fuse", rounding)
         functools.update_wrapper(self, function)
         self._function = function
         self._dynamic = {name: _Number(name) for name in dynamic}
@@ -291,6 +346,10 @@ class Fused(Generic[_P, _R]):
         graph._graph = self._recorded(self._arguments(args, kwargs)).graph
         return graph
 
+    def why(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
+        """How the graph of these arguments runs, and why: see Graph.why()."""
+        return self.graph(*args, **kwargs).why()
+
     def clear(self) -> None:
         """Forgets all recordings."""
         with self._lock:
@@ -325,7 +384,7 @@ class Fused(Generic[_P, _R]):
         return found
 
     def _record(self, call: _Arguments) -> _Recorded:
-        recorder = _C.Recorder(call.device, None, _line_of_user)
+        recorder = _C.Recorder(call.device, None, _line_of_user, self._rounding_each)
         recorder.enter()
         try:
             names = [f"x{i}" for i in range(len(call.tensors))]

@@ -30,9 +30,10 @@ Layout: TypeAlias = Literal["NCW", "NWC", "NCHW", "NHWC", "NCDHW", "NDHWC", "con
 LayoutName: TypeAlias = Layout | Literal["strided"]
 
 Math: TypeAlias = Literal["tf32", "ieee"]
+Rounding: TypeAlias = Literal["fused", "each"]
 Family: TypeAlias = Literal[
-    "activation", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise", "pooling",
-    "random", "reduce", "softmax", "transform",
+    "activation", "batch_norm", "conv", "gather", "graph", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise",
+    "pooling", "random", "reduce", "softmax", "transform",
 ]  # fmt: skip
 
 Activation: TypeAlias = Literal[

@@ -26,6 +26,8 @@ def functions_of(family: str) -> list[Any]:
     """The public functions that pyminidnn/ops/FAMILY.py defines, in its order; of pointwise, the one with all modes."""
     if family == "pointwise":
         return [dnn.pointwise]
+    if family == "graph":  # pyminidnn/graph.py has functions and classes
+        return [dnn.record, dnn.fuse]
     module = importlib.import_module(f"pyminidnn.ops.{family}")
     return [f for n, f in vars(module).items() if getattr(f, "__module__", "") == module.__name__ and hasattr(dnn, n)]
 

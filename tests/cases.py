@@ -15,6 +15,12 @@ from pathlib import Path
 
 import numpy as np
 
+from pyminidnn import _C
+
+# The families of calls. The problems of the family `graph` are regions of several calls, which no case line describes:
+# test_regions.py tests its engines.
+FAMILIES = [family for family in dict.fromkeys(_C.families()) if family != "graph"]
+
 DTYPES = {"f32": "float32", "f64": "float64", "f16": "float16", "bf16": "bfloat16", "i8": "int8", "u8": "uint8",
           "i32": "int32", "i64": "int64", "bool": "bool"}  # fmt: skip
 CHANNELS_LAST = {"nwc", "nhwc", "ndhwc"}

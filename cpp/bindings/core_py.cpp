@@ -404,7 +404,7 @@ void bind_readers(py::module_& m) {
         return read_integer(value, number) && holds(*find_dtype(dtype), number);
       },
       py::arg("dtype"), py::arg("value"), "Whether an int is a value of an integer dtype.");
-  m.def("share_memory", &share_memory, py::arg("a"), py::arg("b"));
+  m.def("share_memory", py::overload_cast<const Tensor&, const Tensor&>(&share_memory), py::arg("a"), py::arg("b"));
   m.def("integer", [](int64_t value) { return value; }, py::arg("value"));
   m.def("integers", [](const Shape& values) { return values; }, py::arg("values"));
   m.def("number", [](double value) { return value; }, py::arg("value"));

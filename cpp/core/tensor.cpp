@@ -83,15 +83,19 @@ Tensor view_as(const Tensor& t, std::span<const int64_t> shape, const char* what
   return v;
 }
 
-bool share_memory(const Tensor& a, const Tensor& b) {
-  const TensorDesc &x = a.desc, &y = b.desc;
-  if (a.place() != b.place() || x.numel() == 0 || y.numel() == 0) return false;
+bool share_memory(const TensorDesc& x, uintptr_t x_address, const TensorDesc& y, uintptr_t y_address) {
+  if (x.numel() == 0 || y.numel() == 0) return false;
   auto size = int64_t(itemsize(x.dtype)), y_size = int64_t(itemsize(y.dtype));
-  int64_t offset = reinterpret_cast<intptr_t>(b.data) - reinterpret_cast<intptr_t>(a.data);
+  int64_t offset = int64_t(y_address) - int64_t(x_address);
   Extent ex = extent(x), ey = extent(y);
   if (ex.end * size <= offset + ey.begin * y_size || offset + ey.end * y_size <= ex.begin * size) return false;
 
   return size != y_size || offset % size != 0 || may_overlap(x, y, offset / size);
+}
+
+bool share_memory(const Tensor& a, const Tensor& b) {
+  return a.place() == b.place() &&
+         share_memory(a.desc, reinterpret_cast<uintptr_t>(a.data), b.desc, reinterpret_cast<uintptr_t>(b.data));
 }
 
 }  // namespace minidnn

@@ -39,5 +39,7 @@ bool can_view_as(const TensorDesc&, std::span<const int64_t> shape, const char* 
 // Whether the two tensors may share an element. The answer is exact for views of one array that have the strides of
 // this array, such as two slices of channels. If the strides differ, the answer is true if the byte ranges overlap.
 bool share_memory(const Tensor&, const Tensor&);
+// The same for two descriptions with the addresses of their elements (0, ..., 0), which need not be mapped.
+bool share_memory(const TensorDesc&, uintptr_t, const TensorDesc&, uintptr_t);
 
 }  // namespace minidnn

@@ -2,6 +2,7 @@
 // How a call is recorded as the node of a graph. run() hands the call to the recorder of the thread, if there is one.
 #pragma once
 #include <string>
+#include <vector>
 
 #include "cpp/core/handle.h"
 #include "cpp/core/recording.h"
@@ -12,6 +13,14 @@ namespace minidnn {
 // A plan, as a graph sees it: the type of its problem is not known.
 struct NodePlan {
   std::shared_ptr<const void> plan;  // a SelectedPlan<P>
+  size_t workspace_bytes = 0;
+};
+
+// An engine and a config that can run a problem, by their estimated time.
+struct NodeChoice {
+  std::string
+      algo;  // such as "cuda.matmul.wgmma:tile=128x64"; the text after the colon is empty if there are no configs
+  double estimate_us = 0;
   size_t workspace_bytes = 0;
 };
 
@@ -27,6 +36,10 @@ struct NodeKind {
   // Finds a plan as a call does: in the plan cache of the handle, by records of find(), or by estimates.
   NodePlan (*plan)(Handle&, const void* problem, const std::string& algo);
   void (*run)(const void* plan, const void* args, void* workspace, Stream);
+  // Returns all engines and configs that can run a problem, the engine with the lowest estimate first. If `all` is
+  // false, returns only the first of them. Builds nothing, and ignores records of find().
+  std::vector<NodeChoice> (*choices)(const Handle&, const void* problem, bool all) = nullptr;
+  bool has_check = false;  // whether check() reads elements
 };
 
 class CallRecorder : public TensorRecorder {

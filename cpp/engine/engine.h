@@ -217,6 +217,41 @@ template <class P> void measure(const P& p, Handle& h, const DryRun& session, Re
   }
 }
 
+// Returns the engines and configs that a handle allows for a problem, the engine with the lowest estimate first. Each
+// engine has its configs in its own order. If `all` is false, returns only the first. Ignores records of find().
+template <class P> std::vector<NodeChoice> choices(const Handle& h, const P& p, bool all) {
+  std::vector<std::pair<double, const Engine<P>*>> able;
+  for (const Engine<P>* e : engines<P>(h.place())) {
+    if (h.options().deterministic && e->traits() & kNondeterministic) continue;
+    if (e->why_not(p, h.device()).empty()) able.emplace_back(e->estimate_us(p, h.device()), e);
+  }
+  std::ranges::stable_sort(able, {}, [](const auto& pair) { return pair.first; });
+  std::vector<NodeChoice> result;
+  for (const auto& [us, e] : able) {
+    EngineReport line;
+    find_configs(*e, p, h, "", line);
+    for (size_t i = 0; i < line.configs.size(); ++i) {
+      result.push_back({cat(e->name(), ":", line.configs[i]), us, line.config_workspace[i]});
+      if (!all) return result;
+    }
+  }
+  return result;
+}
+
+// The handle for which a plan is being chosen on this thread. An engine that consists of other calls, such as those of
+// graphs, chooses their plans with the same handle.
+class PlanningHandle {
+ public:
+  explicit PlanningHandle(Handle& h) : outer_(current_) { current_ = &h; }
+  ~PlanningHandle() { current_ = outer_; }
+  PlanningHandle(const PlanningHandle&) = delete;
+  static Handle* current() { return current_; }
+
+ private:
+  static inline thread_local Handle* current_ = nullptr;
+  Handle* const outer_;
+};
+
 // Chooses the engine for an inner problem, such as the matmul inside a convolution: the deterministic engine with the
 // lowest estimate. Measurements of find() are ignored. plan_on() also builds the plan.
 template <class P> SelectedPlan<P> choose_on(const Device& d, const P& p) {
@@ -356,6 +391,7 @@ template <class P> std::shared_ptr<const SelectedPlan<P>> find_plan(Handle& h, c
     }
   }
 
+  const PlanningHandle planning(h);
   Report report = evaluate_engines(p, h, algo);
   MINIDNN_CHECK(NotSupported, report.any(), "no engine can run ", report.problem, " on ", report.device,
                 report.reasons());
@@ -416,8 +452,12 @@ template <class P> const NodeKind& node_kind() {
           [](const void* plan, const void* args, void* workspace, Stream stream) {
             static_cast<const SelectedPlan<P>*>(plan)->plan->run(*static_cast<const Args*>(args), workspace, stream);
           },
-  };
-  return kind;
+      .choices = [](const Handle& h, const void* p, bool all) { return choices(h, *static_cast<const P*>(p), all); },
+      .has_check = requires(const P& p, const Args& a){Family<P>::check(p, a);
+}
+,
+};  // namespace minidnn
+return kind;
 }
 
 // Finds a plan, and runs it with workspace from the allocator. Every public function that computes calls run(). While

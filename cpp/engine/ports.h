@@ -4,6 +4,8 @@
 // engines on (ScratchPorts), or records the call in a graph (cpp/engine/recorder.h).
 #pragma once
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "cpp/engine/timer.h"
 
@@ -30,10 +32,16 @@ class Ports {
   virtual void bits(uint64_t& slot, uint64_t usual) = 0;
   // A seed or an offset of random numbers.
   virtual void seed(const char* name, uint64_t& slot) = 0;
+  // Returns `count` words of host memory, which are zero and live as long as this object. A family whose Args have no
+  // fixed size keeps its tensors and numbers there.
+  uint64_t* words(size_t count) { return words_.emplace_back(std::make_unique<uint64_t[]>(count)).get(); }
 
  protected:
   enum class Access { read, write, update };
   virtual void tensor(Access, const char* name, const TensorDesc&, void*& slot) = 0;
+
+ private:
+  std::vector<std::unique_ptr<uint64_t[]>> words_;
 };
 
 // Allocates every tensor of a call, and sets the numbers to usual values.

@@ -61,4 +61,7 @@ DryRun::~DryRun() {
 }
 DryRun* DryRun::current() { return current_session; }
 
+DryRunPause::DryRunPause() : paused_(current_session) { current_session = nullptr; }
+DryRunPause::~DryRunPause() { current_session = paused_; }
+
 }  // namespace minidnn

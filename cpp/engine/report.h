@@ -76,4 +76,16 @@ class DryRun {
   std::vector<Report> reports_;
 };
 
+// While an object of this class exists, plans on its thread are chosen as in a plain call, although explain() or find()
+// is active.
+class DryRunPause {
+ public:
+  DryRunPause();
+  ~DryRunPause();
+  DryRunPause(const DryRunPause&) = delete;
+
+ private:
+  DryRun* const paused_;
+};
+
 }  // namespace minidnn

@@ -2,8 +2,7 @@
 // Implements BoundCall of graph.h: checks the tensors of a run, and gives each node its addresses and its plan.
 #include <cstring>
 
-#include "cpp/engine/engine.h"
-#include "cpp/graph/graph.h"
+#include "cpp/graph/partition.h"
 
 namespace minidnn::graph {
 namespace {
@@ -20,6 +19,7 @@ std::string description(const TensorDesc& d) {
 BoundCall::BoundCall(std::shared_ptr<const Graph> graph, HandlePtr handle, RunArguments arguments)
     : graph_(std::move(graph)),
       handle_(handle_for(handle, graph_->place, "graph", "the graph").shared_from_this()),
+      partition_(graph_->partition(*handle_)),
       arguments_(std::move(arguments)),
       storage_(graph_->buffers.size()),
       base_(graph_->buffers.size(), 0) {
@@ -64,8 +64,9 @@ void BoundCall::place_buffers() {
     bind_given(n.name, n.view, *out);
   }
   const std::shared_ptr<Storage> arena =
-      g.arena_bytes() ? allocator_of(g.place).allocate(g.arena_bytes(), stream, [] { return "graph: temporaries"; })
-                      : nullptr;
+      partition_.arena_bytes
+          ? allocator_of(g.place).allocate(partition_.arena_bytes, stream, [] { return "graph: temporaries"; })
+          : nullptr;
   for (size_t i = 0; i < g.buffers.size(); ++i) {
     const Buffer& b = g.buffers[i];
     if (storage_[i] || b.kind == Buffer::Kind::input) continue;
@@ -77,9 +78,9 @@ void BoundCall::place_buffers() {
     } else if (b.is_output) {
       storage_[i] = allocator_of(g.place).allocate(b.bytes, stream, [&] { return cat("graph: ", b.name); });
       base_[i] = reinterpret_cast<uintptr_t>(storage_[i]->data);
-    } else if (b.last_use >= 0 && arena) {
+    } else if (partition_.arena_offset[i] != Partition::kNone && arena) {
       storage_[i] = arena;
-      base_[i] = reinterpret_cast<uintptr_t>(arena->data) + g.arena_offset(int(i));
+      base_[i] = reinterpret_cast<uintptr_t>(arena->data) + partition_.arena_offset[i];
     }
   }
   for (const std::shared_ptr<Storage>& s : storage_)
@@ -130,11 +131,15 @@ void BoundCall::make_results() {
 void BoundCall::make_steps() {
   const cpu::ThreadLimit limit(handle_->options().threads);
   size_t workspace = 0;
-  for (const Node& node : graph_->nodes) {
+  for (const PartitionStep& step : partition_.steps) {
+    const Node& node = graph_->nodes[size_t(step.nodes[0])];
     Handle& h = node.handle ? *node.handle : *handle_;
-    Step s{&node, node.kind->plan(h, node.problem.data(), node.algo), node.args};
-    for (const Port& p : node.ports) s.args[size_t(p.word)] = base_[size_t(p.view.buffer)] + uintptr_t(p.view.offset);
-    for (const DynamicWord& d : node.dynamic)
+    Step s{&step,
+           step.region ? node_kind<RegionProblem>().plan(h, &*step.region, "")
+                       : node.kind->plan(h, node.problem.data(), node.algo),
+           step.args};
+    for (const PartitionStep::Slot& a : step.addresses) s.args[a.word] = base_[size_t(a.buffer)] + uintptr_t(a.offset);
+    for (const DynamicWord& d : step.dynamic)
       s.args[size_t(d.word)] = uint64_t(arguments_.numbers[size_t(d.number)] + d.plus);
     workspace = std::max(workspace, s.plan.workspace_bytes);
     steps_.push_back(std::move(s));
@@ -149,13 +154,19 @@ void BoundCall::run() const {
   const cpu::ThreadLimit limit(handle_->options().threads);
   void* const workspace = workspace_ ? workspace_->data : nullptr;
   for (const Step& s : steps_) {
-    if (!graph_->place.is_cuda) try {
-        s.node->kind->check(s.node->problem.data(), s.args.data());
-      } catch (const ShapeError& error) {
-        throw ShapeError(cat(error.what(), s.node->where.empty() ? "" : "; recorded in ", s.node->where));
-      }
-    s.node->kind->run(s.plan.plan.get(), s.args.data(), workspace, handle_->stream());
+    const RegionArgs args{s.args.data()};
+    if (s.of->region) node_kind<RegionProblem>().run(s.plan.plan.get(), &args, workspace, handle_->stream());
+    else run_node(graph_->nodes[size_t(s.of->nodes[0])], s, workspace);
   }
+}
+
+void BoundCall::run_node(const Node& node, const Step& s, void* workspace) const {
+  if (!graph_->place.is_cuda) try {
+      node.kind->check(node.problem.data(), s.args.data());
+    } catch (const ShapeError& error) {
+      throw ShapeError(cat(error.what(), node.where.empty() ? "" : "; recorded in ", node.where));
+    }
+  node.kind->run(s.plan.plan.get(), s.args.data(), workspace, handle_->stream());
 }
 
 }  // namespace minidnn::graph

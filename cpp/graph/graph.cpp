@@ -1,17 +1,55 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements graph.h: the arena of temporaries, and the text of a graph.
+// Implements Graph of graph.h: its partitions, the arena of temporaries, and its text.
 #include "cpp/graph/graph.h"
 
-#include <algorithm>
-#include <numeric>
+#include <mutex>
 
 #include "cpp/core/text.h"
+#include "cpp/graph/arena.h"
+#include "cpp/graph/partition.h"
 
 namespace minidnn::graph {
 
+// The partitions of a graph, by the options that they depend on.
+struct Graph::Partitions {
+  struct Entry {
+    HandleOptions options;
+    std::unique_ptr<const Partition> partition;
+  };
+  std::mutex mutex;
+  std::vector<Entry> entries;
+};
+
 void Graph::finish() {
   remove_unused_nodes();
+  count_uses();
   place_temporaries();
+  partitions_ = std::make_shared<Partitions>();
+}
+
+const Partition& Graph::partition(Handle& h) const {
+  const HandleOptions& o = h.options();
+  const std::lock_guard lock(partitions_->mutex);
+  for (const Partitions::Entry& e : partitions_->entries) {
+    const HandleOptions& known = e.options;
+    if (known.max_workspace == o.max_workspace && known.deterministic == o.deterministic && known.threads == o.threads)
+      return *e.partition;
+  }
+  auto made = std::make_unique<const Partition>(make_partition(*this, h));
+  return *partitions_->entries.emplace_back(o, std::move(made)).partition;
+}
+
+void Graph::count_uses() {
+  std::vector<int> writes(buffers.size(), 0);
+  std::vector<int64_t> first(buffers.size(), -1);  // the offset of the first port
+  for (const Node& node : nodes)
+    for (const Port& p : node.ports) {
+      const auto i = size_t(p.view.buffer);
+      ++buffers[i].uses;
+      writes[i] += p.writes;
+      if (first[i] < 0) first[i] = p.view.offset;
+      if (writes[i] > 1 || first[i] != p.view.offset) buffers[i].one_view = false;
+    }
 }
 
 void Graph::remove_unused_nodes() {
@@ -38,30 +76,12 @@ void Graph::remove_unused_nodes() {
 }
 
 void Graph::place_temporaries() {
-  constexpr size_t kUnit = 512;  // temporaries begin at multiples of this number of bytes
-  at_.assign(buffers.size(), 0);
-  std::vector<size_t> order;  // the temporaries that are no outputs, the largest first
-  for (size_t i = 0; i < buffers.size(); ++i)
-    if (buffers[i].kind == Buffer::Kind::temporary && !buffers[i].is_output && buffers[i].last_use >= 0)
-      order.push_back(i);
-  std::ranges::stable_sort(order, std::ranges::greater{}, [&](size_t i) { return buffers[i].bytes; });
-  std::vector<size_t> placed;
-  for (size_t i : order) {
+  std::vector<Lifetime> lifetimes(buffers.size());
+  for (size_t i = 0; i < buffers.size(); ++i) {
     const Buffer& b = buffers[i];
-    // The buffers that are in use at the same time as `b`, in the order of their offsets.
-    std::vector<size_t> near;
-    for (size_t k : placed)
-      if (buffers[k].first_write <= b.last_use && b.first_write <= buffers[k].last_use) near.push_back(k);
-    std::ranges::sort(near, {}, [&](size_t k) { return at_[k]; });
-    size_t at = 0;  // the first gap that is large enough
-    for (size_t k : near) {
-      if (at + b.bytes <= at_[k]) break;
-      at = std::max(at, (at_[k] + buffers[k].bytes + kUnit - 1) / kUnit * kUnit);
-    }
-    at_[i] = at;
-    arena_bytes_ = std::max(arena_bytes_, at + b.bytes);
-    placed.push_back(i);
+    if (b.kind == Buffer::Kind::temporary && !b.is_output) lifetimes[i] = {b.bytes, b.first_write, b.last_use};
   }
+  arena_bytes_ = place_in_arena(lifetimes, at_);
 }
 
 std::string Graph::name_of(const View& v) const {

@@ -24,6 +24,8 @@ struct Buffer {
   int first_write = -1, last_use = -1;  // indices of nodes; -1 if there is none
   bool read_only = false;
   bool is_output = false;  // true for a temporary that an output is a view of
+  int uses = 0;            // the number of ports of nodes that are views of the buffer
+  bool one_view = true;    // whether one port writes the buffer, and all ports begin at the same byte
   bool written() const { return first_write >= 0; }
   void used_by(int node, bool writes) {
     if (writes && first_write < 0) first_write = node;
@@ -68,29 +70,41 @@ struct Named {
   View view;
 };
 
+struct Partition;
+struct PartitionStep;
+
 struct Graph {
   std::vector<Buffer> buffers;
   std::vector<Node> nodes;
   std::vector<Named> inputs, outputs;
   std::vector<std::string> dynamic;  // the names of the dynamic numbers
   Place place;
+  // Whether each call rounds its results to their dtype, as separate calls do. If not, results that are used by one
+  // region alone may stay in a wider type.
+  bool rounding_each = false;
 
-  // Removes nodes that no output, input or constant depends on. Then computes where temporaries lie in one block of
-  // memory, the arena: two of them share bytes if they are not in use at the same time. Called once, after the recording.
+  // Removes nodes that no output, input or constant depends on. Called once, after the recording.
   void finish();
+  // Returns how the graph runs with the options of a handle (partition.h). It is computed once for equal options, and
+  // lives as long as the graph.
+  const Partition& partition(Handle&) const;
   // Returns the graph as text, one line for each input and node.
   std::string text() const;
-  // Returns the name of a value, such as "%3", or "%3[64]" for a view that begins at byte 64.
+  // Returns how the text names a view, such as "%3", or "%3[64]" for a view that begins at byte 64.
   std::string name_of(const View&) const;
+  // The bytes of temporaries if each node runs alone.
   size_t arena_bytes() const { return arena_bytes_; }
   // The offset of a temporary in the arena. No other buffer has one.
   size_t arena_offset(int buffer) const { return at_[size_t(buffer)]; }
 
  private:
+  struct Partitions;
   void remove_unused_nodes();
+  void count_uses();
   void place_temporaries();
   size_t arena_bytes_ = 0;
   std::vector<size_t> at_;
+  std::shared_ptr<Partitions> partitions_;
 };
 
 // The tensors and numbers of one run of a graph.
@@ -105,14 +119,14 @@ struct RunArguments {
 // run it.
 class BoundCall {
  public:
-  // Checks the arguments, allocates what is not given, and finds a plan for each node.
+  // Checks the arguments, allocates what is not given, and finds a plan for each region.
   BoundCall(std::shared_ptr<const Graph>, HandlePtr, RunArguments);
   void run() const;
   const std::vector<Tensor>& results() const { return results_; }
 
  private:
   struct Step {
-    const Node* node;
+    const PartitionStep* of;
     NodePlan plan;
     std::vector<uint64_t> args;
   };
@@ -122,8 +136,11 @@ class BoundCall {
   void make_results();
   void make_steps();
 
+  void run_node(const Node&, const Step&, void* workspace) const;
+
   const std::shared_ptr<const Graph> graph_;
   const HandlePtr handle_;
+  const Partition& partition_;
   RunArguments arguments_;
   std::vector<std::shared_ptr<Storage>> storage_;  // the memory of each buffer
   std::vector<uintptr_t> base_;                    // the address of each buffer

@@ -4,6 +4,8 @@
 
 #include "cpp/bindings/exchange.h"
 #include "cpp/bindings/operators.h"
+#include "cpp/engine/registry.h"
+#include "cpp/graph/partition.h"
 #include "cpp/graph/recorder.h"
 #include "cpp/transform/transform.h"
 
@@ -48,6 +50,26 @@ py::list nodes_of(const Graph& g) {
     nodes.append(py::make_tuple(node.kind->family, node.kind->text(node.problem.data()), ports));
   }
   return nodes;
+}
+
+Handle& handle_of(const Graph& g, const HandlePtr& handle) { return handle_for(handle, g.place, "graph", "the graph"); }
+
+// Returns the nodes of each region, in the order in which they run.
+std::vector<std::vector<int>> regions_of(const Graph& g, const HandlePtr& handle) {
+  std::vector<std::vector<int>> all;
+  for (const graph::PartitionStep& s : g.partition(handle_of(g, handle)).steps) all.push_back(s.nodes);
+  return all;
+}
+
+// Chooses the plans of a graph as a run does. explain() and find() report on them.
+void choose_plans(const Graph& g, const HandlePtr& handle) {
+  Handle& h = handle_of(g, handle);
+  const cpu::ThreadLimit limit(h.options().threads);
+  for (const graph::PartitionStep& s : g.partition(h).steps) {
+    const graph::Node& node = g.nodes[size_t(s.nodes[0])];
+    if (s.region) find_plan(h, *s.region);
+    else node.kind->plan(node.handle ? *node.handle : h, node.problem.data(), node.algo);
+  }
 }
 
 // Returns the bytes that two calls of a fused function have in common if one recording serves both: descriptions,
@@ -148,6 +170,7 @@ class Arguments {
 }  // namespace
 
 void bind_graph(py::module_& m) {
+  register_family<RegionProblem>();
   m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
   m.def(
       "flattened",
@@ -167,13 +190,24 @@ void bind_graph(py::module_& m) {
       .def_property_readonly("nodes", &nodes_of)
       .def_property_readonly("dynamic", [](const Graph& g) { return g.dynamic; })
       .def_property_readonly("arena_bytes", [](const Graph& g) { return g.arena_bytes(); })
+      .def(
+          "bytes_of_temporaries",
+          [](const Graph& g, const HandlePtr& handle) { return g.partition(handle_of(g, handle)).arena_bytes; },
+          py::arg("handle"), "The bytes of the temporaries that a run stores.")
+      .def("regions", &regions_of, py::arg("handle"), py::call_guard<ReleaseGil>(),
+           "The indices of the nodes of each region, in the order in which they run.")
+      .def(
+          "why", [](const Graph& g, const HandlePtr& handle) { return why_text(g, handle_of(g, handle)); },
+          py::arg("handle"), py::call_guard<ReleaseGil>())
+      .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
   py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")
-      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where) {
+      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where,
+                       bool rounding_each) {
              const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
-             return std::make_shared<Recorder>(handle, place, where_from(where));
+             return std::make_shared<Recorder>(handle, place, where_from(where), rounding_each);
            }),
-           py::arg("device"), py::arg("handle"), py::arg("where"))
+           py::arg("device"), py::arg("handle"), py::arg("where"), py::arg("rounding_each"))
       .def("enter", &Recorder::enter)
       .def("leave", &Recorder::leave)
       .def(

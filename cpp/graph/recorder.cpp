@@ -101,12 +101,13 @@ class Recorder::PortReader final : public Ports {
   std::vector<bool> named_;
 };
 
-Recorder::Recorder(const HandlePtr& handle, Place place, Where where)
+Recorder::Recorder(const HandlePtr& handle, Place place, Where where, bool rounding_each)
     : handle_(handle_for(handle, place, "record", "device").shared_from_this()),
       where_(std::move(where)),
       id_(next_id()),
       next_(kFirstAddress) {
   graph_->place = place;
+  graph_->rounding_each = rounding_each;
 }
 Recorder::~Recorder() {
   if (entered_ && active == this) active = nullptr;

@@ -14,7 +14,8 @@ class Recorder final : public CallRecorder {
   // Returns the line of the user's source that is running, such as "line 12 of model.py".
   using Where = std::function<std::string()>;
   // `handle` is the handle of all recorded calls. If it is null, this is the current handle of the device.
-  Recorder(const HandlePtr& handle, Place, Where);
+  // `rounding_each` is Graph::rounding_each.
+  Recorder(const HandlePtr& handle, Place, Where, bool rounding_each = false);
   ~Recorder() override;
   Recorder(const Recorder&) = delete;
 

@@ -1,0 +1,302 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements library_call() of library_op.h: it starts with the call at the beginning of a region, and turns each node
+// behind it into an option of that call.
+#include <bit>
+#include <cstddef>
+#include <cstring>
+
+#include "cpp/activation/activation.h"
+#include "cpp/batch_norm/batch_norm.h"
+#include "cpp/conv/conv.h"
+#include "cpp/graph/library_op.h"
+#include "cpp/matmul/matmul.h"
+#include "cpp/pointwise/pointwise.h"
+#include "cpp/softmax/softmax.h"
+
+namespace minidnn::graph {
+namespace {
+
+using Word = LibraryCall::Word;
+
+bool same_elements(const TensorDesc& a, const TensorDesc& b) {
+  return a.dtype == b.dtype && same_shape(a, b) && same_strides(a, b);
+}
+bool is_broadcast(const TensorDesc& d) {
+  for (int i = 0; i < d.rank; ++i)
+    if (d.shape[i] > 1 && d.stride[i] == 0) return true;
+  return false;
+}
+// Whether elements of a broadcast tensor differ along dimension `dim` at most.
+bool varies_only_along(const TensorDesc& d, int64_t dim) {
+  for (int i = 0; i < d.rank; ++i)
+    if (i != dim && d.shape[i] > 1 && d.stride[i] != 0) return false;
+  return d.shape[dim] == 1 || d.stride[dim] != 0;
+}
+
+// An operand of an add: its port, and where RegionArgs has its address.
+struct Added {
+  const RegionPort& port;
+  Word address;
+};
+
+// A call that takes over nodes as options. The functions return "", or the reason why the call has no such option.
+class Absorbing {
+ public:
+  virtual ~Absorbing() = default;
+  virtual std::string name() const = 0;
+  virtual std::string add(const Added&) = 0;
+  virtual std::string activation(Activation, Word alpha) = 0;
+  // Sets the result.
+  virtual void store(const TensorDesc&, Word address) = 0;
+  // Whether the result may have the memory of an operand: of one of the first node, or of one that an add reads.
+  virtual bool may_overwrite(const RegionPort&, bool of_first_node) const = 0;
+  virtual void finish(int64_t alignment, LibraryCall&) = 0;
+};
+
+template <class P> class AbsorbingCall : public Absorbing {
+ public:
+  explicit AbsorbingCall(const RegionNode& n) : problem_(*n.as<P>()), words_(sizeof(ArgsOf<P>) / 8) {
+    for (size_t i = 0; i < words_.size(); ++i) words_[i].from = int64_t(n.first_word + i);
+  }
+  std::string name() const override { return Family<P>::name; }
+  void finish(int64_t alignment, LibraryCall& call) override {
+    problem_.alignment = std::min(problem_.alignment, alignment);
+    call.kind = &node_kind<P>();
+    call.problem.resize(sizeof(P) / 8);
+    std::memcpy(call.problem.data(), &problem_, sizeof(P));
+    call.words = words_;
+  }
+
+ protected:
+  P& problem() { return problem_; }
+  const P& problem() const { return problem_; }
+  // Sets the member of Args at `offset` bytes.
+  void set(size_t offset, Word w) { words_[offset / 8] = w; }
+  // The value that an add made a residual or c, or -1.
+  int added_ = -1;
+  static Word constant(double v) { return {-1, std::bit_cast<uint64_t>(v)}; }
+
+ private:
+  P problem_;
+  std::vector<Word> words_;
+};
+
+std::string already_activated(Activation a, const char* what) {
+  return cat("adds ", what, " before the activation; here add follows ", name(a));
+}
+
+class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
+ public:
+  using AbsorbingCall::AbsorbingCall;
+  std::string add(const Added& o) override {
+    MatmulProblem& p = problem();
+    const TensorDesc& d = o.port.desc;
+    if (p.activation != Activation::identity) return already_activated(p.activation, "c and its bias");
+    if (!p.has_bias && d.dtype == p.a.dtype && varies_only_along(d, d.rank - 1)) {
+      p.has_bias = 1;
+      p.bias_stride = d.stride[d.rank - 1];
+      set(offsetof(MatmulArgs, bias), o.address);
+      return "";
+    }
+    if (p.c.rank) return "adds one c and one bias; here another tensor is added";
+    p.c = d;
+    added_ = o.port.value;
+    set(offsetof(MatmulArgs, c), o.address);
+    set(offsetof(MatmulArgs, beta), constant(1));
+    return "";
+  }
+  std::string activation(Activation mode, Word alpha) override {
+    MatmulProblem& p = problem();
+    if (p.activation != Activation::identity) return cat("has one activation, ", minidnn::name(p.activation));
+    p.activation = mode;
+    set(offsetof(MatmulArgs, activation_alpha), alpha);
+    return "";
+  }
+  void store(const TensorDesc& d, Word address) override {
+    problem().y = d;
+    set(offsetof(MatmulArgs, y), address);
+  }
+  bool may_overwrite(const RegionPort& p, bool first) const override {
+    return (first ? p.name == "c" : p.value == added_) && same_elements(problem().c, problem().y);
+  }
+};
+
+class AbsorbingConv final : public AbsorbingCall<ConvProblem> {
+ public:
+  using AbsorbingCall::AbsorbingCall;
+  std::string add(const Added& o) override {
+    ConvProblem& p = problem();
+    const TensorDesc& d = o.port.desc;
+    if (p.activation != Activation::identity) return already_activated(p.activation, "its residual");
+    if (!p.has_bias && d.dtype == p.x.dtype && varies_only_along(d, 1)) {
+      p.has_bias = 1;
+      p.bias_stride = d.stride[1];
+      set(offsetof(ConvArgs, bias), o.address);
+      return "";
+    }
+    if (p.residual.rank) return "adds one bias and one residual; here another tensor is added";
+    if (is_broadcast(d)) return "supports a residual of the shape of y; here a smaller tensor is added";
+    p.residual = d;
+    added_ = o.port.value;
+    set(offsetof(ConvArgs, residual), o.address);
+    return "";
+  }
+  std::string activation(Activation mode, Word alpha) override {
+    ConvProblem& p = problem();
+    if (p.activation != Activation::identity) return cat("has one activation, ", minidnn::name(p.activation));
+    p.activation = mode;
+    set(offsetof(ConvArgs, activation_alpha), alpha);
+    return "";
+  }
+  void store(const TensorDesc& d, Word address) override {
+    problem().y = d;
+    set(offsetof(ConvArgs, out), address);
+  }
+  bool may_overwrite(const RegionPort& p, bool first) const override {
+    return (first ? p.name == "residual" : p.value == added_) && same_elements(problem().residual, problem().y);
+  }
+};
+
+class AbsorbingBatchNorm final : public AbsorbingCall<BatchNormProblem> {
+ public:
+  using AbsorbingCall::AbsorbingCall;
+  std::string add(const Added& o) override {
+    BatchNormProblem& p = problem();
+    if (p.relu) return already_activated(Activation::relu, "its residual");
+    if (p.other.rank) return "adds one residual; here another tensor is added";
+    if (is_broadcast(o.port.desc)) return "supports a residual of the shape of x; here a smaller tensor is added";
+    p.other = o.port.desc;
+    added_ = o.port.value;
+    set(offsetof(BatchNormArgs, other), o.address);
+    return "";
+  }
+  std::string activation(Activation mode, Word) override {
+    BatchNormProblem& p = problem();
+    if (mode != Activation::relu) return cat("supports the activation relu; here it is ", minidnn::name(mode));
+    p.relu = 1;
+    set(offsetof(BatchNormArgs, relu), {-1, 1});
+    return "";
+  }
+  void store(const TensorDesc& d, Word address) override {
+    problem().out = d;
+    set(offsetof(BatchNormArgs, out), address);
+  }
+  bool may_overwrite(const RegionPort& p, bool first) const override {
+    if (problem().direction != NormDirection::inference) return false;
+    if (first && p.name == "x") return same_elements(problem().x, problem().out);
+    return (first ? p.name == "residual" : p.value == added_) && same_elements(problem().other, problem().out);
+  }
+};
+
+// Returns what runs a node and takes over later ones, or null.
+std::unique_ptr<Absorbing> absorbing(const RegionNode& n) {
+  if (n.as<MatmulProblem>()) return std::make_unique<AbsorbingMatmul>(n);
+  if (const auto* p = n.as<ConvProblem>(); p && p->direction == ConvDirection::forward)
+    return std::make_unique<AbsorbingConv>(n);
+  if (const auto* p = n.as<BatchNormProblem>(); p && p->direction != NormDirection::backward)
+    return std::make_unique<AbsorbingBatchNorm>(n);
+  return nullptr;
+}
+
+// The first words of a problem, without its sizes: "activation forward f32 gelu_tanh".
+std::string head_of(const RegionNode& n) {
+  const std::string text = n.text();
+  const size_t size = text.find('=');
+  return size == std::string::npos ? text : text.substr(0, text.rfind(' ', size));
+}
+
+Word address_of(const RegionNode& n, const RegionPort& p) { return {int64_t(n.first_word) + p.word}; }
+
+// Returns "" if only node `reader` uses the elements of a value, and sees them as its writer does.
+std::string passes_on(const Region& r, const RegionPort& from, size_t reader, const RegionPort& to) {
+  const RegionValue& v = r.values[size_t(from.value)];
+  if (!v.internal()) return cat(v.name, " is used outside of the region, too");
+  for (int i : v.readers)
+    if (size_t(i) != reader) return cat(v.name, " is read by ", v.readers.size(), " nodes; supports one");
+  int reads = 0;
+  for (const RegionPort& p : r.nodes[reader].ports) reads += p.reads && p.value == from.value;
+  if (reads > 1) return cat(v.name, " is read twice by ", head_of(r.nodes[reader]));
+  if (!same_elements(from.desc, to.desc))
+    return cat(head_of(r.nodes[reader]), " reads ", v.name, " with another shape or other strides");
+  return "";
+}
+
+// Makes node `i` an option of the call. `out` is the port of the result so far, and then that of the node's result.
+std::string absorb(const Region& r, size_t i, Absorbing& call, const RegionPort*& out) {
+  const RegionNode& n = r.nodes[i];
+  const auto* activation = n.as<ActivationProblem>();
+  const auto* pointwise = n.as<PointwiseProblem>();
+  const bool activates = activation && activation->direction == ActivationDirection::forward;
+  if (!activates && !(pointwise && pointwise->op == Pointwise::add))
+    return cat(head_of(n), " is no option of ", call.name());
+  const RegionPort *from = nullptr, *other = nullptr;
+  for (const RegionPort& p : n.ports)
+    if (p.reads) (p.value == out->value && !from ? from : other) = &p;
+  if (!from) return cat(head_of(n), " does not read the result of ", call.name());
+  if (std::string why = passes_on(r, *out, i, *from); !why.empty()) return why;
+  std::string why =
+      activates ? call.activation(activation->mode, {int64_t(n.first_word + offsetof(ActivationArgs, alpha) / 8)})
+                : call.add({*other, address_of(n, *other)});
+  if (!why.empty()) return why;
+  out = n.port("y");
+  call.store(out->desc, address_of(n, *out));
+  return "";
+}
+
+// Returns "" if no operand is overwritten by the result before its last use.
+std::string keeps_operands(const Region& r, const Absorbing& call, int result) {
+  if (!r.values[size_t(result)].input) return "";
+  for (const RegionNode& n : r.nodes)
+    for (const RegionPort& p : n.ports)
+      if (p.reads && p.value == result && !call.may_overwrite(p, &n == r.nodes.data()))
+        return cat("the result overwrites ", r.values[size_t(result)].name, ", which ", call.name(), " still reads");
+  return "";
+}
+
+// softmax(x + mask): the add becomes the option mask.
+std::string masked_softmax(const Region& r, int64_t alignment, LibraryCall& call) {
+  const RegionNode &add = r.nodes[0], &softmax = r.nodes[1];
+  SoftmaxProblem p = *softmax.as<SoftmaxProblem>();
+  const RegionPort *a = add.port("a"), *b = add.port("b");
+  const RegionPort *x = softmax.port("x"), *y = softmax.port("y");
+  if (!x || x->value != add.port("y")->value) return cat("softmax does not read the result of ", head_of(add));
+  if (p.scaled) return "multiplies x by its scale before it adds the mask; here the sum is scaled";
+  if (p.masked != SoftmaxMask::none) return "has one mask; here another tensor is added";
+  if (std::string why = passes_on(r, *add.port("y"), 1, *x); !why.empty()) return why;
+  if (is_broadcast(a->desc)) std::swap(a, b);
+  if (is_broadcast(a->desc)) return "supports an x of the shape of y; here both operands of add are smaller";
+  if (r.values[size_t(y->value)].input && (y->value == b->value || !same_elements(a->desc, p.out)))
+    return cat("the result overwrites ", r.values[size_t(y->value)].name, ", which softmax still reads");
+  p.in = a->desc;
+  p.mask = b->desc;
+  p.masked = SoftmaxMask::add;
+  p.alignment = std::min(p.alignment, alignment);
+  call.kind = softmax.kind;
+  call.problem.resize(sizeof p / 8);
+  std::memcpy(call.problem.data(), &p, sizeof p);
+  for (size_t i = 0; i < sizeof(SoftmaxArgs) / 8; ++i) call.words.push_back({int64_t(softmax.first_word + i)});
+  call.words[offsetof(SoftmaxArgs, in) / 8] = address_of(add, *a);
+  call.words[offsetof(SoftmaxArgs, mask) / 8] = address_of(add, *b);
+  return "";
+}
+
+}  // namespace
+
+std::string library_call(const RegionProblem& problem, LibraryCall& result) {
+  const Region& r = region_of(problem);
+  if (problem.rounding_each) return "may round otherwise than separate calls, which rounding='each' excludes";
+  const auto* first = r.nodes[0].as<PointwiseProblem>();
+  if (r.nodes.size() == 2 && first && first->op == Pointwise::add && r.nodes[1].as<SoftmaxProblem>() &&
+      r.nodes[1].as<SoftmaxProblem>()->direction == SoftmaxDirection::forward)
+    return masked_softmax(r, problem.alignment, result);
+  const std::unique_ptr<Absorbing> call = absorbing(r.nodes[0]);
+  if (!call) return cat(head_of(r.nodes[0]), " has no options for the calls behind it");
+  const RegionPort* out = r.nodes[0].port("y");
+  for (size_t i = 1; i < r.nodes.size(); ++i)
+    if (std::string why = absorb(r, i, *call, out); !why.empty()) return why;
+  if (std::string why = keeps_operands(r, *call, out->value); !why.empty()) return why;
+  call->finish(problem.alignment, result);
+  return "";
+}
+
+}  // namespace minidnn::graph

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+// Implements LibraryOpEngine of library_op.h. library_call.cpp finds the call.
+#include "cpp/graph/library_op.h"
+
+namespace minidnn::graph {
+namespace {
+
+std::vector<NodeChoice> choices_of(const LibraryCall& call, bool all) {
+  return call.kind->choices(*PlanningHandle::current(), call.problem.data(), all);
+}
+LibraryCall call_of(const RegionProblem& p) {
+  LibraryCall call;
+  const std::string why = library_call(p, call);
+  MINIDNN_CHECK(Error, why.empty(), "graph: library_op: ", why);
+  return call;
+}
+
+// A config has the words of `algo`. An engine without configs has no colon at its end.
+Config config_of(const NodeChoice& c) { return c.algo.ends_with(':') ? c.algo.substr(0, c.algo.size() - 1) : c.algo; }
+
+struct LibraryPlan final : Plan<RegionProblem> {
+  const NodeKind* kind;
+  NodePlan plan;
+  std::vector<LibraryCall::Word> words;
+
+  LibraryPlan(LibraryCall call, NodePlan p) : kind(call.kind), plan(std::move(p)), words(std::move(call.words)) {}
+  void run(const RegionArgs& a, void* workspace, Stream stream) const override {
+    constexpr size_t kMost = 64;
+    uint64_t args[kMost];
+    for (size_t i = 0; i < words.size(); ++i)
+      args[i] = words[i].from < 0 ? words[i].constant : a.words[size_t(words[i].from)];
+    kind->run(plan.plan.get(), args, workspace, stream);
+  }
+};
+
+}  // namespace
+
+std::string LibraryOpEngine::why_not(const RegionProblem& p, const Device&) const {
+  LibraryCall call;
+  std::string why = library_call(p, call);
+  if (why.empty() && choices_of(call, false).empty())
+    why = cat("no engine can run ", call.kind->text(call.problem.data()));
+  return why;
+}
+
+double LibraryOpEngine::estimate_us(const RegionProblem& p, const Device&) const {
+  return choices_of(call_of(p), false).front().estimate_us;
+}
+
+std::vector<Config> LibraryOpEngine::configs(const RegionProblem& p, const Device&) const {
+  std::vector<Config> all;
+  for (const NodeChoice& c : choices_of(call_of(p), true)) all.push_back(config_of(c));
+  return all;
+}
+
+size_t LibraryOpEngine::workspace_bytes(const RegionProblem& p, const Device&, const Config& config) const {
+  for (const NodeChoice& c : choices_of(call_of(p), true))
+    if (config_of(c) == config) return c.workspace_bytes;
+  return SIZE_MAX;
+}
+
+std::unique_ptr<Plan<RegionProblem>> LibraryOpEngine::build(const RegionProblem& p, const Device&,
+                                                            const Config& config) const {
+  LibraryCall call = call_of(p);
+  const DryRunPause pause;
+  const std::string algo = names_config(config) ? config : config + ":";
+  NodePlan plan = call.kind->plan(*PlanningHandle::current(), call.problem.data(), algo);
+  return std::make_unique<LibraryPlan>(std::move(call), std::move(plan));
+}
+
+}  // namespace minidnn::graph

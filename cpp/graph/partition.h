@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Cuts a graph into regions. Nodes of a region run together by one engine of the family `graph` (region.h). Two regions
+// become one if the second reads what the first writes, an engine other than `unfused` supports both together, and its
+// estimate is below the sum of theirs. The pair that saves the most bytes comes first. All other nodes run alone, by
+// the engine that a plain call would use.
+//
+// A partition depends on the graph, the device and the options of the handle, and on nothing else.
+#pragma once
+#include "cpp/graph/graph.h"
+#include "cpp/graph/region.h"
+
+namespace minidnn::graph {
+
+constexpr size_t kMostNodes = 64;  // the most nodes of a region
+
+// A region, or a node that runs alone.
+struct PartitionStep {
+  // Where a run stores the address of a view of a buffer.
+  struct Slot {
+    size_t word;
+    int buffer;
+    int64_t offset;
+  };
+  std::vector<int> nodes{};               // indices in Graph::nodes, ascending
+  std::optional<RegionProblem> region{};  // absent if a node runs alone
+  std::vector<uint64_t> args{};           // the Args of all nodes; a run sets addresses and dynamic numbers
+  std::vector<Slot> addresses{};
+  std::vector<DynamicWord> dynamic{};
+};
+
+// Two nodes of different regions, of which the second reads a value of the first.
+struct NotFused {
+  int from = 0, to = 0;  // indices in Graph::nodes
+  std::string value;
+  std::string why;  // one sentence
+};
+
+struct Partition {
+  std::vector<PartitionStep> steps;  // in an order in which they can run
+  std::vector<NotFused> not_fused;
+  // The arena of the buffers that are temporaries and internal to no region. A buffer without memory has the offset
+  // kNone.
+  static constexpr size_t kNone = SIZE_MAX;
+  size_t arena_bytes = 0;
+  std::vector<size_t> arena_offset;
+};
+
+Partition make_partition(const Graph&, Handle&);
+
+// Returns some nodes of a graph as a region. If no engine may run them together, sets `why_not` to the reason.
+Region make_region(const Graph&, const std::vector<int>& nodes, std::string& why_not);
+
+// Returns a text that says how the graph runs: for each region, its nodes, its engine, its estimate and the reasons of
+// the other engines; then one sentence for each pair of nodes that is not fused.
+std::string why_text(const Graph&, Handle&);
+
+}  // namespace minidnn::graph

@@ -446,8 +446,8 @@ LATER = [
         "an interrupt during the C exchange is reported as a failure",
     ),
     Mutant(
-        "F01", "graph/graph.cpp", "buffers[k].first_write <= b.last_use && «b.first_write <= buffers[k].last_use»",
-        "b.first_write < buffers[k].last_use", "a node's result may overwrite its last input",
+        "F01", "graph/arena.cpp", "tensors[k].first <= t.last && «t.first <= tensors[k].last»",
+        "t.first < tensors[k].last", "a node's result may overwrite its last input",
     ),
     Mutant(
         "F02", "graph/graph.cpp", "used[i] = «buffers[i].is_output» ||", "false",
@@ -476,5 +476,39 @@ LATER = [
     Mutant(
         "F09", "graph/bound_call.cpp", "uint64_t(arguments_.numbers[size_t(d.number)] + «d.plus»)", "0",
         "an int that is added to a dynamic number is lost",
+    ),
+    Mutant(
+        "F20", "graph/library_call.cpp", "if («!v.internal()») return cat(v.name, \" is used outside", "false",
+        "a value that others read is absorbed and not stored",
+    ),
+    Mutant(
+        "F21", "graph/library_call.cpp", "p.value == out_->value && «!call_->may_overwrite(p, &n == &region_.nodes[anchor_])»", "false",
+        "the result of a fused call may overwrite an operand",
+    ),
+    Mutant(
+        "F22", "graph/library_call.cpp", "set(offsetof(MatmulArgs, beta), constant(«1»))", "0.5", "c is added with a wrong factor",
+    ),
+    Mutant(
+        "F23", "graph/library_call.cpp", "if («p.activation != Activation::identity») return already_activated(p.activation, \"its residual\")", "false",
+        "the residual of a convolution is added before the activation, though it was recorded behind",
+    ),
+    Mutant(
+        "F24", "graph/partition.cpp", "if («behind[i] && before[i]») all.push_back(int(i));", "int(i) == a || int(i) == b",
+        "nodes between two nodes of a region are left out, so groups depend on each other",
+    ),
+    Mutant(
+        "F25", "graph/partition.cpp", "for (const Use& u : «p.writes ? uses[m] : writes[m]»)", "writes[m]",
+        "a write does not wait for earlier reads",
+    ),
+    Mutant(
+        "F26", "graph/make_region.cpp", "return «uses == b.uses»;", "true", "a value that another region reads is internal",
+    ),
+    Mutant(
+        "F27", "graph/unfused.cpp", "v.readers.empty() ? v.writer : «v.readers.back()»", "v.writer",
+        "an internal value of a region gives its memory away before it is read",
+    ),
+    Mutant(
+        "F28", "graph/graph.cpp", "«known.deterministic == o.deterministic» &&", "true",
+        "handles with other options share a partition",
     ),
 ]

@@ -38,7 +38,7 @@ ALL = [*AUDIT, *LATER]
 FAMILIES = ("activation", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul", "pad",
             "pointwise", "pooling", "random", "reduce", "softmax", "transform")  # fmt: skip
 WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # the test files that call all public functions
-SHARED = ("engine", "graph", "tuning", "tensor", "dlpack", "c_exchange", "handle", "activation")
+SHARED = ("engine", "graph", "regions", "tuning", "tensor", "dlpack", "c_exchange", "handle", "activation")
 # Test files that are not run for a mutant (the library with one deliberate error). test_isa.py repeats the tests that
 # tests_of() selects. test_mutate.py and test_tree.py only read the sources.
 LEFT_OUT = [f"--ignore=tests/test_{t}.py" for t in ("isa", "mutate", "tree")]

@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -152,6 +153,58 @@ def test_absorbed(name: str, dtype: str, device: str) -> None:
         assert count == 1
         for g, a in zip(listed(fused(x, r, p)), apart, strict=True):
             assert bytes(values_of(g)) == bytes(values_of(a)), "node by node, results have the bits of the calls"
+
+
+def widened(x: Any) -> Any:
+    return x.to(dtype="float32")
+
+
+def wide(x: Any, w: Any, p: dict[str, Any]) -> Any:
+    """A product of 16-bit operands in float32."""
+    if len(x.shape) == 4:
+        return dnn.conv_forward(x, w, padding=1, out=dnn.empty(x.shape, device=x.device))
+    return dnn.matmul(x, w, out=dnn.empty((x.shape[0], w.shape[1]), device=x.device))
+
+
+CASTS: dict[str, Case] = {
+    "bias": (lambda x, r, p: (wide(x, p["w"], p) + widened(p["row"])).to(dtype=x.dtype), MATRIX, 4),
+    "bias and relu": (lambda x, r, p: relu(wide(x, p["w"], p) + widened(p["row"])).to(dtype=x.dtype), MATRIX, 5),
+    "residual": (
+        lambda x, r, p: dnn.tanh(relu(wide(x, p["w"], p) + widened(r)).to(dtype=x.dtype)), MATRIX, 6),
+    "late residual": (
+        lambda x, r, p: relu(wide(x, p["w"], p) + widened(p["row"]) + widened(r)).to(dtype=x.dtype), MATRIX, 7),
+    "conv": (
+        lambda x, r, p: relu(wide(x, p["filters"], p) + widened(p["channels"]) + widened(r)).to(dtype=x.dtype),
+        IMAGES, 7),
+    "float32 result": (lambda x, r, p: relu(wide(x, p["w"], p) + widened(p["row"])), MATRIX, 4),
+    "to float32": (lambda x, r, p: relu(widened(dnn.matmul(x, p["w"]))), MATRIX, 3),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("name", CASTS)
+def test_casts_of_operands_and_results_are_left_out(name: str, dtype: str, device: str) -> None:
+    function, shape, nodes = CASTS[name]
+    x, r, p = arguments_of(shape, dtype, device)
+    fused = dnn.fuse(function)
+    graph = fused.graph(x, r, p)
+    assert len(graph._ended().nodes) == nodes
+    assert engines_of(graph) == ["library_op"] + ["pointwise"] * (name == "residual"), graph.why()
+    got, apart = fused(x, r, p), function(x, r, p)
+    assert got.dtype == apart.dtype
+    # A float32 result of "to float32" is more precise, because the product is not rounded to 16 bits.
+    bound = EPS[dtype] * np.abs(values_of(apart)).max()
+    assert np.abs(values_of(got) - values_of(apart)).max() <= bound
+    with forced(graph, "unfused"):
+        assert bytes(values_of(fused(x, r, p))) == bytes(values_of(apart))
+
+
+def test_a_cast_of_the_result_rounds_before_later_calls(device: str) -> None:
+    x, _, p = arguments_of(MATRIX, "float16", device)
+    f = dnn.fuse(lambda x, p: dnn.activation_forward(wide(x, p["w"], p).to(dtype="float16"), "silu"))
+    assert engines_of(f.graph(x, p)) == ["library_op", "activation"]
+    assert "activation forward f16 silu follows a cast, which rounds" in f.why(x, p)
+    assert bytes(values_of(f(x, p))) == bytes(values_of(f.__wrapped__(x, p)))
 
 
 @pytest.mark.parametrize("name", ["conv + bias + residual + silu", "training + residual + relu"])
@@ -401,6 +454,43 @@ def random_layers(seed: int) -> Callable[[Any], list[Any]]:
     return f
 
 
+def random_casts(seed: int) -> Callable[[Any], list[Any]]:
+    """A function of products of 16-bit operands, and of casts and additions in random order."""
+
+    def f(x: Any) -> list[Any]:
+        rng = np.random.default_rng(seed)
+        w = dnn.asarray(rng.standard_normal((8, 8)).astype("float32") / 4, dtype="float16", device=x.device)
+        b = dnn.asarray(rng.standard_normal(8).astype("float32"), dtype="float16", device=x.device)
+        made = [x]  # of dtype float16
+        for _ in range(rng.integers(2, 6)):
+            y = dnn.matmul(made[-1], w, out=dnn.empty(x.shape, device=x.device))
+            for _ in range(rng.integers(4)):
+                kind = rng.integers(5)
+                if kind == 0:
+                    y = y + widened(b)
+                elif kind in (1, 2):
+                    y = y + widened(made[rng.integers(len(made))])
+                elif kind == 3:
+                    y = y + dnn.tanh(widened(made[-1]))
+                else:
+                    y = dnn.activation_forward(y, "tanh")
+            made.append(y.to(dtype="float16"))
+        return [made[-1], made[len(made) // 2]]
+
+    return f
+
+
+def test_random_casts(device: str) -> None:
+    regions = 0
+    for seed in range(100):
+        f, x = random_casts(seed), on(device, 6, 8, seed=seed).to(dtype="float16")
+        fused = dnn.fuse(f)
+        regions += engines_of(fused.graph(x)).count("library_op")
+        for got, wanted in zip(fused(x), f(x), strict=True):
+            assert np.allclose(values_of(got), values_of(wanted), rtol=1e-2, atol=2e-2), f"seed {seed}"
+    assert regions > 150
+
+
 def test_random_layers_have_regions() -> None:
     fused = [dnn.fuse(random_layers(seed)).graph(on("cpu", 6, 8)) for seed in range(40)]
     counts = [engines_of(g).count("library_op") for g in fused]
@@ -519,6 +609,34 @@ def test_a_tuning_record_selects_the_engine_of_a_region(device: str) -> None:
         assert engines_of(f.graph(*arguments))[0] == "unfused"
         assert same(f(*arguments), mlp(*arguments))
     assert engines_of(f.graph(*arguments))[0] == "library_op"
+
+
+def test_records_are_used_by_other_processes(tmp_path: Path) -> None:
+    code = """
+import sys; sys.path.insert(0, "tests")
+import pyminidnn as dnn
+from test_graph import mlp, mlp_arguments
+(report, _) = dnn.{call}(dnn.fuse(mlp), *mlp_arguments("cpu"))
+print(report.chosen)
+"""
+
+    def run(call: str) -> str:
+        root = Path(__file__).parent.parent
+        environment = {"PYMINIDNN_CACHE_DIR": str(tmp_path), "PYTHONPATH": os.pathsep.join([str(root), *sys.path])}
+        return subprocess.run(
+            [sys.executable, "-c", code.format(call=call)],
+            capture_output=True, text=True, check=True, cwd=root, env={**os.environ, **environment},
+        ).stdout.strip()  # fmt: skip
+
+    tmp_path.chmod(0o700)
+    assert run("find").startswith("cpu.graph.")
+    file = tmp_path / "tuning.txt"
+    lines = [line.split("\t") for line in file.read_text().splitlines()]
+    for line in lines:
+        if line[1].startswith("graph "):
+            line[2], line[4] = "cpu.graph.unfused", ""
+    file.write_text("".join("\t".join(line) + "\n" for line in lines))
+    assert run("explain") == "cpu.graph.unfused"
 
 
 def test_find_writes_no_memory_of_the_caller(device: str) -> None:

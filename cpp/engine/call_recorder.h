@@ -36,9 +36,9 @@ struct NodeKind {
   // Finds a plan as a call does: in the plan cache of the handle, by records of find(), or by estimates.
   NodePlan (*plan)(Handle&, const void* problem, const std::string& algo);
   void (*run)(const void* plan, const void* args, void* workspace, Stream);
-  // Returns all engines and configs that can run a problem, the engine with the lowest estimate first. If `all` is
-  // false, returns only the first of them. Builds nothing, and ignores records of find().
-  std::vector<NodeChoice> (*choices)(const Handle&, const void* problem, bool all) = nullptr;
+  // Returns the engines and configs that `algo` selects and that can run a problem, the engine with the lowest estimate
+  // first. If `all` is false, returns only the first of them. Builds nothing, and ignores records of find().
+  std::vector<NodeChoice> (*choices)(const Handle&, const void* problem, const std::string& algo, bool all) = nullptr;
   bool has_check = false;  // whether check() reads elements
 };
 

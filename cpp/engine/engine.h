@@ -217,19 +217,22 @@ template <class P> void measure(const P& p, Handle& h, const DryRun& session, Re
   }
 }
 
-// Returns the engines and configs that a handle allows for a problem, the engine with the lowest estimate first. Each
-// engine has its configs in its own order. If `all` is false, returns only the first. Ignores records of find().
-template <class P> std::vector<NodeChoice> choices(const Handle& h, const P& p, bool all) {
+// Returns the engines and configs that `algo` and a handle allow for a problem, the engine with the lowest estimate
+// first. Each engine has its configs in its own order. If `all` is false, returns only the first. Ignores records of
+// find().
+template <class P>
+std::vector<NodeChoice> choices(const Handle& h, const P& p, const std::string& algo, bool all) {
   std::vector<std::pair<double, const Engine<P>*>> able;
   for (const Engine<P>* e : engines<P>(h.place())) {
     if (h.options().deterministic && e->traits() & kNondeterministic) continue;
+    if (!algo.empty() && !names_engine(algo, e->name())) continue;
     if (e->why_not(p, h.device()).empty()) able.emplace_back(e->estimate_us(p, h.device()), e);
   }
   std::ranges::stable_sort(able, {}, [](const auto& pair) { return pair.first; });
   std::vector<NodeChoice> result;
   for (const auto& [us, e] : able) {
     EngineReport line;
-    find_configs(*e, p, h, "", line);
+    find_configs(*e, p, h, algo, line);
     for (size_t i = 0; i < line.configs.size(); ++i) {
       result.push_back({cat(e->name(), ":", line.configs[i]), us, line.config_workspace[i]});
       if (!all) return result;
@@ -452,7 +455,8 @@ template <class P> const NodeKind& node_kind() {
           [](const void* plan, const void* args, void* workspace, Stream stream) {
             static_cast<const SelectedPlan<P>*>(plan)->plan->run(*static_cast<const Args*>(args), workspace, stream);
           },
-      .choices = [](const Handle& h, const void* p, bool all) { return choices(h, *static_cast<const P*>(p), all); },
+      .choices = [](const Handle& h, const void* p, const std::string& algo,
+                    bool all) { return choices(h, *static_cast<const P*>(p), algo, all); },
       .has_check = requires(const P& p, const Args& a){Family<P>::check(p, a);
 }
 ,

@@ -12,6 +12,7 @@
 #include "cpp/matmul/matmul.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/softmax/softmax.h"
+#include "cpp/transform/transform.h"
 
 namespace minidnn::graph {
 namespace {
@@ -33,9 +34,10 @@ bool varies_only_along(const TensorDesc& d, int64_t dim) {
   return d.shape[dim] == 1 || d.stride[dim] != 0;
 }
 
-// An operand of an add: its port, and where RegionArgs has its address.
+// An operand of an add: how the call sees it, its value, and where RegionArgs has its address.
 struct Added {
-  const RegionPort& port;
+  TensorDesc desc;
+  int value;
   Word address;
 };
 
@@ -48,23 +50,28 @@ class Absorbing {
   virtual std::string activation(Activation, Word alpha) = 0;
   // Sets the result.
   virtual void store(const TensorDesc&, Word address) = 0;
+  // Whether the result may have another dtype than now.
+  virtual std::string cast(DType) = 0;
   // Whether the result may have the memory of an operand: of one of the first node, or of one that an add reads.
   virtual bool may_overwrite(const RegionPort&, bool of_first_node) const = 0;
-  virtual void finish(int64_t alignment, LibraryCall&) = 0;
+  virtual std::string finish(int64_t alignment, LibraryCall&) = 0;
 };
 
 template <class P> class AbsorbingCall : public Absorbing {
+  static_assert(sizeof(ArgsOf<P>) / 8 <= kMostWords);
+
  public:
   explicit AbsorbingCall(const RegionNode& n) : problem_(*n.as<P>()), words_(sizeof(ArgsOf<P>) / 8) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i].from = int64_t(n.first_word + i);
   }
   std::string name() const override { return Family<P>::name; }
-  void finish(int64_t alignment, LibraryCall& call) override {
+  std::string finish(int64_t alignment, LibraryCall& call) override {
     problem_.alignment = std::min(problem_.alignment, alignment);
     call.kind = &node_kind<P>();
     call.problem.resize(sizeof(P) / 8);
     std::memcpy(call.problem.data(), &problem_, sizeof(P));
     call.words = words_;
+    return "";
   }
 
  protected:
@@ -85,12 +92,19 @@ std::string already_activated(Activation a, const char* what) {
   return cat("adds ", what, " before the activation; here add follows ", name(a));
 }
 
+// Products of 16-bit operands give their dtype or float32.
+std::string product_cast(DType operands, DType to) {
+  if (to == operands || (to == DType::float32 && itemsize(operands) == 2)) return "";
+  return cat("gives y in ", name(operands), itemsize(operands) == 2 ? " or float32" : "", "; here it is cast to ",
+             name(to));
+}
+
 class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
  public:
   using AbsorbingCall::AbsorbingCall;
   std::string add(const Added& o) override {
     MatmulProblem& p = problem();
-    const TensorDesc& d = o.port.desc;
+    const TensorDesc& d = o.desc;
     if (p.activation != Activation::identity) return already_activated(p.activation, "c and its bias");
     if (!p.has_bias && d.dtype == p.a.dtype && varies_only_along(d, d.rank - 1)) {
       p.has_bias = 1;
@@ -100,7 +114,7 @@ class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
     }
     if (p.c.rank) return "adds one c and one bias; here another tensor is added";
     p.c = d;
-    added_ = o.port.value;
+    added_ = o.value;
     set(offsetof(MatmulArgs, c), o.address);
     set(offsetof(MatmulArgs, beta), constant(1));
     return "";
@@ -116,6 +130,13 @@ class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
     problem().y = d;
     set(offsetof(MatmulArgs, y), address);
   }
+  std::string cast(DType to) override { return product_cast(problem().a.dtype, to); }
+  std::string finish(int64_t alignment, LibraryCall& call) override {
+    const MatmulProblem& p = problem();
+    if (p.c.rank && p.c.dtype != p.y.dtype)
+      return cat("adds c in the dtype of y, ", minidnn::name(p.y.dtype), "; here it is ", minidnn::name(p.c.dtype));
+    return AbsorbingCall::finish(alignment, call);
+  }
   bool may_overwrite(const RegionPort& p, bool first) const override {
     return (first ? p.name == "c" : p.value == added_) && same_elements(problem().c, problem().y);
   }
@@ -126,7 +147,7 @@ class AbsorbingConv final : public AbsorbingCall<ConvProblem> {
   using AbsorbingCall::AbsorbingCall;
   std::string add(const Added& o) override {
     ConvProblem& p = problem();
-    const TensorDesc& d = o.port.desc;
+    const TensorDesc& d = o.desc;
     if (p.activation != Activation::identity) return already_activated(p.activation, "its residual");
     if (!p.has_bias && d.dtype == p.x.dtype && varies_only_along(d, 1)) {
       p.has_bias = 1;
@@ -137,7 +158,7 @@ class AbsorbingConv final : public AbsorbingCall<ConvProblem> {
     if (p.residual.rank) return "adds one bias and one residual; here another tensor is added";
     if (is_broadcast(d)) return "supports a residual of the shape of y; here a smaller tensor is added";
     p.residual = d;
-    added_ = o.port.value;
+    added_ = o.value;
     set(offsetof(ConvArgs, residual), o.address);
     return "";
   }
@@ -152,6 +173,14 @@ class AbsorbingConv final : public AbsorbingCall<ConvProblem> {
     problem().y = d;
     set(offsetof(ConvArgs, out), address);
   }
+  std::string cast(DType to) override { return product_cast(problem().x.dtype, to); }
+  std::string finish(int64_t alignment, LibraryCall& call) override {
+    const ConvProblem& p = problem();
+    if (p.residual.rank && p.residual.dtype != p.y.dtype)
+      return cat("adds its residual in the dtype of y, ", minidnn::name(p.y.dtype), "; here it is ",
+                 minidnn::name(p.residual.dtype));
+    return AbsorbingCall::finish(alignment, call);
+  }
   bool may_overwrite(const RegionPort& p, bool first) const override {
     return (first ? p.name == "residual" : p.value == added_) && same_elements(problem().residual, problem().y);
   }
@@ -164,9 +193,9 @@ class AbsorbingBatchNorm final : public AbsorbingCall<BatchNormProblem> {
     BatchNormProblem& p = problem();
     if (p.relu) return already_activated(Activation::relu, "its residual");
     if (p.other.rank) return "adds one residual; here another tensor is added";
-    if (is_broadcast(o.port.desc)) return "supports a residual of the shape of x; here a smaller tensor is added";
-    p.other = o.port.desc;
-    added_ = o.port.value;
+    if (is_broadcast(o.desc)) return "supports a residual of the shape of x; here a smaller tensor is added";
+    p.other = o.desc;
+    added_ = o.value;
     set(offsetof(BatchNormArgs, other), o.address);
     return "";
   }
@@ -180,6 +209,9 @@ class AbsorbingBatchNorm final : public AbsorbingCall<BatchNormProblem> {
   void store(const TensorDesc& d, Word address) override {
     problem().out = d;
     set(offsetof(BatchNormArgs, out), address);
+  }
+  std::string cast(DType to) override {
+    return cat("gives y in the dtype of x; here it is cast to ", minidnn::name(to));
   }
   bool may_overwrite(const RegionPort& p, bool first) const override {
     if (problem().direction != NormDirection::inference) return false;
@@ -221,37 +253,106 @@ std::string passes_on(const Region& r, const RegionPort& from, size_t reader, co
   return "";
 }
 
-// Makes node `i` an option of the call. `out` is the port of the result so far, and then that of the node's result.
-std::string absorb(const Region& r, size_t i, Absorbing& call, const RegionPort*& out) {
-  const RegionNode& n = r.nodes[i];
-  const auto* activation = n.as<ActivationProblem>();
-  const auto* pointwise = n.as<PointwiseProblem>();
-  const bool activates = activation && activation->direction == ActivationDirection::forward;
-  if (!activates && !(pointwise && pointwise->op == Pointwise::add))
-    return cat(head_of(n), " is no option of ", call.name());
-  const RegionPort *from = nullptr, *other = nullptr;
-  for (const RegionPort& p : n.ports)
-    if (p.reads) (p.value == out->value && !from ? from : other) = &p;
-  if (!from) return cat(head_of(n), " does not read the result of ", call.name());
-  if (std::string why = passes_on(r, *out, i, *from); !why.empty()) return why;
-  std::string why =
-      activates ? call.activation(activation->mode, {int64_t(n.first_word + offsetof(ActivationArgs, alpha) / 8)})
-                : call.add({*other, address_of(n, *other)});
-  if (!why.empty()) return why;
-  out = n.port("y");
-  call.store(out->desc, address_of(n, *out));
-  return "";
+// Whether a node copies a tensor to float32 without loss, keeping its strides. An operand of such a cast can be read
+// in its place.
+const TransformProblem* widening(const RegionNode& n) {
+  const auto* p = n.as<TransformProblem>();
+  const bool widens = p && !p->scaled && p->y.dtype == DType::float32 && is_floating(p->x.dtype) &&
+                      itemsize(p->x.dtype) == 2 && same_strides(p->x, p->y);
+  return widens ? p : nullptr;
 }
 
-// Returns "" if no operand is overwritten by the result before its last use.
-std::string keeps_operands(const Region& r, const Absorbing& call, int result) {
-  if (!r.values[size_t(result)].input) return "";
-  for (const RegionNode& n : r.nodes)
+// The call that takes over nodes of a region, one after the other.
+class Absorption {
+ public:
+  explicit Absorption(const RegionProblem& p) : problem_(p), region_(region_of(p)) {}
+
+  std::string run(LibraryCall& result) {
+    const std::vector<RegionNode>& nodes = region_.nodes;
+    while (anchor_ < nodes.size() && !(call_ = absorbing(nodes[anchor_]))) ++anchor_;
+    if (!call_) return cat(head_of(nodes[0]), " has no options for the calls behind it");
+    out_ = nodes[anchor_].port("y");
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      if (i == anchor_) continue;
+      const bool follows = i > anchor_ && reads_result(nodes[i]);
+      if (std::string why = follows ? absorb(i) : operand(i); !why.empty()) return why;
+    }
+    for (size_t i : casts_) return cat(head_of(nodes[i]), " is no option of ", call_->name());
+    if (std::string why = keeps_operands(); !why.empty()) return why;
+    return call_->finish(problem_.alignment, result);
+  }
+
+ private:
+  bool reads_result(const RegionNode& n) const {
     for (const RegionPort& p : n.ports)
-      if (p.reads && p.value == result && !call.may_overwrite(p, &n == r.nodes.data()))
-        return cat("the result overwrites ", r.values[size_t(result)].name, ", which ", call.name(), " still reads");
-  return "";
-}
+      if (p.reads && p.value == out_->value) return true;
+    return false;
+  }
+  // A node that the result does not pass through must be a cast of an operand.
+  std::string operand(size_t i) {
+    if (!widening(region_.nodes[i])) return cat(head_of(region_.nodes[i]), " is no option of ", call_->name());
+    casts_.push_back(i);
+    return "";
+  }
+  // Makes node `i`, which reads the result so far, an option of the call.
+  std::string absorb(size_t i) {
+    const RegionNode& n = region_.nodes[i];
+    const auto* activation = n.as<ActivationProblem>();
+    const auto* pointwise = n.as<PointwiseProblem>();
+    const auto* transform = n.as<TransformProblem>();
+    const bool activates = activation && activation->direction == ActivationDirection::forward;
+    const bool adds = pointwise && pointwise->op == Pointwise::add;
+    const bool casts = transform && !transform->scaled;
+    if (!activates && !adds && !casts) return cat(head_of(n), " is no option of ", call_->name());
+    if (narrowed_) return cat(head_of(n), " follows a cast, which rounds");
+    const RegionPort *from = nullptr, *other = nullptr;
+    for (const RegionPort& p : n.ports)
+      if (p.reads) (p.value == out_->value && !from ? from : other) = &p;
+    std::string why = passes_on(region_, *out_, i, *from);
+    const RegionPort& y = *n.port("y");
+    if (!why.empty()) return why;
+    if (activates)
+      why = call_->activation(activation->mode, {int64_t(n.first_word + offsetof(ActivationArgs, alpha) / 8)});
+    else if (adds) why = add(n, *other);
+    else why = call_->cast(y.desc.dtype);
+    if (!why.empty()) return why;
+    narrowed_ = itemsize(y.desc.dtype) < itemsize(out_->desc.dtype);
+    out_ = &y;
+    call_->store(y.desc, address_of(n, y));
+    return "";
+  }
+  // Adds an operand, or the tensor that a cast made the operand from.
+  std::string add(const RegionNode& n, const RegionPort& other) {
+    const RegionValue& v = region_.values[size_t(other.value)];
+    const auto cast = std::ranges::find(casts_, size_t(v.writer));
+    if (cast == casts_.end()) return call_->add({other.desc, other.value, address_of(n, other)});
+    if (!v.internal() || v.readers.size() != 1) return cat(v.name, " is used by other calls, too");
+    const RegionNode& from = region_.nodes[*cast];
+    casts_.erase(cast);
+    const RegionPort& x = *from.port("x");
+    TensorDesc d = other.desc;
+    d.dtype = x.desc.dtype;
+    return call_->add({d, x.value, address_of(from, x)});
+  }
+  // Returns "" if no operand is overwritten by the result before its last use.
+  std::string keeps_operands() const {
+    const RegionValue& v = region_.values[size_t(out_->value)];
+    if (!v.input) return "";
+    for (const RegionNode& n : region_.nodes)
+      for (const RegionPort& p : n.ports)
+        if (p.reads && p.value == out_->value && !call_->may_overwrite(p, &n == &region_.nodes[anchor_]))
+          return cat("the result overwrites ", v.name, ", which ", call_->name(), " still reads");
+    return "";
+  }
+
+  const RegionProblem& problem_;
+  const Region& region_;
+  size_t anchor_ = 0;  // the index of the node whose call takes over the others
+  std::unique_ptr<Absorbing> call_;
+  const RegionPort* out_ = nullptr;  // the result so far
+  bool narrowed_ = false;            // whether the result was cast to a narrower dtype
+  std::vector<size_t> casts_;        // casts of operands that no node has used so far
+};
 
 // softmax(x + mask): the add becomes the option mask.
 std::string masked_softmax(const Region& r, int64_t alignment, LibraryCall& call) {
@@ -289,14 +390,7 @@ std::string library_call(const RegionProblem& problem, LibraryCall& result) {
   if (r.nodes.size() == 2 && first && first->op == Pointwise::add && r.nodes[1].as<SoftmaxProblem>() &&
       r.nodes[1].as<SoftmaxProblem>()->direction == SoftmaxDirection::forward)
     return masked_softmax(r, problem.alignment, result);
-  const std::unique_ptr<Absorbing> call = absorbing(r.nodes[0]);
-  if (!call) return cat(head_of(r.nodes[0]), " has no options for the calls behind it");
-  const RegionPort* out = r.nodes[0].port("y");
-  for (size_t i = 1; i < r.nodes.size(); ++i)
-    if (std::string why = absorb(r, i, *call, out); !why.empty()) return why;
-  if (std::string why = keeps_operands(r, *call, out->value); !why.empty()) return why;
-  call->finish(problem.alignment, result);
-  return "";
+  return Absorption(problem).run(result);
 }
 
 }  // namespace minidnn::graph

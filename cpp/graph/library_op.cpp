@@ -5,8 +5,8 @@
 namespace minidnn::graph {
 namespace {
 
-std::vector<NodeChoice> choices_of(const LibraryCall& call, bool all) {
-  return call.kind->choices(*PlanningHandle::current(), call.problem.data(), all);
+std::vector<NodeChoice> choices_of(const LibraryCall& call, const std::string& algo, bool all) {
+  return call.kind->choices(*PlanningHandle::current(), call.problem.data(), algo, all);
 }
 LibraryCall call_of(const RegionProblem& p) {
   LibraryCall call;
@@ -18,6 +18,8 @@ LibraryCall call_of(const RegionProblem& p) {
 // A config has the words of `algo`. An engine without configs has no colon at its end.
 Config config_of(const NodeChoice& c) { return c.algo.ends_with(':') ? c.algo.substr(0, c.algo.size() - 1) : c.algo; }
 
+std::string algo_of(const Config& c) { return names_config(c) ? c : c + ":"; }
+
 struct LibraryPlan final : Plan<RegionProblem> {
   const NodeKind* kind;
   NodePlan plan;
@@ -25,8 +27,7 @@ struct LibraryPlan final : Plan<RegionProblem> {
 
   LibraryPlan(LibraryCall call, NodePlan p) : kind(call.kind), plan(std::move(p)), words(std::move(call.words)) {}
   void run(const RegionArgs& a, void* workspace, Stream stream) const override {
-    constexpr size_t kMost = 64;
-    uint64_t args[kMost];
+    uint64_t args[kMostWords];
     for (size_t i = 0; i < words.size(); ++i)
       args[i] = words[i].from < 0 ? words[i].constant : a.words[size_t(words[i].from)];
     kind->run(plan.plan.get(), args, workspace, stream);
@@ -38,33 +39,30 @@ struct LibraryPlan final : Plan<RegionProblem> {
 std::string LibraryOpEngine::why_not(const RegionProblem& p, const Device&) const {
   LibraryCall call;
   std::string why = library_call(p, call);
-  if (why.empty() && choices_of(call, false).empty())
+  if (why.empty() && choices_of(call, "", false).empty())
     why = cat("no engine can run ", call.kind->text(call.problem.data()));
   return why;
 }
 
 double LibraryOpEngine::estimate_us(const RegionProblem& p, const Device&) const {
-  return choices_of(call_of(p), false).front().estimate_us;
+  return choices_of(call_of(p), "", false).front().estimate_us;
 }
 
 std::vector<Config> LibraryOpEngine::configs(const RegionProblem& p, const Device&) const {
   std::vector<Config> all;
-  for (const NodeChoice& c : choices_of(call_of(p), true)) all.push_back(config_of(c));
+  for (const NodeChoice& c : choices_of(call_of(p), "", true)) all.push_back(config_of(c));
   return all;
 }
 
 size_t LibraryOpEngine::workspace_bytes(const RegionProblem& p, const Device&, const Config& config) const {
-  for (const NodeChoice& c : choices_of(call_of(p), true))
-    if (config_of(c) == config) return c.workspace_bytes;
-  return SIZE_MAX;
+  return choices_of(call_of(p), algo_of(config), false).at(0).workspace_bytes;
 }
 
 std::unique_ptr<Plan<RegionProblem>> LibraryOpEngine::build(const RegionProblem& p, const Device&,
                                                             const Config& config) const {
   LibraryCall call = call_of(p);
   const DryRunPause pause;
-  const std::string algo = names_config(config) ? config : config + ":";
-  NodePlan plan = call.kind->plan(*PlanningHandle::current(), call.problem.data(), algo);
+  NodePlan plan = call.kind->plan(*PlanningHandle::current(), call.problem.data(), algo_of(config));
   return std::make_unique<LibraryPlan>(std::move(call), std::move(plan));
 }
 

@@ -15,8 +15,9 @@ struct LibraryCall {
   };
   const NodeKind* kind = nullptr;
   std::vector<uint64_t> problem;
-  std::vector<Word> words;
+  std::vector<Word> words;  // at most kMostWords
 };
+constexpr size_t kMostWords = 64;
 
 // Finds the call that equals a region: the formula of its documentation is that of the region. Intermediate results
 // stay in the type of its sums, where separate calls round them to the dtype of the tensors. Returns "", or the reason
@@ -24,6 +25,7 @@ struct LibraryCall {
 //   matmul, then add of a row or of a matrix, then an activation: the options bias, c with beta = 1, activation
 //   conv_forward, then add of a vector of channels, then add of a tensor like y, then an activation: bias, residual,
 //     activation
+//     In both, casts of a 16-bit operand of add to float32 are left out, and the result may be cast to or from float32.
 //   batch_norm_forward_training or _inference, then add of a tensor like x, then relu: residual, relu
 //   add, then softmax_forward: mask
 std::string library_call(const RegionProblem&, LibraryCall&);

@@ -7,6 +7,7 @@
 #include <queue>
 
 #include "cpp/graph/arena.h"
+#include "cpp/transform/transform.h"
 
 namespace minidnn::graph {
 namespace {
@@ -133,7 +134,7 @@ class Groups {
 
   // Returns the groups in an order in which they can run. Of those that can run next, the one whose last node was
   // recorded first comes first.
-  std::vector<std::vector<int>> in_order() const {
+  std::vector<std::vector<int>> sequence() const {
     std::vector<int> waits(group_.size(), 0);  // for each group, the number of its edges from groups that have not run
     each_edge([&](int, int to) { ++waits[size_t(to)]; });
     using Ready = std::pair<int, int>;  // the last node of a group, and the group
@@ -200,15 +201,75 @@ class Groups {
     double& us = us_[size_t(group)];
     if (us < 0) {
       const Node& n = graph_.nodes[size_t(group)];
-      const std::vector<NodeChoice> best = n.kind->choices(handle_, n.problem.data(), false);
+      const std::vector<NodeChoice> best = n.kind->choices(handle_, n.problem.data(), "", false);
       us = best.empty() ? 0 : best[0].estimate_us;
     }
     return us;
   }
 
-  // Joins group a, group b and all that must run between them. Returns "", or why they stay apart.
+  // Joins group a, group b and all that must run between them. If no engine supports them because of a cast, tries
+  // with the casts of their operands and with the groups behind them: a cast of an operand and that of the result may
+  // only be supported together. Returns "", or why the groups stay apart.
   std::string try_to_join(int a, int b) {
-    const std::vector<int> groups = between(a, b);
+    std::vector<int> groups = between(a, b);
+    const std::string why = join(groups);
+    if (why.empty()) return why;
+    const size_t count = groups.size();
+    add_casts(groups);
+    if (!has_cast(groups)) return why;
+    if (groups.size() > count && join(groups).empty()) return "";
+    constexpr int kMostBehind = 3;
+    for (int i = 0; i < kMostBehind; ++i) {
+      const int next = only_reader(groups);
+      if (next < 0) break;
+      std::vector<int> more = groups;
+      for (int group : groups) {
+        const std::vector<int> path = between(group, next);
+        more.insert(more.end(), path.begin(), path.end());
+      }
+      add_casts(more);
+      if (join(more).empty()) return "";
+      groups = std::move(more);
+    }
+    return why;
+  }
+  bool is_cast(int group) const {
+    const std::vector<int>& nodes = members_[size_t(group)];
+    return nodes.size() == 1 && graph_.nodes[size_t(nodes[0])].kind == &node_kind<TransformProblem>();
+  }
+  bool has_cast(const std::vector<int>& groups) const {
+    return std::ranges::any_of(groups, [&](int group) { return is_cast(group); });
+  }
+  // Adds the casts whose results the groups read, with all that must run between, and removes duplicates.
+  void add_casts(std::vector<int>& groups) const {
+    std::vector<int> added;
+    for (int group : groups)
+      for (int node : members_[size_t(group)])
+        for (int i : order_.previous[size_t(node)])
+          if (const int from = group_[size_t(i)]; is_cast(from)) {
+            const std::vector<int> path = between(from, group);
+            added.insert(added.end(), path.begin(), path.end());
+          }
+    groups.insert(groups.end(), added.begin(), added.end());
+    std::ranges::sort(groups);
+    groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  }
+  // Returns the only group that must run behind some groups and directly follows one of them, or -1.
+  int only_reader(const std::vector<int>& groups) const {
+    int found = -1;
+    for (int group : groups)
+      for (int node : members_[size_t(group)])
+        for (int j : order_.next[size_t(node)]) {
+          const int to = group_[size_t(j)];
+          if (std::ranges::find(groups, to) != groups.end() || to == found) continue;
+          if (found >= 0) return -1;
+          found = to;
+        }
+    return found;
+  }
+
+  // Joins groups if an engine supports them together, and is faster. Returns "", or why not.
+  std::string join(const std::vector<int>& groups) {
     std::vector<int> nodes;
     for (int group : groups) nodes.insert(nodes.end(), members_[size_t(group)].begin(), members_[size_t(group)].end());
     std::ranges::sort(nodes);
@@ -244,7 +305,7 @@ class Groups {
     for (const Engine<RegionProblem>* e : engines<RegionProblem>(graph_.place)) {
       if (e->name().ends_with(".unfused")) continue;
       std::string why = e->why_not(p, handle_.device());
-      if (why.empty()) {
+      if (why.empty() && handle_.options().max_workspace != HandleOptions{}.max_workspace) {
         EngineReport line;
         find_configs(*e, p, handle_, "", line);
         why = line.why_not;
@@ -306,7 +367,7 @@ Partition make_partition(const Graph& g, Handle& h) {
   Partition result;
   result.not_fused = groups.not_fused();
   std::vector<bool> internal(g.buffers.size(), false);
-  for (const std::vector<int>& nodes : groups.in_order()) {
+  for (const std::vector<int>& nodes : groups.sequence()) {
     std::optional<RegionProblem> kept;
     if (nodes.size() > 1) {
       std::string why;

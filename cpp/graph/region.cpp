@@ -6,6 +6,8 @@
 #include <map>
 #include <mutex>
 
+#include "cpp/core/platform.h"
+
 namespace minidnn {
 namespace {
 
@@ -18,8 +20,11 @@ struct Kept {
   std::map<std::vector<int64_t>, int64_t> ids;
   std::deque<Region> regions;
 };
+// fork() locks the mutex. Otherwise a child process could inherit it locked by a thread that the child lacks.
 Kept& kept() {
   static Kept& all = *new Kept;
+  [[maybe_unused]] static const int forks_wait =
+      platform::at_fork([] { all.mutex.lock(); }, [] { all.mutex.unlock(); }, [] { all.mutex.unlock(); });
   return all;
 }
 

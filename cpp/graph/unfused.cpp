@@ -23,7 +23,7 @@ size_t bytes_of(const TensorDesc& d) {
 Layout layout_of(const Region& r, const Handle& h) {
   Layout l;
   for (const RegionNode& n : r.nodes) {
-    std::vector<NodeChoice> best = n.kind->choices(h, n.problem.data(), false);
+    std::vector<NodeChoice> best = n.kind->choices(h, n.problem.data(), "", false);
     if (best.empty()) return {};
     l.workspace_bytes = std::max(l.workspace_bytes, best[0].workspace_bytes);
     l.choices.push_back(std::move(best[0]));
@@ -63,7 +63,7 @@ struct UnfusedPlan final : Plan<RegionProblem> {
 std::string UnfusedEngine::why_not(const RegionProblem& p, const Device&) const {
   const Handle& h = *PlanningHandle::current();
   for (const RegionNode& n : region_of(p).nodes)
-    if (n.kind->choices(h, n.problem.data(), false).empty()) return cat("no engine can run ", n.text());
+    if (n.kind->choices(h, n.problem.data(), "", false).empty()) return cat("no engine can run ", n.text());
   return "";
 }
 

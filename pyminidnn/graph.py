@@ -297,6 +297,7 @@ def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = (
     """
     if not isinstance(dynamic, (tuple, list)) or not all(type(name) is str for name in dynamic):
         raise DTypeError(f"fuse: dynamic must be a tuple or list of names of parameters; got {short(dynamic)}")
+    _rounds_each("fuse", rounding)
     if function is None:
         return functools.partial(fuse, dynamic=dynamic, rounding=rounding)
     if not callable(function):

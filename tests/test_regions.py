@@ -102,6 +102,11 @@ ABSORBED: dict[str, Case] = {
     "inference + residual + relu": (lambda x, r, p: relu(inference(x, p) + r), IMAGES, 3),
     "training + relu": (lambda x, r, p: [relu((t := training(x, p))[0]), t[1], t[2]], IMAGES, 2),
     "training + residual + relu": (lambda x, r, p: [relu((t := training(x, p))[0] + r), t[1]], IMAGES, 3),
+    "scaled matmul + bias + relu": (lambda x, r, p: relu(dnn.matmul(x, p["w"]) * 0.3 + p["row"]), MATRIX, 4),
+    "scaled softmax": (lambda x, r, p: dnn.softmax_forward(0.3 * x, axis=1), MATRIX, 2),
+    "scale + mask + softmax": (
+        lambda x, r, p: dnn.softmax_forward(p["row12"] + x * 0.3, axis=1), MATRIX, 3),
+    "scale + scaled softmax": (lambda x, r, p: dnn.softmax_forward(x * 0.3, axis=1, scale=2), MATRIX, 2),
     "mask + softmax": (lambda x, r, p: dnn.softmax_forward(x + p["row12"], axis=1), MATRIX, 2),
     "mask + log softmax": (lambda x, r, p: dnn.softmax_forward(p["row12"] + x, axis=1, log=True), MATRIX, 2),
 }  # fmt: skip
@@ -268,6 +273,21 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...], str]] = {
     "checks": (
         lambda x, r, p: dnn.gather(dnn.matmul(x, p["w"]), p["index"]), MATRIX,
         "gather checks the elements of an input before it runs"),
+    "scaled sum": (
+        lambda x, r, p: dnn.softmax_forward((x + p["row12"]) * 0.5, axis=1), MATRIX,
+        "multiplies x by its scale before it adds the mask; here the sum is scaled"),
+    "scaled by a tensor": (
+        lambda x, r, p: dnn.softmax_forward(x * p["row12"], axis=1), MATRIX,
+        "supports a scale that is a number; here it is a tensor"),
+    "scaled twice": (
+        lambda x, r, p: dnn.matmul(x, p["w"]) * 2 * 3, MATRIX, "has one alpha; here the product is scaled twice"),
+    "scaled after the bias": (
+        lambda x, r, p: (dnn.matmul(x, p["w"]) + p["row"]) * 2, MATRIX,
+        "multiplies by alpha before it adds c and its bias; here the sum is scaled"),
+    "scaled conv": (lambda x, r, p: conv(x, p) * 2, IMAGES, "pointwise mul is no option of conv"),
+    "subtraction": (
+        lambda x, r, p: dnn.softmax_forward(x - p["row12"], axis=1), MATRIX,
+        "pointwise sub f32 is no option of softmax"),
     "scaled softmax": (
         lambda x, r, p: dnn.softmax_forward(x + p["row12"], axis=1, scale=0.5), MATRIX,
         "multiplies x by its scale before it adds the mask; here the sum is scaled"),
@@ -307,6 +327,21 @@ def test_a_call_with_a_handle_runs_alone() -> None:
     x, w = on("cpu", 4, 5), on("cpu", 5, 6)
     f = dnn.fuse(lambda x: dnn.relu(dnn.matmul(x, w, handle=h)))
     assert "names a handle of its own" in f.why(x) and same(f(x), f.__wrapped__(x))
+
+
+def test_numbers_are_no_part_of_a_region(device: str) -> None:
+    """Graphs that differ in a number have one region, and one plan."""
+    x = on(device, 9, 12)
+    texts = set()
+    for number in (0.5, 3.0):
+        f = dnn.fuse(lambda x, n=number: dnn.softmax_forward(x * n, axis=1))
+        assert np.allclose(f(x).numpy(), dnn.softmax_forward(x, axis=1, scale=number).numpy(), rtol=1e-5)
+        (report,) = f.graph(x).explain()
+        texts.add(report.problem)
+    assert len(texts) == 1 and " b=n0 " in texts.pop()
+    tensor = dnn.asarray(np.float32(3), device=device)  # may change from run to run
+    f = dnn.fuse(lambda x: dnn.softmax_forward(x * tensor, axis=1))
+    assert "here it is a tensor" in f.why(x)
 
 
 def test_rounding_each_keeps_the_bits(device: str) -> None:

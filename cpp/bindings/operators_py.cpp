@@ -7,7 +7,7 @@
 #include "cpp/bindings/operators.h"
 
 #include "cpp/bindings/exchange.h"
-#include "cpp/core/recording.h"
+#include "cpp/graph/recorder.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/transform/transform.h"
 
@@ -18,6 +18,7 @@ namespace {
 // float or bool, or if the dtype cannot represent it.
 std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
   // In a recording, the number is a constant of the graph. The caller never sees the tensor, so it cannot change.
+  auto* recorder = dynamic_cast<graph::Recorder*>(TensorRecorder::current());
   const RecordingPause at_once;
   const DType dtype = t.desc.dtype;
   const bool is_bool = PyBool_Check(value), is_int = PyLong_CheckExact(value) || is_bool;
@@ -30,7 +31,9 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
       PyErr_Clear();
       return std::nullopt;
     }
-    return full(desc, t.place(), scalar_of(number));
+    Tensor made = full(desc, t.place(), scalar_of(number));
+    if (recorder) recorder->number(made, number);
+    return made;
   }
   if (!is_int || (dtype == DType::boolean && !is_bool)) return std::nullopt;
   int64_t number;

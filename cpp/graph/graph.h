@@ -21,6 +21,7 @@ struct Buffer {
   size_t bytes = 0;
   uintptr_t base = 0;                   // the address while the graph was recorded: reserved, or that of a constant
   std::shared_ptr<Storage> constant{};  // the memory of a constant
+  std::optional<double> number{};       // the value of a constant that is one number and never changes
   int first_write = -1, last_use = -1;  // indices of nodes; -1 if there is none
   bool read_only = false;
   bool is_output = false;  // true for a temporary that an output is a view of

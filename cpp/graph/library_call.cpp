@@ -50,6 +50,8 @@ class Absorbing {
   virtual std::string activation(Activation, Word alpha) = 0;
   // Sets the result.
   virtual void store(const TensorDesc&, Word address) = 0;
+  // Multiplies by a number, which word number `number` of RegionArgs has.
+  virtual std::string scale(int64_t) { return cat("pointwise mul is no option of ", name()); }
   // Whether the result may have another dtype than now.
   virtual std::string cast(DType) = 0;
   // Whether the result may have the memory of an operand: of one of the first node, or of one that an add reads.
@@ -77,8 +79,9 @@ template <class P> class AbsorbingCall : public Absorbing {
  protected:
   P& problem() { return problem_; }
   const P& problem() const { return problem_; }
-  // Sets the member of Args at `offset` bytes.
-  void set(size_t offset, Word w) { words_[offset / 8] = w; }
+  // The member of Args at `offset` bytes.
+  Word& word(size_t offset) { return words_[offset / 8]; }
+  void set(size_t offset, Word w) { word(offset) = w; }
   // The value that an add made a residual or c, or -1.
   int added_ = -1;
   static Word constant(double v) { return {-1, std::bit_cast<uint64_t>(v)}; }
@@ -129,6 +132,15 @@ class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
   void store(const TensorDesc& d, Word address) override {
     problem().y = d;
     set(offsetof(MatmulArgs, y), address);
+  }
+  std::string scale(int64_t number) override {
+    const MatmulProblem& p = problem();
+    if (p.activation != Activation::identity || p.has_bias || p.c.rank)
+      return "multiplies by alpha before it adds c and its bias; here the sum is scaled";
+    Word& alpha = word(offsetof(MatmulArgs, alpha));
+    if (alpha.factor >= 0) return "has one alpha; here the product is scaled twice";
+    alpha.factor = number;
+    return "";
   }
   std::string cast(DType to) override { return product_cast(problem().a.dtype, to); }
   std::string finish(int64_t alignment, LibraryCall& call) override {
@@ -302,8 +314,9 @@ class Absorption {
     const auto* transform = n.as<TransformProblem>();
     const bool activates = activation && activation->direction == ActivationDirection::forward;
     const bool adds = pointwise && pointwise->op == Pointwise::add;
+    const bool scales = pointwise && pointwise->op == Pointwise::mul;
     const bool casts = transform && !transform->scaled;
-    if (!activates && !adds && !casts) return cat(head_of(n), " is no option of ", call_->name());
+    if (!activates && !adds && !scales && !casts) return cat(head_of(n), " is no option of ", call_->name());
     if (narrowed_) return cat(head_of(n), " follows a cast, which rounds");
     const RegionPort *from = nullptr, *other = nullptr;
     for (const RegionPort& p : n.ports)
@@ -314,12 +327,17 @@ class Absorption {
     if (activates)
       why = call_->activation(activation->mode, {int64_t(n.first_word + offsetof(ActivationArgs, alpha) / 8)});
     else if (adds) why = add(n, *other);
+    else if (scales) why = scale(n, *other);
     else why = call_->cast(y.desc.dtype);
     if (!why.empty()) return why;
     narrowed_ = itemsize(y.desc.dtype) < itemsize(out_->desc.dtype);
     out_ = &y;
     call_->store(y.desc, address_of(n, y));
     return "";
+  }
+  std::string scale(const RegionNode& n, const RegionPort& factor) {
+    const int64_t number = region_.values[size_t(factor.value)].number;
+    return number < 0 ? cat(head_of(n), " is no option of ", call_->name()) : call_->scale(number);
   }
   // Adds an operand, or the tensor that a cast made the operand from.
   std::string add(const RegionNode& n, const RegionPort& other) {
@@ -354,42 +372,81 @@ class Absorption {
   std::vector<size_t> casts_;        // casts of operands that no node has used so far
 };
 
-// softmax(x + mask): the add becomes the option mask.
-std::string masked_softmax(const Region& r, int64_t alignment, LibraryCall& call) {
-  const RegionNode &add = r.nodes[0], &softmax = r.nodes[1];
-  SoftmaxProblem p = *softmax.as<SoftmaxProblem>();
-  const RegionPort *a = add.port("a"), *b = add.port("b");
-  const RegionPort *x = softmax.port("x"), *y = softmax.port("y");
-  if (!x || x->value != add.port("y")->value) return cat("softmax does not read the result of ", head_of(add));
-  if (p.scaled) return "multiplies x by its scale before it adds the mask; here the sum is scaled";
-  if (p.masked != SoftmaxMask::none) return "has one mask; here another tensor is added";
-  if (std::string why = passes_on(r, *add.port("y"), 1, *x); !why.empty()) return why;
-  if (is_broadcast(a->desc)) std::swap(a, b);
-  if (is_broadcast(a->desc)) return "supports an x of the shape of y; here both operands of add are smaller";
-  if (r.values[size_t(y->value)].input && (y->value == b->value || !same_elements(a->desc, p.out)))
-    return cat("the result overwrites ", r.values[size_t(y->value)].name, ", which softmax still reads");
-  p.in = a->desc;
-  p.mask = b->desc;
-  p.masked = SoftmaxMask::add;
-  p.alignment = std::min(p.alignment, alignment);
-  call.kind = softmax.kind;
-  call.problem.resize(sizeof p / 8);
-  std::memcpy(call.problem.data(), &p, sizeof p);
-  for (size_t i = 0; i < sizeof(SoftmaxArgs) / 8; ++i) call.words.push_back({int64_t(softmax.first_word + i)});
-  call.words[offsetof(SoftmaxArgs, in) / 8] = address_of(add, *a);
-  call.words[offsetof(SoftmaxArgs, mask) / 8] = address_of(add, *b);
-  return "";
-}
+// softmax(n * x + mask), where n is a number: the product and the sum become the options scale and mask.
+class SoftmaxOptions {
+ public:
+  explicit SoftmaxOptions(const RegionProblem& p)
+      : problem_(p), region_(region_of(p)), softmax_(region_.nodes.back()), p_(*softmax_.as<SoftmaxProblem>()) {
+    for (size_t i = 0; i < sizeof(SoftmaxArgs) / 8; ++i) words_.push_back({int64_t(softmax_.first_word + i)});
+    in_ = softmax_.port("x");
+  }
+
+  std::string run(LibraryCall& call) {
+    for (size_t i = region_.nodes.size() - 1; i-- > 0;) {
+      const RegionNode& n = region_.nodes[i];
+      const auto* pointwise = n.as<PointwiseProblem>();
+      const RegionPort* y = n.port("y");
+      if (!pointwise || y->value != in_->value) return cat(head_of(n), " is no option of softmax");
+      if (std::string why = passes_on(region_, *y, i + 1, *in_); !why.empty()) return why;
+      const RegionPort *x = n.port("a"), *other = n.port("b");
+      // x is the operand of the shape of the result, and the one that another node of the region writes.
+      if (is_broadcast(x->desc) || (other && region_.values[size_t(other->value)].writer >= 0)) std::swap(x, other);
+      if (!other || is_broadcast(x->desc)) return cat(head_of(n), " is no option of softmax");
+      std::string why = pointwise->op == Pointwise::add   ? add(address_of(n, *other), *other)
+                        : pointwise->op == Pointwise::mul ? scale(*other)
+                                                          : cat(head_of(n), " is no option of softmax");
+      if (!why.empty()) return why;
+      in_ = x;
+      words_[offsetof(SoftmaxArgs, in) / 8] = address_of(n, *x);
+    }
+    const int y = softmax_.port("y")->value;
+    if (region_.values[size_t(y)].input && (y != in_->value || y == mask_ || !same_elements(in_->desc, p_.out)))
+      return cat("the result overwrites ", region_.values[size_t(y)].name, ", which softmax still reads");
+    p_.in = in_->desc;
+    p_.alignment = std::min(p_.alignment, problem_.alignment);
+    call.kind = softmax_.kind;
+    call.problem.resize(sizeof p_ / 8);
+    std::memcpy(call.problem.data(), &p_, sizeof p_);
+    call.words = words_;
+    return "";
+  }
+
+ private:
+  std::string add(Word address, const RegionPort& mask) {
+    if (p_.scaled) return "multiplies x by its scale before it adds the mask; here the sum is scaled";
+    if (p_.masked != SoftmaxMask::none) return "has one mask; here another tensor is added";
+    p_.mask = mask.desc;
+    p_.masked = SoftmaxMask::add;
+    mask_ = mask.value;
+    words_[offsetof(SoftmaxArgs, mask) / 8] = address;
+    return "";
+  }
+  std::string scale(const RegionPort& factor) {
+    Word& w = words_[offsetof(SoftmaxArgs, scale) / 8];
+    const int64_t number = region_.values[size_t(factor.value)].number;
+    if (number < 0) return "supports a scale that is a number; here it is a tensor";
+    if (w.factor >= 0) return "has one scale; here x is scaled twice";
+    w.factor = number;
+    p_.scaled = 1;
+    return "";
+  }
+
+  const RegionProblem& problem_;
+  const Region& region_;
+  const RegionNode& softmax_;
+  SoftmaxProblem p_;
+  std::vector<Word> words_;
+  const RegionPort* in_;  // what softmax reads so far
+  int mask_ = -1;         // the value that an add made the mask
+};
 
 }  // namespace
 
 std::string library_call(const RegionProblem& problem, LibraryCall& result) {
   const Region& r = region_of(problem);
   if (problem.rounding_each) return "may round otherwise than separate calls, which rounding='each' excludes";
-  const auto* first = r.nodes[0].as<PointwiseProblem>();
-  if (r.nodes.size() == 2 && first && first->op == Pointwise::add && r.nodes[1].as<SoftmaxProblem>() &&
-      r.nodes[1].as<SoftmaxProblem>()->direction == SoftmaxDirection::forward)
-    return masked_softmax(r, problem.alignment, result);
+  const auto* softmax = r.nodes.back().as<SoftmaxProblem>();
+  if (softmax && softmax->direction == SoftmaxDirection::forward) return SoftmaxOptions(problem).run(result);
   return Absorption(problem).run(result);
 }
 

@@ -2,6 +2,8 @@
 // Implements LibraryOpEngine of library_op.h. library_call.cpp finds the call.
 #include "cpp/graph/library_op.h"
 
+#include <bit>
+
 namespace minidnn::graph {
 namespace {
 
@@ -28,8 +30,13 @@ struct LibraryPlan final : Plan<RegionProblem> {
   LibraryPlan(LibraryCall call, NodePlan p) : kind(call.kind), plan(std::move(p)), words(std::move(call.words)) {}
   void run(const RegionArgs& a, void* workspace, Stream stream) const override {
     uint64_t args[kMostWords];
-    for (size_t i = 0; i < words.size(); ++i)
-      args[i] = words[i].from < 0 ? words[i].constant : a.words[size_t(words[i].from)];
+    for (size_t i = 0; i < words.size(); ++i) {
+      const LibraryCall::Word& w = words[i];
+      args[i] = w.from < 0 ? w.constant : a.words[size_t(w.from)];
+      if (w.factor >= 0)
+        args[i] =
+            std::bit_cast<uint64_t>(std::bit_cast<double>(args[i]) * std::bit_cast<double>(a.words[size_t(w.factor)]));
+    }
     kind->run(plan.plan.get(), args, workspace, stream);
   }
 };

@@ -14,12 +14,18 @@ class RegionMaker {
  public:
   RegionMaker(const Graph& g, const std::vector<int>& nodes) : graph_(g), nodes_(nodes) {}
 
-  Region make(std::string& why_not) {
+  MadeRegion make() {
     for (int index : nodes_) add_node(graph_.nodes[size_t(index)]);
     for (size_t i = 0; i < region_.values.size(); ++i)
       if (RegionValue& v = region_.values[i]; v.writer >= 0) v.output = v.readers.empty() || !is_internal(views_[i]);
-    why_not = reason();
-    return std::move(region_);
+    std::vector<double> numbers;
+    for (size_t i = 0; i < region_.values.size(); ++i)
+      if (const Buffer& b = graph_.buffers[size_t(views_[i].buffer)]; b.number && !b.written()) {
+        region_.values[i].number = int64_t(region_.words++);
+        numbers.push_back(*b.number);
+      }
+    std::string why_not = reason();
+    return {std::move(region_), std::move(numbers), std::move(why_not)};
   }
 
  private:
@@ -105,8 +111,6 @@ class RegionMaker {
 
 }  // namespace
 
-Region make_region(const Graph& g, const std::vector<int>& nodes, std::string& why_not) {
-  return RegionMaker(g, nodes).make(why_not);
-}
+MadeRegion make_region(const Graph& g, const std::vector<int>& nodes) { return RegionMaker(g, nodes).make(); }
 
 }  // namespace minidnn::graph

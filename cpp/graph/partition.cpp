@@ -3,6 +3,7 @@
 #include "cpp/graph/partition.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <queue>
 
@@ -277,14 +278,12 @@ class Groups {
       return cat("a region has at most ", kMostNodes, " nodes; here it would have ", nodes.size());
     for (int node : nodes)
       if (std::string why = why_alone(graph_.nodes[size_t(node)]); !why.empty()) return why;
-    std::string why;
-    const Region region = make_region(graph_, nodes, why);
-    if (!why.empty()) return why;
+    const MadeRegion made = make_region(graph_, nodes);
+    if (!made.why_not.empty()) return made.why_not;
     double apart = 0;
     for (int group : groups) apart += us_of(group);
     double us = 0;
-    why = cheapest(region, us);
-    if (!why.empty()) return why;
+    if (std::string why = cheapest(made.region, us); !why.empty()) return why;
     if (us >= kGain * apart) return cat("together they take an estimated ", us, " us, apart ", apart, " us");
     const int joined = group_[size_t(nodes[0])];
     for (int group : groups)
@@ -369,16 +368,18 @@ Partition make_partition(const Graph& g, Handle& h) {
   std::vector<bool> internal(g.buffers.size(), false);
   for (const std::vector<int>& nodes : groups.sequence()) {
     std::optional<RegionProblem> kept;
+    std::vector<double> numbers;
     if (nodes.size() > 1) {
-      std::string why;
-      const Region region = make_region(g, nodes, why);
-      kept = keep_region(region, g.rounding_each);
-      if (kept) mark_internal(g, nodes, region, internal);
+      const MadeRegion made = make_region(g, nodes);
+      kept = keep_region(made.region, g.rounding_each);
+      numbers = made.numbers;
+      if (kept) mark_internal(g, nodes, made.region, internal);
       else log_line(cat("graph: ", kMostRegions, " different regions were made; further ones run node by node"));
     }
     if (kept) {
       result.steps.push_back(step_of(g, nodes, internal));
       result.steps.back().region = kept;
+      for (double v : numbers) result.steps.back().args.push_back(std::bit_cast<uint64_t>(v));
     } else
       for (int node : nodes) result.steps.push_back(step_of(g, {node}, internal));
   }

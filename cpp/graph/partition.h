@@ -47,8 +47,13 @@ struct Partition {
 
 Partition make_partition(const Graph&, Handle&);
 
-// Returns some nodes of a graph as a region. If no engine may run them together, sets `why_not` to the reason.
-Region make_region(const Graph&, const std::vector<int>& nodes, std::string& why_not);
+// Some nodes of a graph as a region.
+struct MadeRegion {
+  Region region;
+  std::vector<double> numbers;  // the last words of its RegionArgs
+  std::string why_not;          // if no engine may run the nodes together, the reason
+};
+MadeRegion make_region(const Graph&, const std::vector<int>& nodes);
 
 // Returns a text that says how the graph runs: for each region, its nodes, its engine, its estimate and the reasons of
 // the other engines; then one sentence for each pair of nodes that is not fused.

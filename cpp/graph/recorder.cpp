@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "cpp/core/layout.h"
+#include "cpp/transform/transform_math.h"
 
 namespace minidnn::graph {
 namespace {
@@ -322,6 +323,15 @@ int64_t Recorder::dynamic(const std::string& name) {
   MINIDNN_CHECK(ShapeError, k < kMostDynamic, "record: at most ", kMostDynamic, " dynamic numbers are supported");
   graph_->dynamic.push_back(name);
   return int64_t(kFirstDynamic + (uint64_t(k) << 32) + kDynamicZero);
+}
+
+void Recorder::number(const Tensor& t, double value) {
+  note(t);
+  with_floating(t.desc.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    value = double(Accumulator<T>(cast<T>(value)));
+  });
+  graph_->buffers[size_t(constants_.at(reinterpret_cast<uintptr_t>(t.storage->data)))].number = value;
 }
 
 std::shared_ptr<const Graph> Recorder::finish() {

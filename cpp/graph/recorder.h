@@ -31,6 +31,8 @@ class Recorder final : public CallRecorder {
   void output(const std::string& name, const Tensor&);
   // Adds a dynamic number, and returns the reserved integer that stands for it.
   int64_t dynamic(const std::string& name);
+  // Notes a tensor without dimensions that was made from a number and never changes.
+  void number(const Tensor&, double);
   // Ends the recording, and returns the graph.
   std::shared_ptr<const Graph> finish();
 

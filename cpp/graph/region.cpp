@@ -2,6 +2,7 @@
 // Implements region.h: the regions that are kept, their text, and their memory for find().
 #include "cpp/graph/region.h"
 
+#include <bit>
 #include <deque>
 #include <map>
 #include <mutex>
@@ -45,7 +46,7 @@ std::vector<int64_t> words_of(const Region& r) {
       append(words, p.desc);
     }
   }
-  for (const RegionValue& v : r.values) words.insert(words.end(), {v.input, v.output, v.alignment});
+  for (const RegionValue& v : r.values) words.insert(words.end(), {v.input, v.output, v.alignment, v.number});
   return words;
 }
 
@@ -92,9 +93,12 @@ const RegionPort* RegionNode::port(std::string_view name) const {
 
 std::string Region::text() const {
   std::vector<std::string> names;
-  int inputs = 0, outputs = 0, internals = 0;
+  int numbers = 0, inputs = 0, outputs = 0, internals = 0;
   for (const RegionValue& v : values)
-    names.push_back(v.input ? cat("x", inputs++) : v.output ? cat("y", outputs++) : cat("%", internals++));
+    names.push_back(v.number >= 0 ? cat("n", numbers++)
+                    : v.input     ? cat("x", inputs++)
+                    : v.output    ? cat("y", outputs++)
+                                  : cat("%", internals++));
   std::string text;
   for (const RegionNode& n : nodes) {
     text += cat(text.empty() ? "" : " ; ", n.text(), " |");
@@ -159,6 +163,8 @@ void Family<RegionProblem>::ports(const RegionProblem& p, RegionArgs& a, Ports& 
     NodePorts node(r, n, words, v);
     n.kind->ports(n.problem.data(), words + n.first_word, node);
   }
+  for (const RegionValue& value : r.values)
+    if (value.number >= 0) words[value.number] = std::bit_cast<uint64_t>(1.0);
   a.words = words;
 }
 

@@ -23,6 +23,9 @@ struct RegionValue {
   std::vector<int> readers{};
   int64_t alignment = 16;  // the bytes to which its address is aligned: at most 16, and always 16 on the CPU
   size_t slot = 0;         // where RegionArgs has the address
+  // If the value is one element, a number that was known when the graph was recorded: the index of the word in
+  // RegionArgs that has it as a double, rounded to the dtype of the value. Else -1.
+  int64_t number = -1;
   // Whether only nodes of this region use the value. It then has no address, and an engine need not store it. Exactly
   // one node writes it, all its elements, and later nodes read it.
   bool internal() const { return !input && !output; }
@@ -36,7 +39,8 @@ struct RegionPort {
   bool reads, writes;
 };
 
-// The tensors and numbers of a run: the Args of all nodes, one after the other. Addresses of internal values are null.
+// The tensors and numbers of a run: the Args of all nodes, one after the other, then numbers of values. Addresses of
+// internal values are null.
 struct RegionArgs {
   const uint64_t* words = nullptr;
 };
@@ -67,7 +71,8 @@ struct Region {
   void* address(int value, const RegionArgs& a) const {
     return reinterpret_cast<void*>(a.words[values[size_t(value)].slot]);
   }
-  // The region as one line: its problems, joined by " ; ", each with its values. Inputs are x0, x1, ..., values that
+  // The region as one line: its problems, joined by " ; ", each with its values. Inputs are x0, x1, ..., or n0, n1, ...
+  // if they are numbers, values that
   // are written and used outside are y0, ..., others are %0, ... Equal regions have equal texts, and tuning records are
   // found by it.
   std::string text() const;

@@ -22,8 +22,7 @@ std::string families(const Graph& g, const std::vector<int>& nodes) {
 }
 
 std::string region_text(const Graph& g, Handle& h, const std::vector<int>& nodes) {
-  std::string unused;
-  const Region region = make_region(g, nodes, unused);
+  const Region region = make_region(g, nodes).region;
   const RegionCandidate candidate(region, g.rounding_each);
   const RegionProblem& p = candidate.problem();
   Report report = evaluate_engines(p, h, "");

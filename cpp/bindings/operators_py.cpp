@@ -7,7 +7,8 @@
 #include "cpp/bindings/operators.h"
 
 #include "cpp/bindings/exchange.h"
-#include "cpp/graph/recorder.h"
+#include "cpp/core/recording.h"
+#include "cpp/graph/graph.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/transform/transform.h"
 
@@ -16,9 +17,7 @@ namespace {
 
 // Makes a 0-dimensional tensor with the dtype of t from a Python number. The result is empty if `value` is no int,
 // float or bool, or if the dtype cannot represent it.
-std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
-  // In a recording, the number is a constant of the graph. The caller never sees the tensor, so it cannot change.
-  auto* recorder = dynamic_cast<graph::Recorder*>(TensorRecorder::current());
+std::optional<Tensor> computed_scalar(const Tensor& t, PyObject* value) {
   const RecordingPause at_once;
   const DType dtype = t.desc.dtype;
   const bool is_bool = PyBool_Check(value), is_int = PyLong_CheckExact(value) || is_bool;
@@ -31,14 +30,19 @@ std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
       PyErr_Clear();
       return std::nullopt;
     }
-    Tensor made = full(desc, t.place(), scalar_of(number));
-    if (recorder) recorder->number(made, number);
-    return made;
+    return full(desc, t.place(), scalar_of(number));
   }
   if (!is_int || (dtype == DType::boolean && !is_bool)) return std::nullopt;
   int64_t number;
   if (!read_integer(value, number) || !holds(dtype, number)) return std::nullopt;
   return full(desc, t.place(), scalar_of(number));
+}
+
+// The same. In a recording, the number is a constant of the graph. The caller never sees the tensor, so it cannot change.
+std::optional<Tensor> scalar_like(const Tensor& t, PyObject* value) {
+  std::optional<Tensor> made = computed_scalar(t, value);
+  if (made && is_floating(made->desc.dtype)) graph::note_number(*made, PyFloat_AsDouble(value));
+  return made;
 }
 
 struct Operands {

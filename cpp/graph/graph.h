@@ -108,6 +108,9 @@ struct Graph {
   std::shared_ptr<Partitions> partitions_;
 };
 
+// If this thread records a graph, notes that a tensor was made from a number, and never changes.
+void note_number(const Tensor&, double);
+
 // The tensors and numbers of one run of a graph.
 struct RunArguments {
   std::vector<Tensor> inputs;                  // for each input of the graph, in order

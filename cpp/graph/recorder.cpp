@@ -334,6 +334,10 @@ void Recorder::number(const Tensor& t, double value) {
   graph_->buffers[size_t(constants_.at(reinterpret_cast<uintptr_t>(t.storage->data)))].number = value;
 }
 
+void note_number(const Tensor& t, double value) {
+  if (auto* recorder = dynamic_cast<Recorder*>(TensorRecorder::current())) recorder->number(t, value);
+}
+
 std::shared_ptr<const Graph> Recorder::finish() {
   check_open();
   if (entered_) leave();

@@ -338,6 +338,8 @@ def test_numbers_are_no_part_of_a_region(device: str) -> None:
         assert np.allclose(f(x).numpy(), dnn.softmax_forward(x, axis=1, scale=number).numpy(), rtol=1e-5)
         (report,) = f.graph(x).explain()
         texts.add(report.problem)
+        by_name = dnn.fuse(lambda x, n=number: dnn.softmax_forward(dnn.mul(n, x), axis=1))
+        assert same(by_name(x), f(x)) and engines_of(by_name.graph(x)) == ["library_op"]
     assert len(texts) == 1 and " b=n0 " in texts.pop()
     tensor = dnn.asarray(np.float32(3), device=device)  # may change from run to run
     f = dnn.fuse(lambda x: dnn.softmax_forward(x * tensor, axis=1))

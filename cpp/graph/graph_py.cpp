@@ -173,6 +173,21 @@ void bind_graph(py::module_& m) {
   register_family<RegionProblem>();
   m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
   m.def(
+      "recorded_number",
+      [](double value, py::handle dtype, const std::string& device) {
+        TensorDesc d;
+        d.dtype = dtype_from_python(dtype);
+        std::optional<Tensor> made;
+        {
+          const RecordingPause at_once;
+          made = full(d, place_from_python(device), scalar_of(value));
+        }
+        graph::note_number(*made, value);
+        return *made;
+      },
+      py::arg("value"), py::arg("dtype"), py::arg("device"),
+      "A floating tensor without dimensions that is a constant number of the recording.");
+  m.def(
       "flattened",
       [](const py::object& arguments, const py::function& convert) {
         Arguments all(convert);

@@ -9,7 +9,7 @@ import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, DTypeError, Handle
-from ..conversion import ArrayLike, entered, full, operands, output
+from ..conversion import ArrayLike, current_device, entered, full, operands, output
 from ..options import DTypeName, Pointwise
 from ..refusals import refusal, short
 
@@ -66,8 +66,15 @@ def _tensors(
             dtype: DTypeName = "bool" if condition else "float32" if like is None else like.dtype
             value = bool(given[i]) if condition else _held(given[i], dtype)
             with entered(handle):  # with the handle entered, full() fills the tensor on the stream that reads it
-                tensors[i] = full((), value, dtype=dtype, device=device)
+                tensors[i] = _number(value, dtype, device)
     return tensors
+
+
+def _number(value: float, dtype: DTypeName, device: str | None) -> DeviceTensor:
+    """A tensor without dimensions. In a recording, it is a constant of the graph: nobody can change it."""
+    if type(value) is float and _C.recording():
+        return _C.recorded_number(value, dtype, current_device() if device is None else device)
+    return full((), value, dtype=dtype, device=device)
 
 
 def _held(value: Any, dtype: str) -> float:

@@ -152,8 +152,8 @@ __global__ void __launch_bounds__(384, 1)
       wgmma_commit_group();
       wgmma_wait_group<0>();
       warpgroup_fence_operand(sums);
-      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.bounds, args, 0,
-                                                                        start + (threadIdx.x / 32 - 4) * kLinesBytes);
+      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore, sizeof(Y) == 2> epilogue(
+          p.y, p.y.bounds, args, 0, start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
       if ((at < p.positions && sums[0] != sums[0]) || (at + 8 < p.positions && sums[2] != sums[2])) {
         const char* const x = weights_pointer + weights_bytes + stage * stage_bytes + at * 16;

@@ -4,6 +4,7 @@
 // Accumulators are in the layout of mma.sync and wgmma: in each lane, acc[4 j + i] is the sum in row lane / 4 + 8 (i /
 // 2) and column 8 j + 2 (lane % 4) + i % 2.
 #pragma once
+#include "cuda/device/fast_activation.cuh"
 #include "cuda/device/ptx/math.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
 #include "cuda/gemm/epilogue/output_params.h"
@@ -15,12 +16,12 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
 }
 
 // The output of a matrix product as one warp stores it. args.c may be null. T is the dtype of the bias. Y is the dtype
-// of y and c.
-template <class BiasType, class OutputType, Activation kActivationOfY, bool kHasBias, bool kHasC, GemmStore kStoreOfY>
+// of y and c. kFast selects the short formulas of activations (cuda/device/fast_activation.cuh).
+template <class BiasType, class OutputType, Activation kActivation, bool kHasBias, bool kHasC, GemmStore kStoreOfY,
+          bool kFast>
 struct GemmEpilogueContext {
   using T = BiasType;
   using Y = OutputType;
-  static constexpr Activation kActivation = kActivationOfY;
   static constexpr bool kBias = kHasBias, kC = kHasC;
   static constexpr GemmStore kStore = kStoreOfY;
 
@@ -65,6 +66,10 @@ struct GemmEpilogueContext {
     for (int j = 0; j < kDigits; ++j) exists &= at.at[j] < uint32_t(bounds.limit[j]);
     return {exists, offset_of(output.y_m, at), kC ? offset_of(output.c_m, at) : 0,
             kBias && output.bias_by_row ? offset_of(output.bias, at) : 0};
+  }
+
+  __device__ __forceinline__ float activated(float sum) const {
+    return ActivationMaths<kActivation, kFast>::value(sum, activation_alpha);
   }
 
   __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }

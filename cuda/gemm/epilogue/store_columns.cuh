@@ -48,7 +48,7 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
         float sum = acc[r / 2][8 * g + i / 2 * 4 + r % 2 * 2 + i % 2];
         if (Context::kC) sum += e.beta * of_c[i].row[r];
         if (Context::kBias) sum += bias.row[r];
-        v.row[r] = activate<Context::kActivation>(sum, e.activation_alpha);
+        v.row[r] = e.activated(sum);
       }
       if (16 * g + i / 2 * 8 + i % 2 < left) *reinterpret_cast<Vector*>(y) = v;
     }
@@ -83,9 +83,7 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
     const int to = __shfl_sync(0xffffffff, offset[j / 8], j / 2 % 4 * 8 + lane % 4 * 2 + j % 2);
     Vector v;
 #pragma unroll
-    for (int r = 0; r < 2 * kBlocks; ++r)
-      v.row[r] =
-          activate<Context::kActivation>(e.alpha * acc[r / 2][j / 2 * 4 + r % 2 * 2 + j % 2], e.activation_alpha);
+    for (int r = 0; r < 2 * kBlocks; ++r) v.row[r] = e.activated(e.alpha * acc[r / 2][j / 2 * 4 + r % 2 * 2 + j % 2]);
     if (exists && to >= 0) *reinterpret_cast<Vector*>(e.y + m + to) = v;
   }
 }
@@ -123,7 +121,7 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
       auto& v = e.sixteen(acc, kBlocks * step + j);
       if (Context::kBias) e.add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
 #pragma unroll
-      for (float& x : v) x = activate<Context::kActivation>(x, e.activation_alpha);
+      for (float& x : v) x = e.activated(x);
       stmatrix_x4_trans(write_at + j * 1024, cvt_rn_x2(Y(), v[0], v[1]), cvt_rn_x2(Y(), v[2], v[3]),
                         cvt_rn_x2(Y(), v[4], v[5]), cvt_rn_x2(Y(), v[6], v[7]));
     }

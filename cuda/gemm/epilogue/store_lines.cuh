@@ -117,7 +117,7 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
       auto& v = e.sixteen(acc, kBlocks * step + j);
       if (Context::kBias) e.add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
 #pragma unroll
-      for (float& x : v) x = activate<Context::kActivation>(x, e.activation_alpha);
+      for (float& x : v) x = e.activated(x);
       if constexpr (sizeof(Y) == 4) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) pair(j + i / 2, i % 2) = make_float2(v[2 * i], v[2 * i + 1]);

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Compares the short formulas of activations (cuda/device/fast_activation.cuh) with activation_math.h in double. The
+// test runs on the CPU. On a GPU, ex2.approx, lg2.approx and rcp.approx add errors of at most 2^-22 each.
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "check.h"
+#include "cuda/device/fast_activation.cuh"
+
+using namespace minidnn;
+
+// The documented bound of the relative error, and half of the smallest bfloat16 as an absolute error.
+static constexpr double kRelative = 0x1p-15, kAbsolute = 0x1p-134;
+
+template <Activation mode> static void check(float x, float alpha) {
+  const float got = ActivationMaths<mode, true>::value(x, alpha);
+  const double want = activate<mode>(double(x), double(alpha));
+  const bool same = std::isnan(want) ? std::isnan(got) : std::isinf(want) && got == want;
+  // The short formula of GELU has the bound 2^-19 (1 + x^2 / 2).
+  const double relative = mode == Activation::gelu ? std::max(kRelative, 0x1p-19 * (1 + 0.5 * x * x)) : kRelative;
+  CHECK(same || std::abs(got - want) <= relative * std::abs(want) + kAbsolute, "mode ", int(mode), ": x ", x,
+        ", alpha ", alpha, ": ", got, " instead of ", want);
+  if (x == 0) CHECK(std::signbit(got) == std::signbit(want), "mode ", int(mode), ": the sign at x ", x);
+}
+
+template <Activation mode> static void check_all() {
+  const float infinity = std::numeric_limits<float>::infinity();
+  for (float alpha : {1.0f, 0.25f, 3.0f}) {
+    for (float x : {0.0f, -0.0f, infinity, -infinity, std::numeric_limits<float>::quiet_NaN()}) check<mode>(x, alpha);
+    // All values of bfloat16, and more values where results are neither constant nor linear in x.
+    for (uint32_t i = 0; i < 1 << 16; ++i) check<mode>(std::bit_cast<float>(i << 16), alpha);
+    for (float x = -110; x < 110; x += 0.0013f) check<mode>(x, alpha);
+    for (float x = -1; x < 1; x += 0.000017f) check<mode>(x, alpha);
+  }
+}
+
+int main() {
+  check_all<Activation::tanh>();
+  check_all<Activation::sigmoid>();
+  check_all<Activation::elu>();
+  check_all<Activation::gelu>();
+  check_all<Activation::gelu_tanh>();
+  check_all<Activation::softplus>();
+  check_all<Activation::silu>();
+  check_all<Activation::hardswish>();
+  check_all<Activation::mish>();
+  return failures ? 1 : 0;
+}

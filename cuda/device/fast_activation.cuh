@@ -69,7 +69,10 @@ template <> struct ActivationMaths<Activation::gelu_tanh, true> : FastValue<Acti
   }
 };
 template <> struct ActivationMaths<Activation::elu, true> : FastValue<Activation::elu> {
-  MINIDNN_HD static float value(float x, float alpha) { return x > 0 ? x : alpha * fast::expm1_of_negative(x); }
+  // The selects are of operands, since a select of results would be compiled to a branch. -0 + x is x, even for x = -0.
+  MINIDNN_HD static float value(float x, float alpha) {
+    return (x > 0 ? x : -0.0f) + (x > 0 ? 0 : alpha) * fast::expm1_of_negative(x > 0 ? 0 : x);
+  }
 };
 template <> struct ActivationMaths<Activation::softplus, true> : FastValue<Activation::softplus> {
   MINIDNN_HD static float value(float x, float alpha) {

@@ -85,20 +85,63 @@ struct GemmEpilogueContext {
   template <int kCount> __device__ __forceinline__ static float (&sixteen(float (&acc)[kCount], int block))[8] {
     return reinterpret_cast<float(&)[8]>(acc[4 * block]);
   }
+};
 
-  // Adds the bias of each column. `left` is the number of columns from the lane's first column to the edge of y. For
-  // GemmStore::lines and summed, y has a multiple of eight columns.
-  template <int kCount>
-  __device__ __forceinline__ static void add_bias(float (&v)[kCount], const T* bias, int left) {
+// The bias of the columns of a tile. The tile is stored in kSteps steps of kColumns columns. The lanes of a warp load
+// all of it together: each lane loads the bias of kColumns / 32 neighbouring columns of each step (at least one).
+// Shuffles then give each lane the bias of the columns whose sums it has. If each lane loaded these just before it adds
+// them, it would wait for the L1 cache many times in each tile.
+template <class T, int kColumns, int kSteps> class ColumnBias {
+ public:
+  // `bias` is that of column n. Columns from n_limit on do not exist.
+  __device__ __forceinline__ void load(const T* bias, uint32_t n, int64_t n_limit) {
+    const int lane = int(threadIdx.x % 32), left = int(n_limit) - int(n);
 #pragma unroll
-    for (int i = 0; i < kCount / 2; ++i) {
-      const int at = i / 2 * 8 + i % 2;
-      if ((kStore == GemmStore::lines || kStore == GemmStore::summed ? at - i % 2 : at) >= left) continue;
-      const float of_column = float(bias[at]);
-      v[i / 2 * 4 + i % 2] += of_column;
-      v[i / 2 * 4 + 2 + i % 2] += of_column;
+    for (int step = 0; step < kSteps; ++step) {
+      T of[kOfLane]{};
+#pragma unroll
+      for (int i = 0; i < kOfLane; ++i) {
+        const int column = kColumns * step + lane * kOfLane + i;
+        if (lane * kOfLane < kColumns && column < left) of[i] = bias[column];
+      }
+      if constexpr (kOfLane == 2) packed_[step] = uint32_t(of[0].bits) | uint32_t(of[1].bits) << 16;
+      else if constexpr (sizeof(T) == 2) packed_[step] = of[0].bits;
+      else packed_[step] = __float_as_uint(of[0]);
     }
   }
+  // Adds the bias to the sums of block `block` of eight columns and of the blocks after it, in the layout of wgmma.
+  template <int kCount> __device__ __forceinline__ void add(float (&v)[kCount], int step, int block) const {
+    const int of_four = int(threadIdx.x % 4);
+#pragma unroll
+    for (int j = 0; j < kCount / 4; ++j) {
+      float of[2];
+      if constexpr (kOfLane == 2) {
+        const uint32_t pair = __shfl_sync(~0u, packed_[step], 4 * (block + j) + of_four);
+        of[0] = value(pair & 0xffff);
+        of[1] = value(pair >> 16);
+      } else {
+#pragma unroll
+        for (int i = 0; i < 2; ++i) of[i] = value(__shfl_sync(~0u, packed_[step], 8 * (block + j) + 2 * of_four + i));
+      }
+#pragma unroll
+      for (int i = 0; i < 4; ++i) v[4 * j + i] += of[i % 2];
+    }
+  }
+
+ private:
+  // Two 16-bit elements share a register.
+  static constexpr int kOfLane = kColumns > 32 ? kColumns / 32 : 1;
+  static_assert(kOfLane == 1 || (kOfLane == 2 && sizeof(T) == 2));
+  __device__ __forceinline__ static float value(uint32_t bits) {
+    if constexpr (sizeof(T) == 4) {
+      return __uint_as_float(bits);
+    } else {
+      T t;
+      t.bits = uint16_t(bits);
+      return float(t);
+    }
+  }
+  uint32_t packed_[kSteps];
 };
 
 }  // namespace minidnn

@@ -99,13 +99,13 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
   constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
   constexpr int kSteps = 2 * kCount / kColumns;
   static_assert(kCount % 8 == 0);
+  ColumnBias<T, kColumns, kSteps> bias;
+  if (Context::kBias) bias.load(e.bias + n, n, e.output.n_limit);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
   const typename Context::Row four = e.row(m + lane % 16 * 4);
   const int left = four.exists && lane % 16 * 4 < rows ? int(e.output.n_limit) - int(n + column) : 0;
   const int64_t step_of_y = e.output.y_n.of[3];
   Y* y = e.y + (four.y + (n + column) * step_of_y);
-  const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
-  const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
   // A column in shared memory is eight chunks of eight rows. An XOR with column % 8 permutes them against bank
   // conflicts.
   const uint32_t lines = e.buffer - warp * kLinesBytes;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
 #pragma unroll
     for (int j = 0; j < kBlocks; j += 2) {
       auto& v = e.sixteen(acc, kBlocks * step + j);
-      if (Context::kBias) e.add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
+      if (Context::kBias) bias.add(v, step, j);
 #pragma unroll
       for (float& x : v) x = e.activated(x);
       stmatrix_x4_trans(write_at + j * 1024, cvt_rn_x2(Y(), v[0], v[1]), cvt_rn_x2(Y(), v[2], v[3]),

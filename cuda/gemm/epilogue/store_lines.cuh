@@ -47,14 +47,14 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
   constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
   static_assert(kCount % 8 == 0);
+  ColumnBias<T, kLine, kSteps> bias;
+  if (Context::kBias) bias.load(e.bias + n, n, e.output.n_limit);
   const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
   const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
   const typename Context::Row mine = e.row(lane & 8 ? seconds : firsts);
   const uint32_t exist = __ballot_sync(~0u, mine.exists);
   const int column = int(n + lane % 8 * kChunk),
             left = min_of(int(e.output.n_limit) - column, 2 * kCount - int(lane % 8 * kChunk));
-  const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
-  const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
   Y* y[4];
   const Y* c[4];
   bool there[4];
@@ -115,7 +115,7 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
     for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
       auto& v = e.sixteen(acc, kBlocks * step + j);
-      if (Context::kBias) e.add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
+      if (Context::kBias) bias.add(v, step, j);
 #pragma unroll
       for (float& x : v) x = e.activated(x);
       if constexpr (sizeof(Y) == 4) {

@@ -93,14 +93,12 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
 // store a column.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
-                                                      uint32_t n) {
-  using T = typename Context::T;
+                                                      uint32_t n,
+                                                      const typename Context::template TileBias<kCount>& bias) {
   using Y = typename Context::Y;
-  constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
+  constexpr int kColumns = columns_of_step<Y, Context::kStore, kCount>(), kBlocks = kColumns / 8;
   constexpr int kSteps = 2 * kCount / kColumns;
   static_assert(kCount % 8 == 0);
-  ColumnBias<T, kColumns, kSteps> bias;
-  if (Context::kBias) bias.load(e.bias + n, n, e.output.n_limit);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
   const typename Context::Row four = e.row(m + lane % 16 * 4);
   const int left = four.exists && lane % 16 * 4 < rows ? int(e.output.n_limit) - int(n + column) : 0;

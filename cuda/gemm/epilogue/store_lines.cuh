@@ -40,15 +40,13 @@ template <class Y, int kSteps> struct ColumnSums {
 // iteration ahead. The 16-byte chunks of a row are permuted by an XOR, which avoids bank conflicts.
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
-                                                 uint32_t second, uint32_t n, Sums& sums) {
-  using T = typename Context::T;
+                                                 uint32_t second, uint32_t n,
+                                                 const typename Context::template TileBias<kCount>& bias, Sums& sums) {
   using Y = typename Context::Y;
   // columns in 128 bytes, and in 16 bytes
   constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
   constexpr int kBlocks = kLine / 8, kSteps = (2 * kCount + kLine - 1) / kLine;
   static_assert(kCount % 8 == 0);
-  ColumnBias<T, kLine, kSteps> bias;
-  if (Context::kBias) bias.load(e.bias + n, n, e.output.n_limit);
   const uint32_t lane = threadIdx.x % 32, of_four = lane / 8;
   const uint32_t firsts = __shfl_sync(~0u, first, lane % 8 * 4), seconds = __shfl_sync(~0u, second, lane % 8 * 4);
   const typename Context::Row mine = e.row(lane & 8 ? seconds : firsts);
@@ -153,14 +151,15 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 // `slot` of args.sums. It sums the values rounded to the dtype of y, in a fixed order. `m` is the lane's first row.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
-                                                  uint32_t n, uint32_t slot) {
+                                                  uint32_t n, const typename Context::template TileBias<kSums>& bias,
+                                                  uint32_t slot) {
   using Y = typename Context::Y;
   constexpr int kLine = 128 / int(sizeof(Y)), kColumns = 2 * kSums, kSteps = (kColumns + kLine - 1) / kLine;
   static_assert(2 * kColumns * 4 <= kLinesBytes);
   ColumnSums<Y, kSteps> sums;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b)
-    gemm_store_lines(e, reinterpret_cast<float(&)[kSums]>(acc[b]), m + 64 * b, m + 64 * b + 8, n, sums);
+    gemm_store_lines(e, reinterpret_cast<float(&)[kSums]>(acc[b]), m + 64 * b, m + 64 * b + 8, n, bias, sums);
 
   constexpr int kChunk = sums.kChunk;
   const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;

@@ -109,6 +109,11 @@ bool fits(const Sm90TileShape& t, const Sm90TileUse& use) {
          !(use.promote && (rows * t.n > 64 * 192 || t.m == 192));
 }
 
+bool has_boxes(const Sm90TileShape& t, const Sm90Split& split, DType type, DType y, bool a_along_rows) {
+  const int columns = t.n / split.cluster(), line = 128 / int(itemsize(y));
+  return columns % line == 0 && !(type == DType::float32 && a_along_rows);
+}
+
 std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {
   const TmaView low = tma_view(task);
   const Extents s = shape_of(task, low);

@@ -19,14 +19,15 @@ template <class T, bool kBackward, int kVectors, int kWidth> struct ActivateAll 
   Accumulator<T> alpha;
   template <class Mode> __device__ __forceinline__ void operator()(Mode) const {
     using Acc = Accumulator<T>;
-    using Maths = ActivationMaths<Mode::value, sizeof(T) == 2>;
+    constexpr Activation kMode = Mode::value;
+    constexpr Formula kFormula = sizeof(T) == 2 ? Formula::fast : Formula::accurate;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const Acc at = Acc(x[v].get(i));
-        if constexpr (kBackward) out[v].put(i, T(Acc(dy[v].get(i)) * Maths::gradient(at, alpha)));
-        else out[v].put(i, T(Maths::value(at, alpha)));
+        if constexpr (kBackward) out[v].put(i, T(Acc(dy[v].get(i)) * activate_gradient<kMode, kFormula>(at, alpha)));
+        else out[v].put(i, T(activate<kMode, kFormula>(at, alpha)));
       }
   }
 };

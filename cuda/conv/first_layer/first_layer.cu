@@ -142,7 +142,7 @@ __global__ void __launch_bounds__(384, 1)
   fence_proxy_async();
   named_barrier_sync(1, 256);
 
-  using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore, sizeof(Y) == 2>;
+  using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore, formula_of<Y>()>;
   const auto bias = Epilogue::template tile_bias<kFilters / 2>(p.y, args, 0, uint32_t(filters));
   float sums[kFilters / 2];
   for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {

@@ -15,6 +15,11 @@ template <class V> __device__ __forceinline__ V& shared_at(uint32_t address) {
   return *static_cast<V*>(__cvta_shared_to_generic(address));
 }
 
+// The formulas of an activation in an epilogue whose sums have small errors. Y is the dtype of the result.
+template <class Y> MINIDNN_HD constexpr Formula formula_of() {
+  return sizeof(Y) == 2 ? Formula::fast_ftz : Formula::accurate;
+}
+
 // The number of columns that a warp stores in a step, of 2 * kCount columns: a line of 128 bytes or, if the columns are
 // contiguous, 64, 32 or 16 columns.
 template <class Y, GemmStore kStore, int kCount> MINIDNN_HD constexpr int columns_of_step() {
@@ -82,9 +87,9 @@ template <class T, int kColumns, int kColumnsOfTile> class ColumnBias {
 };
 
 // The output of a matrix product as one warp stores it. args.c may be null. T is the dtype of the bias. Y is the dtype
-// of y and c. kFast selects the short formulas of activations (cuda/device/fast_activation.cuh).
+// of y and c. kFormula selects the formulas of activations (cuda/device/fast_activation.cuh).
 template <class BiasType, class OutputType, Activation kActivation, bool kHasBias, bool kHasC, GemmStore kStoreOfY,
-          bool kFast>
+          Formula kFormula>
 struct GemmEpilogueContext {
   using T = BiasType;
   using Y = OutputType;
@@ -150,7 +155,7 @@ struct GemmEpilogueContext {
   }
 
   __device__ __forceinline__ float activated(float sum) const {
-    return ActivationMaths<kActivation, kFast>::value(sum, activation_alpha);
+    return activate<kActivation, kFormula>(sum, activation_alpha);
   }
 
   __device__ __forceinline__ static void wait_for_warpgroup() { named_barrier_sync(2 + int(threadIdx.x) / 128, 128); }

@@ -13,9 +13,9 @@
 
 namespace minidnn {
 
-template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore, bool kFast>
-struct GemmEpilogue : GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore, kFast> {
-  using Context = GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore, kFast>;
+template <class T, class Y, Activation kActivation, bool kBias, bool kC, GemmStore kStore, Formula kFormula>
+struct GemmEpilogue : GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore, kFormula> {
+  using Context = GemmEpilogueContext<T, Y, kActivation, kBias, kC, kStore, kFormula>;
   using Context::Context;
 
   // Stores the sums of two rows in 2 * kCount columns from column n on; n is a multiple of 8. All lanes of a warp call

@@ -54,9 +54,9 @@ struct StagedTile {
   const OutRow* rows;
 };
 
-// If kActivation is identity, the argument `relu` of the constructor selects ReLU. kFast selects the short formulas of
+// If kActivation is identity, the argument `relu` of the constructor selects ReLU. kFormula selects the formulas of
 // activations.
-template <class T, int kRows, int kColumns, Activation kActivation, bool kFast> class StagedEpilogue {
+template <class T, int kRows, int kColumns, Activation kActivation, Formula kFormula> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
   // A warp's shared memory has room for the whole tile in 16 bits, or for 16 rows in float32. A row has kLineBytes
@@ -100,7 +100,7 @@ template <class T, int kRows, int kColumns, Activation kActivation, bool kFast> 
   // Requires relu_, if kActivation is identity.
   __device__ __forceinline__ float activated(float v) const {
     constexpr Activation kMode = kActivation == Activation::identity ? Activation::relu : kActivation;
-    return ActivationMaths<kMode, kFast>::value(v, args_.activation_alpha);
+    return activate<kMode, kFormula>(v, args_.activation_alpha);
   }
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }

@@ -99,7 +99,7 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
 
 // The template parameters of mma_gather, and constants and types computed from them.
 template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide,
-          Activation kActivation, bool kFast>
+          Activation kActivation, Formula kFormula>
 struct MmaTraits {
   using T = Element;
   using Tile = BlockTile;
@@ -109,7 +109,7 @@ struct MmaTraits {
   using GatherB = Gather<T, Tile::kN, Tile::kThreads, kBAlongK, kWide>;
   using SliceA = typename GatherA::Slice;
   using SliceB = typename GatherB::Slice;
-  using Epilogue = StagedEpilogue<T, Tile::kWarpM, Tile::kWarpN, kActivation, kFast>;
+  using Epilogue = StagedEpilogue<T, Tile::kWarpM, Tile::kWarpN, kActivation, kFormula>;
   static constexpr int kK = SliceA::kK, kStageBytes = SliceA::kBytes + SliceB::kBytes;
   static constexpr int kRingBytes = Tile::kStages * kStageBytes;
   static_assert(Tile::kStages >= 3, "elements are stored an iteration after their loads, and read after a barrier");
@@ -165,10 +165,10 @@ __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& sme
 }
 
 template <class T, class Tile, int kProducts, bool kAAlongK, bool kBAlongK, bool kWide, Activation kActivation,
-          bool kFast>
+          Formula kFormula>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     mma_gather(const __grid_constant__ MmaParams p, const __grid_constant__ GemmArgs args) {
-  using Traits = MmaTraits<T, Tile, kProducts, kAAlongK, kBAlongK, kWide, kActivation, kFast>;
+  using Traits = MmaTraits<T, Tile, kProducts, kAAlongK, kBAlongK, kWide, kActivation, kFormula>;
   using GatherA = typename Traits::GatherA;
   using GatherB = typename Traits::GatherB;
   using SliceA = typename Traits::SliceA;

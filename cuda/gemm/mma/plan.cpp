@@ -12,7 +12,7 @@ namespace {
 // ReLU is a run-time option of the kernel. Other activations have a kernel each.
 struct MmaActivation {
   Activation mode = Activation::identity;
-  bool fast = true;  // whether to use short formulas (cuda/device/fast_activation.cuh)
+  bool fast = true;  // whether to use the formulas Formula::fast_ftz (cuda/device/fast_activation.cuh)
 };
 
 MmaActivation activation_of(const GemmTask& t, MmaProducts products) {
@@ -26,8 +26,8 @@ KernelSpec spec(DType type, const MmaTileShape& t, MmaProducts products, bool a_
   return {"cuda/gemm/mma/kernel.cu",
           cat("minidnn::mma_gather<", cuda_name(type), ", minidnn::MmaTile<", t.m, ", ", t.n, ", ", t.warps_m, ", ",
               t.warps_n, ", ", t.stages, ", ", t.blocks, ">, ", products == MmaProducts::three ? 3 : 1, ", ",
-              word(a_along_k), ", ", word(b_along_k), ", ", word(wide),
-              ", minidnn::Activation::", name(activation.mode), ", ", word(activation.fast), ">")};
+              word(a_along_k), ", ", word(b_along_k), ", ", word(wide), ", minidnn::Activation::",
+              name(activation.mode), ", minidnn::Formula::", activation.fast ? "fast_ftz" : "accurate", ">")};
 }
 
 struct MmaPlan final : GemmPlan {

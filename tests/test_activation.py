@@ -104,6 +104,24 @@ def test_unaligned_addresses(dtype: str, n: int, device: str) -> None:
         assert values_of(buffer)[0] == 7
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_all_magnitudes(mode: str, dtype: str, device: str) -> None:
+    """All finite values of the 16-bit dtypes. For float32: those of bfloat16. Of softplus, alpha * x overflows."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    x = bits.view(np.float16) if dtype == "float16" else (bits.astype(np.uint32) << 16).view(np.float32)
+    x = x[np.isfinite(x)].astype(np.float64)
+    alpha = {"alpha": 3.0} if mode == "softplus" else {}
+    want = reference.activation_forward(x, mode, **alpha)
+    assert np.isfinite(want).all()
+    # For 16-bit results, formulas have an error of 2^-15 + 2^-19 x^2, and the result is rounded once.
+    ulp = {"float32": 2.0**-24 * 16, "float16": 2.0**-11 + 2.0**-15, "bfloat16": 2.0**-8 + 2.0**-15}[dtype]
+    steps = 2.0**-24 * 8 * (1 + x * x / 2) if dtype == "float32" else 2.0**-19 * x * x
+    smallest = {"float32": 2.0**-149 * (9 + np.abs(x)), "float16": 2.0**-24, "bfloat16": 2.0**-133}[dtype]
+    y = dnn.activation_forward(tensor(x, dtype, device), mode, **alpha)
+    assert_close(y, Result(want, (ulp + steps) * np.abs(want) + smallest))
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_gelu_of_all_magnitudes(dtype: str) -> None:
     """All values of bfloat16 and every 20011th of float32, for the library's own polynomials on the CPU. With AVX-512,

@@ -400,3 +400,25 @@ def test_errors(call: Callable[..., object], kind: type[Exception], text: str, d
     assert text in str(caught.value)
     np.testing.assert_array_equal(values_of(a), 1)  # the failed call has not changed a and b
     np.testing.assert_array_equal(values_of(b), 1)
+
+
+@pytest.mark.parametrize("mode", reference.activation.MODES)
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+def test_activations_of_exact_sums(mode: str, dtype: str, device: str) -> None:
+    """Products with the identity matrix have exact sums. They are all finite values of float16 or bfloat16."""
+    bits = np.arange(2**16, dtype=np.uint16)
+    x = bits.view(np.float16) if dtype == "float16" else (bits.astype(np.uint32) << 16).view(np.float32)
+    x = np.where(np.isfinite(x), x, 1).astype(np.float64).reshape(-1, 64)
+    # Sums of wgmma and of mma.sync may lose subnormal terms.
+    x[np.abs(x) < 2.0**-100] = 0
+    want = reference.activation_forward(x, mode)
+    # The short formulas of activations have an error of 2^-15 + 2^-19 x^2.
+    ulp = {"float32": 0, "float16": 2.0**-11, "bfloat16": 2.0**-8}[dtype] + 2.0**-15 + 2.0**-19 * x * x
+    # Results below 2^-119 may become 0.
+    smallest = {"float32": 2.0**-119, "float16": 2.0**-24, "bfloat16": 2.0**-119}[dtype]
+    a, b = tensor(x, dtype, device), tensor(np.eye(64), dtype, device)
+    (report,) = dnn.explain(dnn.matmul, a, b, activation=mode)
+    for engine in report.engines:
+        for config in [] if engine.why_not else engine.configs or [""]:
+            y = dnn.matmul(a, b, algo=f"{engine.name}:{config}".rstrip(":"), activation=mode)
+            assert_close(y, Result(want, ulp * np.abs(want) + smallest), f"{engine.name}:{config}")

@@ -44,9 +44,10 @@ template <class T> MINIDNN_HD T sigmoid(T x) {
   T e = maths::exp_of_negative(-maths::abs(x));
   return (x >= T(0) ? T(1) : e) / (T(1) + e);
 }
-// Computes log(1 + exp(x)) as max(x, 0) + log(1 + exp(-|x|)). If x is NaN, the result is NaN.
-template <class T> MINIDNN_HD T softplus(T x) {
-  return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(x)));
+// Computes log(1 + exp(alpha x)) / alpha as max(x, 0) + log(1 + exp(-|alpha x|)) / alpha, for alpha > 0. This is finite
+// even if alpha * x overflows. If x is NaN, the result is NaN.
+template <class T> MINIDNN_HD T softplus(T x, T alpha) {
+  return (x < T(0) ? T(0) : x) + maths::log1p_of_fraction(maths::exp_of_negative(-maths::abs(alpha * x))) / alpha;
 }
 // Computes tanh(softplus(x)) as a numerator and a denominator. With n = exp(x), their quotient is n (n + 2) / (n (n +
 // 2) + 2). For x > 0, both are divided by n^2, which avoids overflow.
@@ -89,7 +90,7 @@ template <Activation mode, class T> MINIDNN_HD T activate(T x, T alpha) {
   else if constexpr (mode == Activation::elu) return x > T(0) ? x : alpha * maths::expm1(x);
   else if constexpr (mode == Activation::gelu) return x * maths::normal(x).cdf;
   else if constexpr (mode == Activation::gelu_tanh) return x * sigmoid(gelu_tanh_2u(x));
-  else if constexpr (mode == Activation::softplus) return softplus(alpha * x) / alpha;
+  else if constexpr (mode == Activation::softplus) return softplus(x, alpha);
   else if constexpr (mode == Activation::silu) return x * sigmoid(x);
   else if constexpr (mode == Activation::hardswish) return x * (clip(x + T(3), T(0), T(6)) / T(6));
   else if constexpr (mode == Activation::mish) {

@@ -23,7 +23,7 @@ KernelSpec spec(DType dtype, bool backward) {
 
 struct Vectorized final : Engine<ActivationProblem> {
   std::string name() const override { return "cuda.activation.vectorized"; }
-  int revision() const override { return 2; }
+  int revision() const override { return 3; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const ActivationProblem& p, const Device&) const override {
     bool backward = p.direction == ActivationDirection::backward;

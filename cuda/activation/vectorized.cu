@@ -6,32 +6,11 @@
 // - Bytes: x (in backward, x and dy) is read once. The result is written once.
 // - Loads in flight on an SM: in forward, 2 in each of 1536 threads (48 KB); in backward, 4 in each of 1024 threads (64
 //   KB).
-// - Numerics: float32. 16-bit results use the shorter formulas of fast_math.cuh.
-#include "cpp/activation/activation_math.h"
+// - Numerics: float32. 16-bit results use the shorter formulas of fast_activation.cuh.
 #include "cuda/device/block_tile.cuh"
-#include "cuda/device/fast_math.cuh"
+#include "cuda/device/fast_activation.cuh"
 
 namespace minidnn {
-
-// Selects the formulas of an activation: those of activation_math.h or, for 16-bit results, shorter ones of
-// fast_math.cuh with a relative error of at most 2^-19. The long formulas would be slower than the memory.
-template <Activation kMode, bool kShortResult> struct ActivationMaths {
-  template <class T> __device__ __forceinline__ static T value(T x, T alpha) { return activate<kMode>(x, alpha); }
-  template <class T> __device__ __forceinline__ static T gradient(T x, T alpha) {
-    return activate_gradient<kMode>(x, alpha);
-  }
-};
-template <> struct ActivationMaths<Activation::tanh, true> {
-  __device__ __forceinline__ static float value(float x, float) { return fast::tanh(x); }
-  __device__ __forceinline__ static float gradient(float x, float) { return fast::sech2(x); }
-};
-template <> struct ActivationMaths<Activation::gelu, true> {
-  __device__ __forceinline__ static float value(float x, float) { return x * fast::normal(x).cdf; }
-  __device__ __forceinline__ static float gradient(float x, float) {
-    const maths::Normal<float> normal = fast::normal(x);
-    return normal.cdf + x * normal.density;
-  }
-};
 
 template <class T, bool kBackward, int kVectors, int kWidth> struct ActivateAll {
   const Vec<T, kWidth> (&x)[kVectors];
@@ -40,14 +19,15 @@ template <class T, bool kBackward, int kVectors, int kWidth> struct ActivateAll 
   Accumulator<T> alpha;
   template <class Mode> __device__ __forceinline__ void operator()(Mode) const {
     using Acc = Accumulator<T>;
-    using Maths = ActivationMaths<Mode::value, sizeof(T) == 2>;
+    constexpr Activation kMode = Mode::value;
+    constexpr Formula kFormula = sizeof(T) == 2 ? Formula::fast : Formula::accurate;
 #pragma unroll
     for (int v = 0; v < kVectors; ++v)
 #pragma unroll
       for (int i = 0; i < kWidth; ++i) {
         const Acc at = Acc(x[v].get(i));
-        if constexpr (kBackward) out[v].put(i, T(Acc(dy[v].get(i)) * Maths::gradient(at, alpha)));
-        else out[v].put(i, T(Maths::value(at, alpha)));
+        if constexpr (kBackward) out[v].put(i, T(Acc(dy[v].get(i)) * activate_gradient<kMode, kFormula>(at, alpha)));
+        else out[v].put(i, T(activate<kMode, kFormula>(at, alpha)));
       }
   }
 };

@@ -70,7 +70,7 @@ template <class T> MINIDNN_HD float exp_of_negative_ftz(float x) {
 // most 2^-19 * (1 + x^2 / 2).
 MINIDNN_HD float tanh(float x) {
   const float a = ::fabsf(x), square = x * x;
-  const float e = exp2(-2 * kLog2E * a);
+  const float e = exp2_ftz(-2 * kLog2E * a);
   const float large = (1 - e) * reciprocal_ftz(1 + e), small = a - a * square * (1.0f / 3 - square * (2.0f / 15));
   return ::copysignf(a < 0.1f ? small : large, x);
 }

@@ -142,6 +142,8 @@ __global__ void __launch_bounds__(384, 1)
   fence_proxy_async();
   named_barrier_sync(1, 256);
 
+  using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore, formula_of<Y>()>;
+  const auto bias = Epilogue::template tile_bias<kFilters / 2>(p.y, args, 0, uint32_t(filters));
   float sums[kFilters / 2];
   for (int tile = int(blockIdx.x); tile < p.tiles; tile += int(gridDim.x), next()) {
     mbarrier_wait_parity(full + 8 * stage, parity);
@@ -152,8 +154,7 @@ __global__ void __launch_bounds__(384, 1)
       wgmma_commit_group();
       wgmma_wait_group<0>();
       warpgroup_fence_operand(sums);
-      const GemmEpilogue<T, Y, kActivation, kBias, kC, kStore> epilogue(p.y, p.y.bounds, args, 0,
-                                                                        start + (threadIdx.x / 32 - 4) * kLinesBytes);
+      const Epilogue epilogue(p.y, p.y.bounds, args, 0, start + (threadIdx.x / 32 - 4) * kLinesBytes);
       const int at = first + warp * 16 + lane / 4;
       if ((at < p.positions && sums[0] != sums[0]) || (at + 8 < p.positions && sums[2] != sums[2])) {
         const char* const x = weights_pointer + weights_bytes + stage * stage_bytes + at * 16;
@@ -167,7 +168,7 @@ __global__ void __launch_bounds__(384, 1)
                    ? uint32_t(tile) * uint32_t(p.positions) + uint32_t(position)
                    : 0x7fffffffu;
       };
-      epilogue.store(sums, row(at), row(at + 8), uint32_t(filters), uint32_t(p.positions - first));
+      epilogue.store(sums, row(at), row(at + 8), uint32_t(filters), bias, uint32_t(p.positions - first));
     }
     if (lane == 0) mbarrier_arrive(empty + 8 * stage);
   }

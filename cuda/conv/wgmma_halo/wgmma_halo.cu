@@ -32,7 +32,7 @@ __device__ __forceinline__ void store_line(const WgmmaHaloParams& p, const GemmA
   const auto ended = [&](float sum, int r, float residual) {
     if constexpr (kBias) sum += bias[r];
     if constexpr (kC) sum += residual;
-    return activate<kActivation>(sum, args.activation_alpha);
+    return activate<kActivation, formula_of<Y>()>(sum, args.activation_alpha);
   };
   const auto at = [&](const WgmmaHaloParams::Strides& s, int first_row, int first_column) {
     return span.image * s.image + line * s.line + first_column * s.column + first_row * s.row;

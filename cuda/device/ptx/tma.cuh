@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cp.async.bulk (sm_90), the copy instructions of TMA. One thread starts a copy into shared memory. The copy counts its
+// cp.async.bulk (sm_90), the copy instructions of TMA. One thread starts a copy. A copy into shared memory counts its
 // bytes at an mbarrier (complete_tx). Elements of a box outside the tensor are written as zeros, and are counted, too.
 // If `blocks` is not 0, the copy is a multicast to the blocks of the cluster whose bits are set in `blocks`.
 #pragma once
@@ -80,6 +80,22 @@ __device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* ma
         "l"(map), "r"(barrier), "r"(channel), "r"(at[2]), "r"(at[1]), "r"(at[0]), "r"(image), "h"(uint16_t(tap[2])),
         "h"(uint16_t(tap[1])), "h"(uint16_t(tap[0])), "l"(uint64_t(policy))
         : "memory");
+}
+
+// Copies a box from shared memory to a tensor of three dimensions. `at` are the coordinates of the box, with the
+// innermost dimension first. Elements outside the tensor are not written. The copies that a thread starts before
+// cp_async_bulk_commit_group() are a group. Threads that have written the box call fence_proxy_async() before the copy.
+__device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t from, const int (&at)[3]) {
+  asm volatile("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map), "r"(from),
+               "r"(at[0]), "r"(at[1]), "r"(at[2])
+               : "memory");
+}
+__device__ __forceinline__ void cp_async_bulk_commit_group() {
+  asm volatile("cp.async.bulk.commit_group;" ::: "memory");
+}
+// Waits until all but the last kGroups groups of this thread have read their shared memory.
+template <int kGroups> __device__ __forceinline__ void cp_async_bulk_wait_group_read() {
+  asm volatile("cp.async.bulk.wait_group.read %0;" ::"n"(kGroups) : "memory");
 }
 
 }  // namespace minidnn

@@ -8,7 +8,7 @@
 namespace minidnn {
 
 std::string EpilogueTraits::text() const {
-  constexpr const char* stores[] = {"lines", "transposed", "any", "columns", "phases", "summed"};
+  constexpr const char* stores[] = {"lines", "transposed", "any", "columns", "phases", "summed", "boxes"};
   return cat("minidnn::Activation::", name(activation), bias ? ", true" : ", false", c ? ", true" : ", false",
              ", minidnn::GemmStore::", stores[int(store)]);
 }

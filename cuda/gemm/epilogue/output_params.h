@@ -21,8 +21,9 @@ struct GemmOutputBounds {
 //   columns     for contiguous columns of float32, if each lane has sums of adjacent rows
 //   phases      like columns, for strided backward_data, whose columns have no common stride
 //   summed      like lines; also computes the sums of each column
-enum class GemmStore : int64_t { lines, transposed, any, columns, phases, summed };
-// the number of bytes of shared memory that each warp needs for GemmStore::lines, transposed or summed
+//   boxes       for contiguous rows with one stride; stores boxes by TMA (sm_90)
+enum class GemmStore : int64_t { lines, transposed, any, columns, phases, summed, boxes };
+// the number of bytes of shared memory that each warp needs for GemmStore::lines, transposed, summed or boxes
 constexpr int kLinesBytes = 16 * 128;
 
 // The layout of y, c and the bias. m, n and batch may have fewer dimensions than in the GemmView: dimensions that all

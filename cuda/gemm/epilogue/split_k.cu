@@ -58,7 +58,8 @@ __global__ void __launch_bounds__(256)
     float v = args.alpha * sums[j];
     if (args.c) v += args.beta * float(static_cast<const Y*>(args.c)[c_row + offset_of(o.c_n, at)]);
     if (args.bias) v += float(static_cast<const T*>(args.bias)[bias_row + (o.bias_by_row ? 0 : offset_of(o.bias, at))]);
-    static_cast<Y*>(args.y)[y_row + offset_of(o.y_n, at)] = Y(activate<kActivation>(v, args.activation_alpha));
+    static_cast<Y*>(args.y)[y_row + offset_of(o.y_n, at)] =
+        Y(activate<kActivation, formula_of<Y>()>(v, args.activation_alpha));
   }
 }
 

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // StagedEpilogue: the epilogue of a matrix product, as one warp executes it: y = activation(alpha * sum + beta * c +
-// bias). It is for main loops on mma.sync, whose blocks can reuse their shared memory for the epilogue. Bias, c,
-// activation and float32 y are run-time options, so that one kernel serves all of them. sm90/kernel.cu uses
-// epilogue.cuh instead, because its warpgroups have neither the memory nor the time for this epilogue.
-// T is the dtype of the bias. y and c are float32 or have dtype T.
+// bias). It is for main loops on mma.sync, whose blocks can reuse their shared memory for the epilogue. Bias, c, ReLU and
+// float32 y are run-time options, so that one kernel serves all of them. Other activations are a template argument.
+// sm90/kernel.cu uses epilogue.cuh instead, because its warpgroups have neither the memory nor the time for this
+// epilogue. T is the dtype of the bias. y and c are float32 or have dtype T.
 #pragma once
+#include "cuda/device/fast_activation.cuh"
 #include "cuda/gemm/epilogue/output_params.h"
 
 namespace minidnn {
@@ -53,7 +54,9 @@ struct StagedTile {
   const OutRow* rows;
 };
 
-template <class T, int kRows, int kColumns> class StagedEpilogue {
+// If kActivation is identity, the argument `relu` of the constructor selects ReLU. kFormula selects the formulas of
+// activations.
+template <class T, int kRows, int kColumns, Activation kActivation, Formula kFormula> class StagedEpilogue {
  public:
   using Sums = WarpSums<kRows, kColumns>;
   // A warp's shared memory has room for the whole tile in 16 bits, or for 16 rows in float32. A row has kLineBytes
@@ -61,11 +64,11 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   static constexpr int kLineBytes = kColumns * 2 + 16, kPitch = kColumns + 8;
   static constexpr int kBytes = kRows * kLineBytes > 64 * kPitch ? kRows* kLineBytes : 64 * kPitch;
 
-  __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, void* y, Activation activation,
-                            bool y_is_float32, const StagedTile& tile)
+  __device__ StagedEpilogue(const GemmOutput& o, const GemmArgs& args, void* y, bool relu, bool y_is_float32,
+                            const StagedTile& tile)
       : o_(o),
         args_(args),
-        activation_(activation),
+        relu_(relu),
         wide_(sizeof(T) == 4 || y_is_float32),
         m_(tile.m),
         n_(tile.n),
@@ -81,19 +84,24 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
   __device__ __forceinline__ void store(Sums& sums) const {
     // The fast path needs y and c in vectors of eight columns.
     const bool lines = o_.y_vectors && o_.n.first == kDigits - 1 && (!c_ || o_.c_vectors);
-    if (!lines || (activation_ != Activation::identity && activation_ != Activation::relu)) return store_elements(sums);
+    if (!lines) return store_elements(sums);
     if (args_.alpha != 1) sums.each([&](float& v, int, int) { v *= args_.alpha; });
     if (c_) {
       if (wide_) add_c<float>(sums);
       else if constexpr (sizeof(T) == 2) add_c<T>(sums);
     }
     if (bias_) add_bias(sums);
-    if (activation_ == Activation::relu) sums.each([](float& v, int, int) { v = activate<Activation::relu>(v, 0.0f); });
+    if (kActivation != Activation::identity || relu_) sums.each([&](float& v, int, int) { v = activated(v); });
     if (wide_) store_pairs(sums);
     else if constexpr (sizeof(T) == 2) store_lines(sums);
   }
 
  private:
+  // Requires relu_, if kActivation is identity.
+  __device__ __forceinline__ float activated(float v) const {
+    constexpr Activation kMode = kActivation == Activation::identity ? Activation::relu : kActivation;
+    return activate<kMode, kFormula>(v, args_.activation_alpha);
+  }
   __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
   __device__ __forceinline__ uint32_t column() const { return n_ + lane() % 4 * 2; }
 
@@ -183,8 +191,8 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
     }
   }
 
-  // Stores single elements, for any strides and any activation. The loop over blocks of 16 rows is not unrolled,
-  // because the code for all activations is long. It shifts `sums`, so that all register indices are constants.
+  // Stores single elements, for any strides. The loop over blocks of 16 rows is not unrolled, to keep the code small. It
+  // shifts `sums`, so that all register indices are constants.
   __device__ __forceinline__ void store_elements(Sums& sums) const {
     float* const words = reinterpret_cast<float*>(memory_);
     const bool along_m = o_.y_m.of[kDigits - 1] == 1 && o_.y_n.of[kDigits - 1] != 1;
@@ -215,7 +223,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
           const GemmCoordinates32 by_row = out_coordinates(o_.m, o_.m_divisor, m_ + first + i);
           v += float(bias_[o_.bias_by_row ? offset_of(o_.bias, by_row) : offset_of(o_.bias, at)]);
         }
-        v = activate(activation_, v, args_.activation_alpha);
+        if (kActivation != Activation::identity || relu_) v = activated(v);
         const int64_t to = row.y + offset_of(o_.y_n, at);
         if (wide_) reinterpret_cast<float*>(y_)[to] = v;
         else reinterpret_cast<T*>(y_)[to] = T(v);
@@ -225,8 +233,7 @@ template <class T, int kRows, int kColumns> class StagedEpilogue {
 
   const GemmOutput& o_;
   const GemmArgs& args_;
-  const Activation activation_;
-  const bool wide_;
+  const bool relu_, wide_;
   const uint32_t m_, n_;
   char* const memory_;
   const OutRow* const rows_;

@@ -48,7 +48,7 @@ __device__ __forceinline__ void gemm_store_columns(const Context& e, float (&acc
         float sum = acc[r / 2][8 * g + i / 2 * 4 + r % 2 * 2 + i % 2];
         if (Context::kC) sum += e.beta * of_c[i].row[r];
         if (Context::kBias) sum += bias.row[r];
-        v.row[r] = activate<Context::kActivation>(sum, e.activation_alpha);
+        v.row[r] = e.activated(sum);
       }
       if (16 * g + i / 2 * 8 + i % 2 < left) *reinterpret_cast<Vector*>(y) = v;
     }
@@ -83,9 +83,7 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
     const int to = __shfl_sync(0xffffffff, offset[j / 8], j / 2 % 4 * 8 + lane % 4 * 2 + j % 2);
     Vector v;
 #pragma unroll
-    for (int r = 0; r < 2 * kBlocks; ++r)
-      v.row[r] =
-          activate<Context::kActivation>(e.alpha * acc[r / 2][j / 2 * 4 + r % 2 * 2 + j % 2], e.activation_alpha);
+    for (int r = 0; r < 2 * kBlocks; ++r) v.row[r] = e.activated(e.alpha * acc[r / 2][j / 2 * 4 + r % 2 * 2 + j % 2]);
     if (exists && to >= 0) *reinterpret_cast<Vector*>(e.y + m + to) = v;
   }
 }
@@ -95,10 +93,10 @@ __device__ __forceinline__ void gemm_store_phases(const Context& e, const float 
 // store a column.
 template <int kCount, class Context>
 __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&acc)[kCount], uint32_t m, uint32_t rows,
-                                                      uint32_t n) {
-  using T = typename Context::T;
+                                                      uint32_t n,
+                                                      const typename Context::template TileBias<kCount>& bias) {
   using Y = typename Context::Y;
-  constexpr int kColumns = kCount % 32 == 0 ? 64 : kCount % 16 == 0 ? 32 : 16, kBlocks = kColumns / 8;
+  constexpr int kColumns = columns_of_step<Y, Context::kStore, kCount>(), kBlocks = kColumns / 8;
   constexpr int kSteps = 2 * kCount / kColumns;
   static_assert(kCount % 8 == 0);
   const uint32_t lane = threadIdx.x % 32, warp = threadIdx.x / 32 % 4, column = warp * (kColumns / 4) + lane / 16;
@@ -106,8 +104,6 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
   const int left = four.exists && lane % 16 * 4 < rows ? int(e.output.n_limit) - int(n + column) : 0;
   const int64_t step_of_y = e.output.y_n.of[3];
   Y* y = e.y + (four.y + (n + column) * step_of_y);
-  const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
-  const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
   // A column in shared memory is eight chunks of eight rows. An XOR with column % 8 permutes them against bank
   // conflicts.
   const uint32_t lines = e.buffer - warp * kLinesBytes;
@@ -121,9 +117,9 @@ __device__ __forceinline__ void gemm_store_transposed(const Context& e, float (&
 #pragma unroll
     for (int j = 0; j < kBlocks; j += 2) {
       auto& v = e.sixteen(acc, kBlocks * step + j);
-      if (Context::kBias) e.add_bias(v, bias + kColumns * step + 8 * j, bias_left - kColumns * step - 8 * j);
+      if (Context::kBias) bias.add(v, step, j);
 #pragma unroll
-      for (float& x : v) x = activate<Context::kActivation>(x, e.activation_alpha);
+      for (float& x : v) x = e.activated(x);
       stmatrix_x4_trans(write_at + j * 1024, cvt_rn_x2(Y(), v[0], v[1]), cvt_rn_x2(Y(), v[2], v[3]),
                         cvt_rn_x2(Y(), v[4], v[5]), cvt_rn_x2(Y(), v[6], v[7]));
     }

@@ -28,7 +28,7 @@ __device__ __forceinline__ void gemm_store_even(const Context& e, float (&acc)[k
         if (Context::kC && c) v += e.beta * float(c[i * c_step]);
         if (Context::kBias)
           v += float(e.bias[rows[r].bias + (e.output.bias_by_row ? 0 : (first + 8 * j + i) * e.output.bias.of[3])]);
-        y[i * step] = Y(activate<Context::kActivation>(v, e.activation_alpha));
+        y[i * step] = Y(e.activated(v));
       }
       if (Context::kC && c) c += 8 * c_step;
     }
@@ -56,7 +56,7 @@ __device__ __forceinline__ void gemm_store_elements(const Context& e, float (&ac
         float v = e.alpha * acc[2 * r + i];
         if (Context::kC && e.c) v += e.beta * float(e.c[rows[r].c + c]);
         if (Context::kBias) v += float(e.bias[rows[r].bias + bias]);
-        e.y[rows[r].y + y] = Y(activate<Context::kActivation>(v, e.activation_alpha));
+        e.y[rows[r].y + y] = Y(e.activated(v));
       }
     }
 #pragma unroll

@@ -40,8 +40,8 @@ template <class Y, int kSteps> struct ColumnSums {
 // iteration ahead. The 16-byte chunks of a row are permuted by an XOR, which avoids bank conflicts.
 template <int kCount, class Sums, class Context>
 __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[kCount], uint32_t first,
-                                                 uint32_t second, uint32_t n, Sums& sums) {
-  using T = typename Context::T;
+                                                 uint32_t second, uint32_t n,
+                                                 const typename Context::template TileBias<kCount>& bias, Sums& sums) {
   using Y = typename Context::Y;
   // columns in 128 bytes, and in 16 bytes
   constexpr int kLine = 128 / int(sizeof(Y)), kChunk = 16 / int(sizeof(Y));
@@ -53,8 +53,6 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
   const uint32_t exist = __ballot_sync(~0u, mine.exists);
   const int column = int(n + lane % 8 * kChunk),
             left = min_of(int(e.output.n_limit) - column, 2 * kCount - int(lane % 8 * kChunk));
-  const T* const bias = Context::kBias ? e.bias + (n + lane % 4 * 2) : nullptr;
-  const int bias_left = int(e.output.n_limit) - int(n + lane % 4 * 2);
   Y* y[4];
   const Y* c[4];
   bool there[4];
@@ -115,9 +113,9 @@ __device__ __forceinline__ void gemm_store_lines(const Context& e, float (&acc)[
 #pragma unroll
     for (int j = 0; j < kBlocks && kBlocks * step + j < kCount / 4; j += 2) {
       auto& v = e.sixteen(acc, kBlocks * step + j);
-      if (Context::kBias) e.add_bias(v, bias + kLine * step + 8 * j, bias_left - kLine * step - 8 * j);
+      if (Context::kBias) bias.add(v, step, j);
 #pragma unroll
-      for (float& x : v) x = activate<Context::kActivation>(x, e.activation_alpha);
+      for (float& x : v) x = e.activated(x);
       if constexpr (sizeof(Y) == 4) {
 #pragma unroll
         for (int i = 0; i < 4; ++i) pair(j + i / 2, i % 2) = make_float2(v[2 * i], v[2 * i + 1]);
@@ -153,14 +151,15 @@ __device__ __forceinline__ static void add_halves(float* v, uint32_t second) {
 // `slot` of args.sums. It sums the values rounded to the dtype of y, in a fixed order. `m` is the lane's first row.
 template <int kSums, int kBlocks, int kCount, class Context>
 __device__ __forceinline__ void gemm_store_summed(const Context& e, float (&acc)[kBlocks][kCount], uint32_t m,
-                                                  uint32_t n, uint32_t slot) {
+                                                  uint32_t n, const typename Context::template TileBias<kSums>& bias,
+                                                  uint32_t slot) {
   using Y = typename Context::Y;
   constexpr int kLine = 128 / int(sizeof(Y)), kColumns = 2 * kSums, kSteps = (kColumns + kLine - 1) / kLine;
   static_assert(2 * kColumns * 4 <= kLinesBytes);
   ColumnSums<Y, kSteps> sums;
 #pragma unroll
   for (int b = 0; b < kBlocks; ++b)
-    gemm_store_lines(e, reinterpret_cast<float(&)[kSums]>(acc[b]), m + 64 * b, m + 64 * b + 8, n, sums);
+    gemm_store_lines(e, reinterpret_cast<float(&)[kSums]>(acc[b]), m + 64 * b, m + 64 * b + 8, n, bias, sums);
 
   constexpr int kChunk = sums.kChunk;
   const uint32_t lane = threadIdx.x % 32, thread = threadIdx.x % 128, second = lane / 16, odd = lane / 8 % 2;

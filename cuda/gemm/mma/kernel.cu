@@ -98,7 +98,8 @@ __device__ __forceinline__ void multiply(Sums& sums, const F& f, int step) {
 }
 
 // The template parameters of mma_gather, and constants and types computed from them.
-template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide>
+template <class Element, class BlockTile, int kTf32Products, bool kAAlongK, bool kBAlongK, bool kWide,
+          Activation kActivation, Formula kFormula>
 struct MmaTraits {
   using T = Element;
   using Tile = BlockTile;
@@ -108,7 +109,7 @@ struct MmaTraits {
   using GatherB = Gather<T, Tile::kN, Tile::kThreads, kBAlongK, kWide>;
   using SliceA = typename GatherA::Slice;
   using SliceB = typename GatherB::Slice;
-  using Epilogue = StagedEpilogue<T, Tile::kWarpM, Tile::kWarpN>;
+  using Epilogue = StagedEpilogue<T, Tile::kWarpM, Tile::kWarpN, kActivation, kFormula>;
   static constexpr int kK = SliceA::kK, kStageBytes = SliceA::kBytes + SliceB::kBytes;
   static constexpr int kRingBytes = Tile::kStages * kStageBytes;
   static_assert(Tile::kStages >= 3, "elements are stored an iteration after their loads, and read after a barrier");
@@ -163,10 +164,11 @@ __device__ void look_up_k(const MmaParams& p, const MmaSharedMemory<Traits>& sme
     smem.entries_b[group * kEntriesB + j] = k_entry(p.k, p.b, kItem, first_k + j * (kK / kEntriesB));
 }
 
-template <class T, class Tile, int kProducts, bool kAAlongK, bool kBAlongK, bool kWide>
+template <class T, class Tile, int kProducts, bool kAAlongK, bool kBAlongK, bool kWide, Activation kActivation,
+          Formula kFormula>
 __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
     mma_gather(const __grid_constant__ MmaParams p, const __grid_constant__ GemmArgs args) {
-  using Traits = MmaTraits<T, Tile, kProducts, kAAlongK, kBAlongK, kWide>;
+  using Traits = MmaTraits<T, Tile, kProducts, kAAlongK, kBAlongK, kWide, kActivation, kFormula>;
   using GatherA = typename Traits::GatherA;
   using GatherB = typename Traits::GatherB;
   using SliceA = typename Traits::SliceA;
@@ -246,7 +248,7 @@ __global__ void __launch_bounds__(Tile::kThreads, Tile::kBlocks)
   if (p.split_stride) y = static_cast<float*>(y) + block.split * p.split_stride;
   const StagedTile tile{block.batch, block.m * Tile::kM + warp_m, block.n * Tile::kN + warp_n,
                         smem.ring + warp * Epilogue::kBytes, smem.out_rows + warp_m};
-  Epilogue(p.y, args, y, p.activation, p.y_is_float32, tile).store(sums);
+  Epilogue(p.y, args, y, p.relu, p.y_is_float32, tile).store(sums);
   griddep_wait();
 }
 

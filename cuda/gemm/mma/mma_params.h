@@ -106,7 +106,7 @@ struct MmaParams {
   GatherOperand a, b;
   GemmOutput y;
   int64_t split_stride = 0;  // the stride of splits in the workspace, in elements
-  Activation activation{};
+  uint32_t relu = 0;
   // divide by the number of tiles in a matrix, and of matrices in the batch
   FastDivmod tiles, batches;
   // For divisions by the number of tiles in a group. A group has kTilesOfGroup tiles along m and all tiles along n.

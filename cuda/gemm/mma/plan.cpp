@@ -2,18 +2,32 @@
 #include <limits>
 #include <optional>
 
+#include "cpp/activation/activation.h"
 #include "cuda/gemm/epilogue/split_k.h"
 #include "cuda/gemm/mma/plan.h"
 
 namespace minidnn {
 namespace {
 
-KernelSpec spec(DType type, const MmaTileShape& t, MmaProducts products, bool a_along_k, bool b_along_k, bool wide) {
+// ReLU is a run-time option of the kernel. Other activations have a kernel each.
+struct MmaActivation {
+  Activation mode = Activation::identity;
+  bool fast = true;  // whether to use the formulas Formula::fast_ftz (cuda/device/fast_activation.cuh)
+};
+
+MmaActivation activation_of(const GemmTask& t, MmaProducts products) {
+  if (t.activation == Activation::relu || t.activation == Activation::identity) return {};
+  return {t.activation, itemsize(t.y) == 2 || (t.type == DType::float32 && products == MmaProducts::one)};
+}
+
+KernelSpec spec(DType type, const MmaTileShape& t, MmaProducts products, bool a_along_k, bool b_along_k, bool wide,
+                MmaActivation activation) {
   auto word = [](bool b) { return b ? "true" : "false"; };
   return {"cuda/gemm/mma/kernel.cu",
           cat("minidnn::mma_gather<", cuda_name(type), ", minidnn::MmaTile<", t.m, ", ", t.n, ", ", t.warps_m, ", ",
               t.warps_n, ", ", t.stages, ", ", t.blocks, ">, ", products == MmaProducts::three ? 3 : 1, ", ",
-              word(a_along_k), ", ", word(b_along_k), ", ", word(wide), ">")};
+              word(a_along_k), ", ", word(b_along_k), ", ", word(wide), ", minidnn::Activation::",
+              name(activation.mode), ", minidnn::Formula::", activation.fast ? "fast_ftz" : "accurate", ">")};
 }
 
 struct MmaPlan final : GemmPlan {
@@ -72,18 +86,19 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
   const MmaViews v(t);
   const auto [tile, wanted, us] = mma_tiling(v, products, config);
   MmaLaunches to;
-  to.kernel = spec(t.type, tile, products, v.a_along_k, v.b_along_k, v.wide);
   to.exchanged = v.exchanged;
   to.view = v.views.front();
   const int64_t per_split = max_of(ceil_div(slices_of(v, to.view), wanted), int64_t(1));
   // No split of k is empty.
   to.splits = wanted > 1 ? max_of(ceil_div(slices_of(v, to.view), per_split), int64_t(1)) : 1;
+  const MmaActivation activation = to.splits > 1 ? MmaActivation{} : activation_of(t, products);
+  to.kernel = spec(t.type, tile, products, v.a_along_k, v.b_along_k, v.wide, activation);
   for (size_t i = 0; i < v.views.size(); ++i) {
     const GemmView& view = v.views[i];
     auto& [launch, params] = to.all.emplace_back();
     params = v.phases[i];
     params.y = output_of(view, t.y, t.alignment, t.has_c, t.has_bias);
-    params.activation = t.activation;
+    params.relu = t.activation == Activation::relu;
     params.y_is_float32 = t.y == DType::float32;
     params.slices_per_split = std::numeric_limits<uint32_t>::max();
     if (to.splits > 1) {
@@ -91,7 +106,7 @@ MmaLaunches mma_launches(const GemmTask& t, MmaProducts products, const std::str
       params.y = layout.output;
       params.split_stride = layout.partition_stride;
       params.y_is_float32 = 1;
-      params.activation = Activation::identity;
+      params.relu = 0;
       params.slices_per_split = uint32_t(per_split);
     }
     const int64_t tiles_m = ceil_div(view.m.size, int64_t(tile.m)), tiles_n = ceil_div(view.n.size, int64_t(tile.n));
@@ -130,7 +145,7 @@ std::vector<KernelSpec> mma_kernels(MmaProducts products) {
     for (bool wide : {true, false})
       for (const MmaTileShape& t : mma_tile_shapes(wide, products))
         for (bool a_along_k : {true, false})
-          for (bool b_along_k : {true, false}) all.push_back(spec(type, t, products, a_along_k, b_along_k, wide));
+          for (bool b_along_k : {true, false}) all.push_back(spec(type, t, products, a_along_k, b_along_k, wide, {}));
   }
   return all;
 }

@@ -26,16 +26,26 @@
 #include "cuda/device/ptx/griddep.cuh"
 #include "cuda/device/ptx/setmaxnreg.cuh"
 #include "cuda/gemm/epilogue/epilogue.cuh"
+#include "cuda/gemm/epilogue/store_boxes.cuh"
 #include "cuda/gemm/sm90/consumer.cuh"
 #include "cuda/gemm/sm90/producer.cuh"
 
 namespace minidnn {
+
+// The first column of a tile whose sums this block stores. If kSplit > 1, each block of the cluster stores a share of
+// the columns.
+template <class Traits> __device__ __forceinline__ uint32_t sm90_first_column(const Sm90WorkTile& t) {
+  const uint32_t n = uint32_t(t.n * Traits::kTileN);
+  if constexpr (Traits::kSplit > 1) return n + cluster_ctarank() * (Traits::kTileN / Traits::kSplit);
+  else return n;
+}
 
 // Stores the sums of a tile. If kSplit > 1, the blocks of the cluster first exchange their sums through the memory of
 // the stages, no longer in use.
 template <class Traits, class Y, GemmStore kStore, class Epilogue>
 __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const GemmArgs& args, const Sm90WorkTile& t,
                                                 const Sm90Pipeline<Traits>& ring, int warpgroup,
+                                                const typename Epilogue::template TileBias<Traits::kSums>& bias,
                                                 float (&sums)[Traits::kBlocksM][Traits::kTileN / 2]) {
   const int warp = int(threadIdx.x) / 32 % 4, lane = int(threadIdx.x) % 32;
   GemmArgs to = args;
@@ -43,14 +53,11 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   const uint32_t lines =
       ring.data_address + Traits::kStages * Traits::kStageBytes + uint32_t(warpgroup * 4 + warp) * kLinesBytes;
   const Epilogue epilogue(p.y, p.phases[t.phase].bounds, to, uint32_t(t.batch), lines);
-  // kSums: the sums that this thread stores for each block of 64 rows
-  constexpr int kSums = Traits::kTileN / 2 / Traits::kSplit;
+  constexpr int kSums = Traits::kSums;
   const uint32_t m = uint32_t(t.m * Traits::kTileM + (Traits::kPingPong ? 0 : warpgroup * Traits::kRows));
-  uint32_t n = uint32_t(t.n * Traits::kTileN);
-  if constexpr (Traits::kSplit > 1) {
+  const uint32_t n = sm90_first_column<Traits>(t);
+  if constexpr (Traits::kSplit > 1)
     sm90_reduce_over_cluster<Traits::kSplit, Traits::kPingPong ? 128 : 128 * Traits::kWarpgroups>(sums, ring.data);
-    n += cluster_ctarank() * (Traits::kTileN / Traits::kSplit);
-  }
   constexpr bool kTransposeA = Traits::kTransposeA;
   const uint32_t row = m + (kTransposeA ? sm90_transposed_row<Traits::kBlocksM>() : warp * 16 + lane / 4);
   if constexpr (kStore == GemmStore::columns) {
@@ -58,12 +65,18 @@ __device__ __forceinline__ void sm90_store_tile(const Sm90Problem& p, const Gemm
   } else if constexpr (kStore == GemmStore::phases) {
     gemm_store_phases(epilogue, sums, row, n);
   } else if constexpr (kStore == GemmStore::summed) {
-    gemm_store_summed<kSums>(epilogue, sums, row, n, Traits::kPingPong ? t.m : t.m * Traits::kWarpgroups + warpgroup);
+    gemm_store_summed<kSums>(epilogue, sums, row, n, bias,
+                             Traits::kPingPong ? t.m : t.m * Traits::kWarpgroups + warpgroup);
+  } else if constexpr (kStore == GemmStore::boxes) {
+#pragma unroll
+    for (int j = 0; j < Traits::kBlocksM; ++j)
+      gemm_store_boxes(epilogue, &p.map_y, reinterpret_cast<float(&)[kSums]>(sums[j]), m + 64 * j + warp * 16, n,
+                       uint32_t(t.batch), bias);
   } else {
 #pragma unroll
     for (int j = 0; j < Traits::kBlocksM; ++j)
       epilogue.store(reinterpret_cast<float(&)[kSums]>(sums[j]), row + j * (kTransposeA ? 2 : 64),
-                     row + j * (kTransposeA ? 2 : 64) + (kTransposeA ? 1 : 8), n);
+                     row + j * (kTransposeA ? 2 : 64) + (kTransposeA ? 1 : 8), n, bias);
   }
 }
 
@@ -74,13 +87,16 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     gemm_sm90(const __grid_constant__ Sm90Problem p, const __grid_constant__ GemmArgs args) {
   using Traits =
       Sm90Traits<T, kTileM, kTileN, kStages, kPingPong, kCluster, kSplit, kPromote, kSourceA, kSourceB, kSpatial>;
-  using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore>;
+  // Products of TF32 that are not promoted have larger errors than the short formulas of activations.
+  constexpr Formula kFormula =
+      sizeof(Y) == 2 || (sizeof(T) == 4 && !kPromote) ? Formula::fast_ftz : Formula::accurate;
+  using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore, kFormula>;
   constexpr int kWarpgroups = Traits::kWarpgroups;
   constexpr bool kTransposeA = Traits::kTransposeA, kTransposeB = Traits::kTransposeB;
-  static_assert(
-      Traits::kBlocksM * 64 == Traits::kRows &&
-      (kTransposeA ? kStore != GemmStore::summed : kStore != GemmStore::columns && kStore != GemmStore::phases) &&
-      (kCluster == 1 || kSplit == 1));
+  static_assert(Traits::kBlocksM * 64 == Traits::kRows &&
+                (kTransposeA ? kStore != GemmStore::summed && kStore != GemmStore::boxes
+                             : kStore != GemmStore::columns && kStore != GemmStore::phases) &&
+                (kCluster == 1 || kSplit == 1));
 
   extern __shared__ char shared[];
   __shared__ uint64_t barriers[Sm90Pipeline<Traits>::kBarriers];
@@ -91,6 +107,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     ring.init_barriers();
     prefetch_tensormap(&p.map_a);
     prefetch_tensormap(&p.map_b);
+    if (kStore == GemmStore::boxes) prefetch_tensormap(&p.map_y);
   }
   if constexpr (kCluster > 1) cluster_sync();
   else __syncthreads();
@@ -125,12 +142,16 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
         next.advance(t.k_end - t.k_begin);
         continue;
       }
+      // The bias is loaded now, so that nothing waits for it after the products.
+      const auto bias =
+          Epilogue::template tile_bias<Traits::kSums>(p.y, args, uint32_t(t.batch), sm90_first_column<Traits>(t));
       if (kPingPong) sm90_order_wait(warpgroup);
       const int last_stage = main_loop.multiply(t, next, acc);
       if (kPingPong) sm90_order_arrive(1 - warpgroup);
       main_loop.finish(last_stage, acc);
-      sm90_store_tile<Traits, Y, kStore, Epilogue>(p, args, t, ring, warpgroup, acc.sums);
+      sm90_store_tile<Traits, Y, kStore, Epilogue>(p, args, t, ring, warpgroup, bias, acc.sums);
     }
+    if (kStore == GemmStore::boxes) gemm_wait_for_boxes();
   }
   // If kSplit > 1, warpgroups without sums take part in the two cluster barriers of sm90_reduce_over_cluster().
   if (kSplit > 1 && (group == 0 || (kPingPong && group == 2))) {

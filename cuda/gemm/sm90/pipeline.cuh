@@ -22,6 +22,8 @@ struct Sm90Traits {
   // rows of a tile per consumer warpgroup
   static constexpr int kRows = kPingPong ? kTileM : kTileM / kWarpgroups;
   static constexpr int kBlocksM = kRows / 64;  // wgmma instructions along m, with 64 rows each
+  // the sums that a thread stores for each block of 64 rows
+  static constexpr int kSums = kTileN / 2 / kSplit;
   using LoaderA = Sm90Loader<T, kSourceA, kTileM, 1, kSpatial>;
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   static constexpr bool kTransposeA = LoaderA::kAlongRows && sizeof(T) == 4;

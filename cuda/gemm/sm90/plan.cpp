@@ -51,6 +51,33 @@ CachePolicy policy_of(const GemmTask& task, const TmaView& low, const TmaOperand
   return once || fits ? CachePolicy::evict_first : CachePolicy::normal;
 }
 
+// The tensor map of y for GemmStore::boxes, without its address; none if y needs another GemmStore. The rows of a box
+// are the sixteen rows that a warp stores together.
+std::optional<cuda::TiledMap> boxes_of(const GemmTask& task, const TmaView& low, const Sm90TileShape& tile,
+                                       const Sm90Split& split) {
+  const GemmOutput o = output_of(task, low);
+  const int64_t item = int64_t(itemsize(task.y)), last = kDigits - 1;
+  if (store_of(task, low) != GemmStore::lines || task.has_c || task.sums || split.passes() > 1 ||
+      low.phases.size() > 1 || o.m.first != last || o.batch.first != last ||
+      !has_boxes(tile, split, task.type, task.y, low.a.along_rows()))
+    return {};
+  cuda::TiledMap map;
+  map.dtype = task.y;
+  map.rank = 3;
+  map.swizzle_bytes = 128;
+  map.l2_promotion_bytes = 0;
+  const int64_t dims[3] = {o.n_limit, o.bounds.limit[last], o.batch.size},
+                strides[2] = {o.y_m.of[last] * item, o.y_batch.of[last] * item};
+  for (int i = 0; i < 3; ++i) map.dims[i] = uint64_t(dims[i]);
+  // A dimension of size 1 may have any stride, but a tensor map needs a positive multiple of 16.
+  for (int i = 0; i < 2; ++i) map.strides[i] = dims[i + 1] > 1 ? uint64_t(strides[i]) : 16;
+  map.box[0] = uint32_t(128 / item);
+  map.box[1] = 16;
+  map.box[2] = 1;
+  if (!why_not(map).empty()) return {};
+  return map;
+}
+
 // The kernel parameters of each launch, without tensor maps.
 std::vector<Sm90Problem> problems_of(const GemmTask& task, const TmaView& low, const Sm90Tiling& tiling,
                                      const Device& d) {
@@ -105,7 +132,9 @@ struct Plan90 final : GemmPlan {
   int device, blocks_of_tile;
   bool exchanged;
   TmaOperand a, b;
-  std::vector<Sm90Problem> problems;  // kernel parameters; run() adds the tensor maps
+  std::optional<cuda::TiledMap> boxes;  // the tensor map of y, for GemmStore::boxes
+  int64_t y_offset = 0;                 // the offset of that map in y, in bytes
+  std::vector<Sm90Problem> problems;    // kernel parameters; run() adds the tensor maps
   std::shared_ptr<const cuda::Kernel> kernel;
   // The second launch, which adds up splits of k in the workspace; empty if it is not needed.
   std::optional<SplitKReduce> split_k_reduce;
@@ -133,9 +162,16 @@ struct Plan90 final : GemmPlan {
     cuda::LaunchConfig launch = config;
     const TensorMap map_a = map_of(a, exchanged ? args.b : args.a, tile.m),
                     map_b = map_of(b, exchanged ? args.a : args.b, tile.n / tile.cluster);
+    TensorMap map_y{};
+    if (boxes) {
+      cuda::TiledMap map = *boxes;
+      map.address = static_cast<const char*>(args.y) + y_offset;
+      map_y = std::bit_cast<TensorMap>(cuda::encode(map, device));
+    }
     for (Sm90Problem problem : problems) {
       problem.map_a = map_a;
       problem.map_b = map_b;
+      problem.map_y = map_y;
       launch.grid = {unsigned(min_of(problem.tiles * blocks_of_tile, int(config.grid.x)))};
       cuda::launch(*kernel, launch, stream, problem, now);
     }
@@ -208,6 +244,11 @@ std::unique_ptr<GemmPlan> sm90_plan(const GemmTask& task, const Device& d, const
   // With splits in the workspace, the epilogue only stores sums.
   EpilogueTraits epilogue{.store = columns ? GemmStore::columns : GemmStore::lines};
   if (passes == 1) epilogue = {task.activation, task.has_bias, task.has_c, task.sums ? GemmStore::summed : store};
+  plan->boxes = boxes_of(task, low, tile, split);
+  if (plan->boxes) {
+    epilogue.store = GemmStore::boxes;
+    plan->y_offset = plan->problems.front().y.bounds.y_offset * int64_t(itemsize(task.y));
+  }
   plan->kernel = cuda::load_kernel(Sm90Instance{task.type, passes > 1 ? DType::float32 : task.y, tile, split,
                                                 task.promote, low.a.source, low.b.source, low.spatial, epilogue}
                                        .spec(),
@@ -232,13 +273,21 @@ std::vector<KernelSpec> sm90_kernels(bool convolutions, bool promote) {
       if (promote && !tf32) continue;
       auto add = [&](Sm90Source a, Sm90Source b, GemmStore usual = GemmStore::lines) {
         if (!fits(t, {type, a == tile_along_rows, b == tile_along_rows || b == pixels_along_rows, promote})) return;
-        all.push_back(Sm90Instance{type, type, t, {}, promote, a, b, 2, {.store = usual}}.spec());
+        auto add_stores = [&](const Sm90Split& split) {
+          const bool boxes = usual == GemmStore::lines && has_boxes(t, split, type, type, a == tile_along_rows);
+          if (boxes)
+            all.push_back(Sm90Instance{type, type, t, split, promote, a, b, 2, {.store = GemmStore::boxes}}.spec());
+          // Strided backward_data and splits of k in the workspace need GemmStore::lines.
+          if (!boxes || convolutions || tf32)
+            all.push_back(Sm90Instance{type, type, t, split, promote, a, b, 2, {.store = usual}}.spec());
+        };
+        add_stores({});
         if (t.m * t.n == 64 * 64)
           for (GemmStore store : {GemmStore::transposed, GemmStore::any})
             if (!tf32 || store == GemmStore::any)
               all.push_back(Sm90Instance{type, type, t, {}, promote, a, b, 2, {.store = store}}.spec());
         if (t.m * t.n == 128 * 128 && t.cluster == 1 && !t.ping_pong && usual != GemmStore::phases)
-          all.push_back(Sm90Instance{type, type, t, {kSm90InCluster, true}, promote, a, b, 2, {.store = usual}}.spec());
+          add_stores({kSm90InCluster, true});
       };
       if (convolutions) {
         add(pixels_along_k, tile_along_k);

@@ -56,7 +56,7 @@ MINIDNN_HD constexpr int sm90_warpgroups(int rows) { return rows == 192 ? 3 : 2;
 constexpr int kSm90Phases = 8;  // phases of backward_data per launch, at most
 
 struct Sm90Problem {
-  TensorMap map_a, map_b;
+  TensorMap map_a, map_b, map_y;  // map_y: only for GemmStore::boxes
   Sm90Operand a, b;
   GemmOutput y;
   int64_t split_stride = 0;  // the stride of splits in the workspace, in elements

@@ -48,6 +48,34 @@ Extents shape_of(const GemmTask& task, const TmaView& low) {
           low.b.windowed()};
 }
 
+// The clocks that c, bias and activation add to the epilogue, for each element of a tile, if all consumer warps of an SM
+// store a tile together. Fitted to matmul 8192 x 4096 x {512, 1024} in bfloat16 on an H100. float32 results that use
+// Formula::accurate take about four times as many instructions.
+double epilogue_clocks(const GemmTask& task) {
+  const bool fast = itemsize(task.y) == 2 || (task.type == DType::float32 && !task.promote);
+  const double activation = [&] {
+    switch (task.activation) {
+      case Activation::identity:
+        return 0.0;
+      case Activation::relu:
+      case Activation::clipped_relu:
+      case Activation::leaky_relu:
+        return 0.004;
+      case Activation::hardswish:
+        return fast ? 0.02 : 0.08;
+      case Activation::gelu:
+        return fast ? 0.085 : 0.4;
+      case Activation::tanh:
+      case Activation::elu:
+      case Activation::softplus:
+        return fast ? 0.08 : 0.3;
+      default:  // sigmoid, silu, gelu_tanh, mish
+        return fast ? 0.05 : 0.3;
+    }
+  }();
+  return activation + (task.has_bias ? 0.03 : 0) + (task.has_c ? 0.15 : 0);
+}
+
 // The estimated time of a product in microseconds. The model is fitted to 1800 timings of matmul and ResNet-50's
 // convolutions on an H100 (docs/notes/gemm.md). Its mean error is 8 %; its choices are 1.3 % slower than the best.
 // Tensor cores take at least m n / 32 clocks for 128 bytes along k of a tile of m x n.
@@ -70,6 +98,9 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   const double main = double(ceil_div(s.k_blocks, int64_t(split.chunks))) * block +
                       (t.cluster > 1 ? 605 : 250);  // clocks to start a tile
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
+  // If one warpgroup stores while the other one multiplies (ping-pong), its instructions take about four times as long.
+  if (const double more = split.passes() > 1 ? 0 : epilogue_clocks(task); more > 0)
+    end += elements / split.cluster() * (t.ping_pong && !split.in_cluster ? 0.25 + 4 * more : more);
   // Clocks of a reduction in a cluster: two barriers, stores to other blocks, and loads from shared memory.
   if (split.in_cluster) end += 2230 + elements * 0.29;
   const bool overlap = t.ping_pong && !split.in_cluster;
@@ -107,6 +138,11 @@ bool fits(const Sm90TileShape& t, const Sm90TileUse& use) {
   return (t.n / t.cluster % 64 == 0 || !use.b_along_rows) && (!transposes || rows * t.n <= 128 * 128) &&
          (t.n != 192 || (transposes || use.promote) != t.ping_pong) && !(use.sums && rows * t.n > 128 * 128) &&
          !(use.promote && (rows * t.n > 64 * 192 || t.m == 192));
+}
+
+bool has_boxes(const Sm90TileShape& t, const Sm90Split& split, DType type, DType y, bool a_along_rows) {
+  const int columns = t.n / split.cluster(), line = 128 / int(itemsize(y));
+  return columns % line == 0 && !(type == DType::float32 && a_along_rows);
 }
 
 std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {

@@ -49,6 +49,10 @@ struct Sm90TileUse {
 //   rows.
 bool fits(const Sm90TileShape&, const Sm90TileUse&);
 
+// Whether a block stores whole lines of 128 bytes in each row of y, as GemmStore::boxes needs. The rows of a lane must
+// be those of wgmma.
+bool has_boxes(const Sm90TileShape&, const Sm90Split&, DType type, DType y, bool a_along_rows);
+
 // All tilings, the fastest (estimated) first.
 std::vector<Sm90Tiling> sm90_tilings(const GemmTask&, const Device&);
 // Returns the tiling that the text `config` describes.

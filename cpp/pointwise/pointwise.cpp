@@ -167,7 +167,7 @@ namespace {
 
 // Returns how an operand is indexed in memory order of the result. `w` has the result's dimensions in this order, and
 // `strides` the operand's strides.
-PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
+PointwiseAccess access_of(const ElementIndexing& w, const int64_t* strides) {
   PointwiseAccess x{Access::dense};
   int64_t step = 1;
   bool dense = true;
@@ -196,48 +196,52 @@ PointwiseAccess access_of(const PointwiseIndexing& w, const int64_t* strides) {
 
 }  // namespace
 
-PointwiseIndexing indexing_of(const PointwiseProblem& p) {
+JointIndexing joint_indexing(const std::vector<TensorDesc>& tensors) {
   struct Dim {
-    int64_t size, stride[4];
+    int64_t size;
+    std::vector<int64_t> stride;  // of each tensor
   };
-  const int n = arity(info(p.op).group);
-  const TensorDesc* descs[4] = {&p.out, &p.a, n > 1 ? &p.b : &p.a, n > 2 ? &p.c : &p.a};
+  const TensorDesc& first = tensors.front();
+  const size_t count = tensors.size();
   std::vector<Dim> dims;
-  for (int i = 0; i < p.out.rank; ++i) {
-    if (p.out.shape[i] == 1) continue;
-    Dim d{p.out.shape[i]};
-    for (int k = 0; k < 4; ++k) d.stride[k] = descs[k]->stride[i];
-    dims.push_back(d);
+  for (int i = 0; i < first.rank; ++i) {
+    if (first.shape[i] == 1) continue;
+    Dim d{first.shape[i], {}};
+    for (const TensorDesc& t : tensors) d.stride.push_back(t.stride[i]);
+    dims.push_back(std::move(d));
   }
   auto size = [](int64_t stride) { return stride < 0 ? -stride : stride; };
   std::ranges::stable_sort(dims, [&](const Dim& x, const Dim& y) { return size(x.stride[0]) > size(y.stride[0]); });
   std::vector<Dim> joined;
-  for (const Dim& d : dims) {
+  for (Dim& d : dims) {
     bool joins = !joined.empty();
-    for (int k = 0; joins && k < 4; ++k) joins = joined.back().stride[k] == d.stride[k] * d.size;
-    if (!joins) {
-      joined.push_back(d);
-      continue;
+    for (size_t k = 0; joins && k < count; ++k) joins = joined.back().stride[k] == d.stride[k] * d.size;
+    if (joins) {
+      d.size *= joined.back().size;
+      joined.back() = std::move(d);
+    } else {
+      joined.push_back(std::move(d));
     }
-    const int64_t before = joined.back().size;
-    joined.back() = d;
-    joined.back().size *= before;
   }
-  if (joined.empty()) joined.push_back({1, {}});
-  PointwiseIndexing w;
-  w.n = p.out.numel();
-  w.rank = int64_t(joined.size());
-  int64_t strides[4][kMaxRank];
-  for (size_t i = 0; i < joined.size(); ++i) {
-    w.shape[i] = joined[i].size;
-    for (int k = 0; k < 4; ++k) strides[k][i] = joined[i].stride[k];
+  if (joined.empty()) joined.push_back({1, std::vector<int64_t>(count)});
+  JointIndexing all;
+  all.elements.n = first.numel();
+  all.elements.rank = int64_t(joined.size());
+  for (size_t i = 0; i < joined.size(); ++i) all.elements.shape[i] = joined[i].size;
+  for (size_t k = 0; k < count; ++k) {
+    int64_t strides[kMaxRank];
+    for (size_t i = 0; i < joined.size(); ++i) strides[i] = joined[i].stride[k];
+    all.access.push_back(access_of(all.elements, strides));
+    // No two elements of the result share memory, so a period of the result is a stride.
+    if (k == 0 && all.access[0].kind == Access::periodic) all.access[0].kind = Access::strided;
   }
-  w.out = access_of(w, strides[0]);
-  if (w.out.kind == Access::periodic) w.out.kind = Access::strided;
-  w.a = access_of(w, strides[1]);
-  w.b = access_of(w, strides[2]);
-  w.c = access_of(w, strides[3]);
-  return w;
+  return all;
+}
+
+PointwiseIndexing indexing_of(const PointwiseProblem& p) {
+  const int n = arity(info(p.op).group);
+  const JointIndexing all = joint_indexing({p.out, p.a, n > 1 ? p.b : p.a, n > 2 ? p.c : p.a});
+  return {all.elements, all.access[1], all.access[2], all.access[3], all.access[0]};
 }
 
 double pointwise_bytes(const PointwiseProblem& p) {

@@ -40,6 +40,14 @@ Tensor pointwise(Pointwise op, const Tensor& a, const std::optional<Tensor>& b, 
 // `where`, which uses that of the second operand.
 DType pointwise_dtype(const PointwiseProblem&);
 PointwiseIndexing indexing_of(const PointwiseProblem&);
+
+// The joint indexing of tensors of one shape, in memory order of tensors[0]. access[i] is that of tensors[i]. In
+// broadcast dimensions, tensors have stride 0.
+struct JointIndexing {
+  ElementIndexing elements;
+  std::vector<PointwiseAccess> access;
+};
+JointIndexing joint_indexing(const std::vector<TensorDesc>& tensors);
 double pointwise_bytes(const PointwiseProblem&);
 double pointwise_flop(const PointwiseProblem&);
 

@@ -323,10 +323,9 @@ struct PointwiseAccess {
   int64_t strides[kMaxRank]{};  // the strides of the operand along the dimensions of PointwiseIndexing
 };
 // The dimensions of a problem in memory order of the result. Dimensions that are contiguous in every tensor are joined.
-struct PointwiseIndexing {
+struct ElementIndexing {
   int64_t n = 0, rank = 0;
   int64_t shape[kMaxRank]{};
-  PointwiseAccess a, b, c, out;
 
   MINIDNN_HD int64_t offset(const PointwiseAccess& x, int64_t i) const {
     if (x.kind == Access::dense) return i;
@@ -338,6 +337,9 @@ struct PointwiseIndexing {
     }
     return at + i * x.strides[0];
   }
+};
+struct PointwiseIndexing : ElementIndexing {
+  PointwiseAccess a, b, c, out;
 };
 
 }  // namespace minidnn

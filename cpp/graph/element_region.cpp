@@ -36,9 +36,9 @@ class Builder {
     if (!shape_) return "the region has no result";
     for (size_t i = 0; i < r_.nodes.size(); ++i)
       if (std::string why = add(int(i)); !why.empty()) return why;
-    if (to_.loads.size() > kMostElementLoads)
+    if (to_.loads.size() > size_t(kMostElementLoads))
       return cat(to_.loads.size(), " tensors are read; supported are at most ", kMostElementLoads);
-    if (to_.stores.size() > kMostElementStores)
+    if (to_.stores.size() > size_t(kMostElementStores))
       return cat(to_.stores.size(), " tensors are written; supported are at most ", kMostElementStores);
     number_elements();
     for (const RegionNode& n : r_.nodes)

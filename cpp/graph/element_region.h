@@ -4,6 +4,7 @@
 // all other values in registers or in a small buffer, and store each result once.
 #pragma once
 #include "cpp/activation/activation.h"
+#include "cpp/graph/element_limits.h"
 #include "cpp/graph/region.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/random/random.h"
@@ -40,8 +41,6 @@ struct ElementRegion {
   // Whether the number of an element is that of row-major order, by which random numbers are found.
   bool row_major = false;
 };
-
-constexpr size_t kMostElementLoads = 8, kMostElementStores = 4;
 
 // Fills `to`. Returns "", or why a region is no function of single elements, or has too many tensors.
 std::string element_region(const Region&, ElementRegion& to);

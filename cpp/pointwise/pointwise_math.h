@@ -322,6 +322,10 @@ struct PointwiseAccess {
   int64_t inner = 1, length = 1, stride = 0;
   int64_t strides[kMaxRank]{};  // the strides of the operand along the dimensions of PointwiseIndexing
 };
+// The divisors of a periodic operand, for tensors with fewer than 2^31 elements.
+struct PointwisePeriod {
+  FastDivmod inner, length;
+};
 // The dimensions of a problem in memory order of the result. Dimensions that are contiguous in every tensor are joined.
 struct ElementIndexing {
   int64_t n = 0, rank = 0;

@@ -7,9 +7,6 @@
 
 namespace minidnn {
 
-struct PointwisePeriod {
-  FastDivmod inner, length;
-};
 struct PointwiseGrid {
   PointwiseIndexing indexing;
   PointwisePeriod a, b, c;

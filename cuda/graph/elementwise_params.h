@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// The parameters of the kernels of cuda.graph.elementwise.
+#pragma once
+#include "cpp/graph/element_limits.h"
+#include "cpp/pointwise/pointwise_math.h"
+#include "cuda/device/block_tile_params.h"
+
+namespace minidnn {
+
+struct ElementwiseGrid {
+  ElementIndexing indexing;
+  PointwiseAccess load[kMostElementLoads], store[kMostElementStores];
+  PointwisePeriod period[kMostElementLoads];
+  FastDivmod shape[kMaxRank];
+  int64_t by_divisors = 0;  // 1 if there are fewer than 2^31 elements, else 0
+};
+
+struct ElementwiseArgs {
+  const void* load[kMostElementLoads]{};
+  void* store[kMostElementStores]{};
+  double number[kMostElementNumbers]{};
+  uint64_t word[kMostElementWords]{};
+};
+
+}  // namespace minidnn

@@ -4,7 +4,7 @@
 // all other values in registers or in a small buffer, and store each result once.
 #pragma once
 #include "cpp/activation/activation.h"
-#include "cpp/graph/element_limits.h"
+#include "cpp/graph/element_params.h"
 #include "cpp/graph/region.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/random/random.h"

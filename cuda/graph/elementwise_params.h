@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The parameters of the kernels of cuda.graph.elementwise.
 #pragma once
-#include "cpp/graph/element_limits.h"
+#include "cpp/graph/element_params.h"
 #include "cpp/pointwise/pointwise_math.h"
 #include "cuda/device/block_tile_params.h"
 

@@ -19,7 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize(
     "page",
-    [*(ROOT / "docs" / f"{p}.md" for p in ("tensor", "array_api", "graph", "cudnn_compat")), *sorted((ROOT / "docs/ops").glob("*.md"))],
+    [
+        *(ROOT / "docs" / f"{p}.md" for p in ("tensor", "array_api", "graph", "cudnn_compat")),
+        *sorted((ROOT / "docs/ops").glob("*.md")),
+    ],
     ids=lambda p: p.stem,
 )
 def test_examples(page: Path) -> None:

@@ -34,6 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group = parser.getgroup("tests of cudnn-frontend")
     group.addoption("--compat-device", choices=["cuda", "cpu"], default="cuda", help="where the tests run")
     group.addoption("--compat-sample", type=int, help="run at most so many cases of each file, drawn with a fixed seed")
+    group.addoption("--compat-share", help="I/N: run every N-th case from number I, for N processes; I is 0 to N - 1")
     group.addoption("--compat-max-flops", type=float, help="leave out fuzzed cases with more operations")
 
 
@@ -79,6 +80,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             LEFT_OUT[name] += len(of_file) - sample
             kept[name] = random.Random(1).sample(of_file, sample)
     items[:] = [item for of_file in kept.values() for item in of_file]
+    if config.getoption("--compat-share"):
+        first, step = map(int, config.getoption("--compat-share").split("/"))
+        items[:] = items[first::step]
 
 
 @pytest.hookimpl(hookwrapper=True)

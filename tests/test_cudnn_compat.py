@@ -6,6 +6,7 @@ tests/compat/run.py runs the tests of cudnn-frontend itself.
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -18,6 +19,7 @@ from support import Result, assert_close, framed, tensor, values_of
 
 import pyminidnn as dnn
 import pyminidnn.cudnn_compat as cudnn
+from pyminidnn.cudnn_compat.inference import RULES
 
 FLOAT, HALF, BFLOAT16 = cudnn.data_type.FLOAT, cudnn.data_type.HALF, cudnn.data_type.BFLOAT16
 DTYPES = {FLOAT: "float32", HALF: "float16", BFLOAT16: "bfloat16", cudnn.data_type.BOOLEAN: "bool",
@@ -507,6 +509,58 @@ def test_jit_and_cached_graphs(device: str) -> None:
     assert made == [(2, 3), (4, 1), (2, 3)]
 
 
+def of_a_product(device: str, **options: Any) -> tuple[Any, Any, Any, Any]:
+    """A Graph of y = relu(a @ b), a, b and its result."""
+    a, b = tensor(drawn((1, 6, 8)), "float16", device), tensor(drawn((1, 8, 4), seed=1), "float16", device)
+    with cudnn.Graph(
+        handle=cudnn.create_handle(device), intermediate_data_type=FLOAT, compute_data_type=FLOAT, **options
+    ) as g:
+        y = g.relu(g.matmul(a, B=b, name="product")).set_output(True).set_data_type(FLOAT).set_name("y")
+    product = values_of(a) @ values_of(b)
+    error = tolerance("float32", 8, abs(values_of(a)) @ abs(values_of(b)))
+    return g, (a, b), y, Result(np.maximum(product, 0), error)
+
+
+def test_a_graph_is_called_with_arrays(device: str) -> None:
+    g, (a, b), y, want = of_a_product(device, inputs=["product::0", "product::B"], outputs=["y"])
+    assert_close(values_of(dnn.from_dlpack(g(a, b))), want)
+    g.set_io_tuples([b, a], [y])
+    assert_close(values_of(dnn.from_dlpack(g(b, a, handle=cudnn.create_handle(device)))), want)
+    given: dict[Any, Any] = {"product::0": a, "product::B": b}
+    assert g(given) is given and set(given) == {"product::0", "product::B", "relu.0::OUT_0"}
+    assert_close(values_of(dnn.from_dlpack(given["relu.0::OUT_0"])), want)
+    out = dnn.zeros((1, 6, 4), device=device)
+    g({"product::0": a, g._read["product::B"].get_uid(): b, y: out})
+    assert_close(out, want)
+
+
+def test_misuse_of_a_graph_with_arrays() -> None:
+    g, (a, b), _, _ = of_a_product("cpu")
+    for call, text in (
+        (lambda: g(a, b), "needs set_io_tuples() before it"),
+        (lambda: g.set_io_tuples(["product::A"], ["y"]), "input 0 is no input of a node; got 'product::A'"),
+        (lambda: g.set_io_tuples(["product::0"], ["y"]), "product::B is in memory, but neither among the inputs nor"),
+        (lambda: g.set_io_tuples([a, a, b], ["y"]), "is there twice"),
+        (lambda: g.set_io_tuples([a, b], ["product::C"]), "'product::C' is virtual"),
+        (lambda: g.set_io_tuples("ab", ["y"]), "inputs must be a list or tuple; got 'ab'"),
+        (lambda: g({"product::0": a}), "the variant pack lacks"),
+    ):
+        with pytest.raises(ValueError, match=re.escape(text)):
+            call()
+    g.set_io_tuples([a, b], ["y"])
+    with pytest.raises(ValueError, match="the graph has 2 inputs; got 1 arguments"):
+        g(a)
+    with pytest.raises(RuntimeError, match="execute is a method of pygraph, which Graph does not have"):
+        g.execute({}, None)
+    with cudnn.Graph(handle=cudnn.create_handle("cpu"), io_data_type=HALF) as g:
+        g.relu(a, name="same")
+        with pytest.raises(ValueError, match="a node of the graph has the name 'same' already"):
+            g.relu(a, name="same")
+        with pytest.raises(RuntimeError, match="after the end of its `with` block"):
+            g(a)
+        g._graph.nodes[0].outputs[0].set_output(True)
+
+
 def test_queries_about_plans(device: str) -> None:
     p, (a, *_) = product(device)
     g = p.g
@@ -790,3 +844,38 @@ def test_types_of_other_libraries() -> None:
         t.set_dim([1.5])
     with pytest.raises(AttributeError, match="no attribute 'conv'"):
         new().conv  # noqa: B018
+
+
+NODE_METHODS = sorted({*RULES, "leaky_relu", "leaky_relu_backward"})
+NONSENSE = (None, -1, 0, 1.5, "relu", b"x", [], [1.5], [None], {}, float("nan"), 2**70, HALF, FLOAT, object(), np.zeros(3), slice(3),
+            [slice(None)] * 4, cudnn.reduction_mode.NOT_SET, cudnn.norm_forward_phase.NOT_SET, cudnn.convolution_mode.CONVOLUTION)  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NODE_METHODS)
+def test_nonsense_is_refused_by_an_error_of_this_module(name: str) -> None:
+    """Each argument in turn is replaced by nonsense. A call and build() raise ValueError or RuntimeError, or succeed."""
+    parameters = inspect.signature(getattr(cudnn.pygraph, name)).parameters
+    for replaced in list(parameters)[1:]:
+        for value in NONSENSE:
+            g = new()
+            usual = {
+                "mode": cudnn.reduction_mode.ADD, "norm_forward_phase": cudnn.norm_forward_phase.TRAINING, "axis": 1,
+                "slices": [slice(None)] * 4, "permutation": [0, 1, 3, 2], "negative_slope": 0.5, "has_dbias": True,
+                "inputs": [image(g, 2, 4, 3, 3)], "epsilon": g.tensor_scalar(1e-3, cudnn.scalar_type.RUNTIME_PARAM),
+                "momentum": g.tensor_scalar(0.1, cudnn.scalar_type.RUNTIME_PARAM),
+                "padding": 0.0 if name == "matmul" else [1, 1], "stride": [1, 1], "dilation": [1, 1],
+            }  # fmt: skip
+            defaults = {
+                n: usual.get(n, image(g, 2, 4, 3, 3))
+                for n, p in parameters.items()
+                if n in usual or p.default is p.empty
+            }
+            del defaults["self"]
+            try:
+                result = getattr(g, name)(**defaults | {replaced: value})
+                for t in result if isinstance(result, list) else [result]:
+                    if t is not None and name in ("conv_dgrad", "conv_wgrad", "reshape"):
+                        t.set_dim([2, 4, 3, 3])
+                g.build([cudnn.heur_mode.A])
+            except (ValueError, RuntimeError) as error:
+                assert len(str(error)) < 1000

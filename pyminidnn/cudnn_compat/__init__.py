@@ -35,11 +35,13 @@ from .enums import (
 from .graph import knob, pygraph
 from .handles import create_handle, destroy_handle, get_stream, set_stream
 from .tensors import Tensor as tensor
+from .wrapper import Graph
 
 # The version of cudnn-frontend whose interface this module has.
 __version__ = "1.23.0"
 
 __all__ = [
+    "Graph",
     "attention_implementation",
     "backend_version",
     "backend_version_string",

@@ -76,6 +76,29 @@ _TYPE_OF |= {"float8_e8m0fnu": data_type.FP8_E8M0, "float4_e2m1fn_x2": data_type
 ITEMSIZE = {str(dtype): dtype.itemsize for dtype in DTYPES}
 
 
+def member(name: str, value: Any, kind: Any) -> str:
+    """The name of a member of the enumeration `kind`. Raises ValueError, which calls the argument `name`."""
+    if not isinstance(value, kind) or value.name == "NOT_SET":
+        raise ValueError(f"{name} must be a cudnn.{kind.__name__}; got {short(value)}")
+    return str(value.name)
+
+
+def integer(name: str, value: Any) -> int:
+    """The value as an int. Raises ValueError, which calls the argument `name`."""
+    try:
+        return int(value.__index__())
+    except (TypeError, AttributeError):
+        raise ValueError(f"{name} must be an int; got {short(value)}") from None
+
+
+def real(name: str, value: Any) -> float:
+    """The value as a float. Raises ValueError, which calls the argument `name`."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be a number; got {short(value)}") from None
+
+
 def type_of(value: Any) -> Any:
     """The data_type of a data_type, or of a dtype of torch, NumPy or pyminidnn. Raises ValueError for anything else."""
     if isinstance(value, data_type):

@@ -132,7 +132,7 @@ class pygraph(Methods):
         Raises cudnnGraphNotSupportedError if a node is not supported.
         """
         self.build_operation_graph()
-        self._recording(self._device(), self._descriptions(), self._stand_in_numbers(), None, ())
+        self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), None, ())
         self._plans = 1
 
     def check_support(self) -> None:
@@ -144,7 +144,7 @@ class pygraph(Methods):
             self.create_execution_plans()
         if self._refused:
             raise cudnnGraphNotSupportedError(f"all plans are deselected: {self._refused}")
-        known, device = self._descriptions(), self._device()
+        known, device = self._descriptions(), self.device()
         recording = self._recording(device, known, self._stand_in_numbers(), None, ())
         if self._most_workspace is not None and recording.graph.arena_bytes > self._most_workspace:
             raise cudnnGraphNotSupportedError(
@@ -152,7 +152,7 @@ class pygraph(Methods):
                 f"deselect_workspace_greater_than({self._most_workspace}) forbids it"
             )
         try:
-            tensors = [_scratch(known[t], device) for t in self._in_memory(known)]
+            tensors = [memory_for(known[t], device) for t in self._in_memory(known)]
             _C.BoundCall(recording.graph, self._handle(None), tensors, [], [])
         except NotSupported as error:
             raise cudnnGraphNotSupportedError(str(error)) from error
@@ -382,14 +382,15 @@ class pygraph(Methods):
         self._known, self._plans, self._built = None, 0, False
         self._recordings.clear()
 
-    def _device(self) -> str:
+    def device(self) -> str:
+        """The device that the graph is built for: that of its handle, else the default of create_handle()."""
         return self.handle.device if self.handle is not None else default_device()
 
     def _handle(self, given: CudnnHandle | None) -> Handle | None:
         handle = given or self.handle
         if handle is not None:
             return handle.handle(**self._options)
-        return Handle(self._device(), **self._options) if self._options else None
+        return Handle(self.device(), **self._options) if self._options else None
 
     def _check_index(self, index: int) -> None:
         if index != 0:
@@ -411,6 +412,10 @@ class pygraph(Methods):
         found = (self.query_tensor_attributes_of_uid(uid) for uid in uids)
         pairs = zip(found, shapes, strides, strict=True)
         return {t: (ints("override_shapes", n), ints("override_strides", s)) for t, n, s in pairs}
+
+    def description(self, t: Tensor) -> Described:
+        """Sizes, strides and data_type of a tensor of the graph, with what is inferred."""
+        return self._descriptions()[t]
 
     @staticmethod
     def _in_memory(known: Mapping[Tensor, Described]) -> list[Tensor]:
@@ -451,7 +456,7 @@ class pygraph(Methods):
         if given is not None and not isinstance(given, CudnnHandle):
             raise ValueError(f"execute: handle must be one of create_handle(); got {short(given)}")
         handle = self._handle(given)
-        device = handle.device if handle else self._device()
+        device = handle.device if handle else self.device()
         numbers: dict[Tensor, float] = {}
         arrays: list[DeviceTensor] = []
         for t, d in known.items():
@@ -497,7 +502,7 @@ class pygraph(Methods):
         return tuple(found)
 
 
-def _scratch(d: Described, device: str) -> DeviceTensor:
+def memory_for(d: Described, device: str) -> DeviceTensor:
     """Memory for a tensor, with arbitrary elements."""
     flat = empty((d.reach,), dtype=DTYPE_OF[d.kind], device=device)  # type: ignore[arg-type]
     return flat.as_strided(d.dim, d.stride)

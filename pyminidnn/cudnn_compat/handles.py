@@ -119,9 +119,10 @@ def in_memory(t: Tensor, d: Described, given: Any, device: str, handle: Handle |
     try:
         return array.as_strided(d.dim, d.stride)
     except Error:
+        packed = "; a BOOLEAN is a byte, and masks of bits are not supported" if dtype == "bool" else ""
         raise ValueError(
             f"execute: {t.label()} needs memory of {d.reach} elements for sizes {list(d.dim)} and strides "
-            f"{list(d.stride)}; got {short(given)}"
+            f"{list(d.stride)}; got {short(given)}{packed}"
         ) from None
 
 

@@ -11,17 +11,46 @@ from typing import Any
 from ..conversion import asarray
 from ..graph import _line_of_user
 from ..refusals import short
+from . import enums
 from .enums import (
     NOT_SET,
     convolution_mode,
     cudnnGraphNotSupportedError,
+    integer,
+    member,
     norm_forward_phase,
+    real,
     reduction_mode,
     reshape_mode,
     tensor_reordering,
     type_of,
 )
 from .tensors import Tensor, ints, scalar
+
+_STATISTICS = ("Y", "MEAN", "INV_VARIANCE")
+_GRADIENTS = ("DX", "DSCALE", "DBIAS")
+# The names of the results of a node after "node::", as in cudnn-frontend. That of a function of elements is OUT_0.
+RESULTS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(["conv_fprop", "reduction", "reshape", "transpose", "slice", "concatenate"], ("Y",)),
+    **dict.fromkeys(["layernorm", "adalayernorm", "instancenorm"], _STATISTICS),
+    **{f"{norm}_backward": _GRADIENTS for norm in ("batchnorm", "layernorm", "adalayernorm", "instancenorm")},
+    "conv_dgrad": ("DX",),
+    "conv_wgrad": ("DW",),
+    "matmul": ("C",),
+    "genstats": ("SUM", "SQ_SUM"),
+    "batchnorm": (*_STATISTICS, "NEXT_RUNNING_MEAN", "NEXT_RUNNING_VAR"),
+    "batchnorm_inference": ("Y",),
+    "rmsnorm": ("Y", "INV_VARIANCE"),
+    "rmsnorm_backward": ("DX", "Dscale", "Dbias"),
+}
+
+
+# The positions of inputs that may be None.
+_OPTIONAL = {
+    **dict.fromkeys(["layernorm", "adalayernorm", "rmsnorm", "instancenorm"], (2,)),
+    "batchnorm": (3, 4, 6),
+    "instancenorm_backward": (3, 4),
+}
 
 
 @dataclass(eq=False)
@@ -89,14 +118,15 @@ class Methods:
             array = asarray(input.detach() if hasattr(input, "detach") else input)
             t.dim, t.stride = tuple(array.shape), tuple(array.strides)
             t.kind = type_of(array.dtype)
-            t.by_value = array.device == "cpu" and (array.size == 1 or self._device().startswith("cuda"))
+            t.by_value = array.device == "cpu" and (array.size == 1 or self.device().startswith("cuda"))
         return self._added(t.set_name(name))
 
     def tensor_scalar(self, value: float, scalar_type: Any) -> Tensor:
         """A tensor of one number, which is part of the graph. A variant pack may give another one for RUNTIME_PARAM."""
         return self._added(scalar(value, scalar_type))
 
-    def _device(self) -> str:
+    def device(self) -> str:
+        """The device that the graph is built for."""
         raise NotImplementedError
 
     def _added(self, t: Tensor) -> Tensor:
@@ -163,15 +193,14 @@ class Methods:
         self, A: Tensor, B: Tensor, compute_data_type: Any = NOT_SET, padding: float = 0.0, name: str = ""
     ) -> Tensor:
         """A @ B for A [..., M, K] and B [..., K, N]; sizes of 1 before the last two are broadcast."""
-        return self._one("matmul", [A, B], {"padding": float(padding)}, compute_data_type, name)
+        return self._one("matmul", [A, B], {"padding": real("matmul: padding", padding)}, compute_data_type, name)
 
     # ---- reductions and views
 
     def reduction(self, input: Tensor, mode: Any, compute_data_type: Any = NOT_SET, name: str = "") -> Tensor:
         """Reduces the dimensions that are 1 in the result, whose sizes set_dim() must give."""
-        if not isinstance(mode, reduction_mode) or mode is reduction_mode.NOT_SET:
-            raise ValueError(f"reduction: mode must be a cudnn.reduction_mode; got {short(mode)}")
-        return self._one("reduction", [input], {"mode": mode.name}, compute_data_type, name)
+        attributes = {"mode": member("reduction: mode", mode, reduction_mode)}
+        return self._one("reduction", [input], attributes, compute_data_type, name)
 
     def genstats(self, input: Tensor, compute_data_type: Any = NOT_SET, name: str = "") -> list[Tensor]:
         """The sums of each channel's elements and of their squares, both [1, C, 1...]."""
@@ -185,9 +214,9 @@ class Methods:
         name: str = "",
     ) -> Tensor:
         """A view of input[slices], one slice with a positive step for each dimension."""
-        dim = input.get_dim()
-        if len(slices) != len(dim):
-            raise ValueError(f"slice: slices must be {len(dim)} slices, one for each dimension; got {len(slices)}")
+        dim = _checked("slice", input).get_dim()
+        if not isinstance(slices, (list, tuple)) or [type(s) for s in slices] != [builtins.slice] * len(dim):
+            raise ValueError(f"slice: slices must be {len(dim)} slices, one for each dimension; got {short(slices)}")
         ranges = [list(s.indices(n)) for s, n in zip(slices, dim, strict=True)]
         return self._one("slice", [input], {"slices": ranges}, compute_data_type, name)
 
@@ -196,7 +225,8 @@ class Methods:
 
         VIEW_ONLY: the same memory under the new sizes and strides. LOGICAL: the same elements in row-major order.
         """
-        return self._one("reshape", [input], {"mode": reshape_mode.name}, NOT_SET, name)
+        attributes = {"mode": member("reshape: reshape_mode", reshape_mode, enums.reshape_mode)}
+        return self._one("reshape", [input], attributes, NOT_SET, name)
 
     def transpose(
         self, input: Tensor, permutation: Sequence[int], compute_data_type: Any = NOT_SET, name: str = ""
@@ -209,9 +239,9 @@ class Methods:
         self, inputs: Sequence[Tensor], axis: int, in_place_index: int | None = None, name: str = ""
     ) -> Tensor:
         """Concatenates tensors along `axis`. in_place_index names the input that may share memory with the result."""
-        if not inputs:
-            raise ValueError("concatenate: inputs must have at least one tensor; got none")
-        return self._one("concatenate", list(inputs), {"axis": axis.__index__()}, NOT_SET, name)
+        if not isinstance(inputs, (list, tuple)) or not inputs:
+            raise ValueError(f"concatenate: inputs must be a list of at least one tensor; got {short(inputs)}")
+        return self._one("concatenate", list(inputs), {"axis": integer("concatenate: axis", axis)}, NOT_SET, name)
 
     # ---- norms
 
@@ -417,7 +447,7 @@ class Methods:
         self, input: Tensor, swish_beta: float | None = None, compute_data_type: Any = NOT_SET, name: str = ""
     ) -> Tensor:
         """x / (1 + e^(-swish_beta x)); swish_beta is 1 by default."""
-        beta = 1.0 if swish_beta is None else float(swish_beta)
+        beta = 1.0 if swish_beta is None else real("swish_beta", swish_beta)
         return self._one("swish", [input], {"beta": beta}, compute_data_type, name)
 
     def swish_backward(
@@ -429,12 +459,12 @@ class Methods:
         name: str = "",
     ) -> Tensor:
         """The gradient of swish."""
-        beta = 1.0 if swish_beta is None else float(swish_beta)
+        beta = 1.0 if swish_beta is None else real("swish_beta", swish_beta)
         return self._one("swish_backward", [loss, input], {"beta": beta}, compute_data_type, name)
 
     def gen_index(self, input: Tensor, axis: int, compute_data_type: Any = NOT_SET, name: str = "") -> Tensor:
         """The index of each element of the input along `axis`."""
-        return self._one("gen_index", [input], {"axis": axis.__index__()}, compute_data_type, name)
+        return self._one("gen_index", [input], {"axis": integer("gen_index: axis", axis)}, compute_data_type, name)
 
     def binary_select(
         self, input0: Tensor, input1: Tensor, mask: Tensor, compute_data_type: Any = NOT_SET, name: str = ""
@@ -465,10 +495,9 @@ class Methods:
     def _norm(
         self, kind: str, phase: Any, tensors: Sequence[Tensor | None], statistics: int, compute: Any, name: str
     ) -> list[Tensor | None]:
-        if phase not in (norm_forward_phase.INFERENCE, norm_forward_phase.TRAINING):
-            raise ValueError(f"{kind}: norm_forward_phase must be INFERENCE or TRAINING; got {short(phase)}")
+        member(f"{kind}: norm_forward_phase", phase, norm_forward_phase)
         if tensors[3] is None:
-            raise ValueError(f"{kind}: epsilon must be a tensor passed by value; got None")
+            raise ValueError(f"{kind}: epsilon must be a tensor that is passed by value; got None")
         training = phase is norm_forward_phase.TRAINING
         return self._node(kind, tensors, [True] + [training] * statistics, {}, compute, name)
 
@@ -482,12 +511,12 @@ class Methods:
         name: str,
     ) -> list[Tensor | None]:
         """Adds a node. `present` says of each result whether there is one."""
-        for t in inputs:
-            if t is not None and not isinstance(t, Tensor):
-                raise ValueError(f"{kind}: each input must be a tensor of a pygraph; got {short(t)}")
+        for i, t in enumerate(inputs):
+            if t is not None or i not in _OPTIONAL.get(kind, ()):
+                _checked(kind, t)
         outputs: list[Tensor | None] = []
         for i, there in enumerate(present):
-            label = f"{name or kind}::{len(self.nodes)}" + (f".{i}" if len(present) > 1 else "")
+            label = f"{name or f'{kind}.{len(self.nodes)}'}::{RESULTS.get(kind, ('OUT_0',))[i]}"
             outputs.append(self._added(Tensor().set_is_virtual(True).set_name(label)) if there else None)
         where = _line_of_user()
         self.nodes.append(Node(kind, list(inputs), outputs, attributes, type_of(compute), str(name), where))
@@ -596,20 +625,28 @@ def _window(
         "post_padding": list(ints("post_padding", post_padding)),
         "stride": list(ints("stride", stride)),
         "dilation": list(ints("dilation", dilation)),
-        "mode": mode.name,
+        "mode": member("convolution_mode", mode, convolution_mode),
     }
 
 
 def _clips(slope: float | None, lower: float | None, upper: float | None) -> dict[str, Any]:
     return {
-        "slope": 0.0 if slope is None else float(slope),
-        "lower": 0.0 if lower is None else float(lower),
-        "upper": None if upper is None else float(upper),
+        "slope": 0.0 if slope is None else real("negative_slope", slope),
+        "lower": 0.0 if lower is None else real("lower_clip", lower),
+        "upper": None if upper is None else real("upper_clip", upper),
     }
 
 
+def _checked(kind: str, t: Any) -> Tensor:
+    if not isinstance(t, Tensor):
+        raise ValueError(f"{kind}: each input must be a tensor of a pygraph; got {short(t)}")
+    return t
+
+
 def _no_peers(kind: str, peer_stats: Sequence[Tensor]) -> None:
-    if len(peer_stats):
+    if not isinstance(peer_stats, (list, tuple)):
+        raise ValueError(f"{kind}: peer_stats must be a list of tensors; got {short(peer_stats)}")
+    if peer_stats:
         raise cudnnGraphNotSupportedError(
             f"{kind}: statistics over several GPUs are not supported; peer_stats must be empty, got {len(peer_stats)} "
             f"tensors ({_line_of_user()})"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from ..refusals import short
-from .enums import NOT_SET, scalar_type, tensor_reordering, type_of
+from .enums import NOT_SET, integer, member, scalar_type, tensor_reordering, type_of
 
 
 class Described(NamedTuple):
@@ -151,7 +151,7 @@ class Tensor:
 
     def set_uid(self, uid: int) -> Tensor:
         """Sets the number of the tensor in variant packs."""
-        self.uid, self.has_uid = uid.__index__(), True
+        self.uid, self.has_uid = integer("uid", uid), True
         return self
 
     def get_reordering_type(self) -> Any:
@@ -169,7 +169,7 @@ class Tensor:
 
     def set_alignment(self, value: int) -> Tensor:
         """Sets the alignment of the memory, in bytes. It has no effect: the address tells the alignment."""
-        self.alignment = value.__index__()
+        self.alignment = integer("alignment", value)
         return self
 
     def get_vector_count(self) -> int:
@@ -182,7 +182,7 @@ class Tensor:
 
     def set_vector_count_and_dimension(self, count: int, dimension: int) -> Tensor:
         """Sets the packing of elements. Only a count of 1 is supported."""
-        self.vector = (count.__index__(), dimension.__index__())
+        self.vector = (integer("count", count), integer("dimension", dimension))
         return self
 
     def set_ragged_offset(self, value: Tensor | None) -> Tensor:
@@ -204,6 +204,9 @@ class Tensor:
 
 def scalar(value: float, when: Any) -> Tensor:
     """The tensor of one number. An int gives INT32 if it has 32 bits, else INT64; a float gives FLOAT."""
+    if type(value) not in (int, float):
+        raise ValueError(f"tensor_scalar: value must be an int or a float; got {short(value)}")
+    member("tensor_scalar: scalar_type", when, scalar_type)
     t = Tensor()
     t.dim = t.stride = (1,)
     t.by_value, t.value, t.constant = True, value, when is scalar_type.COMPILE_TIME_CONST

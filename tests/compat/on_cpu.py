@@ -41,9 +41,10 @@ class OnCpu(TorchFunctionMode):
         return function(*args, **kwargs)
 
     @staticmethod
-    def layer_norm(x: torch.Tensor, shape: Any, weight: torch.Tensor, bias: torch.Tensor, eps: float) -> torch.Tensor:
+    def layer_norm(x: torch.Tensor, shape: Any, weight: Any = None, bias: Any = None, eps: float = 1e-5) -> Any:
         """On the CPU, torch adds up the gradients of 16-bit scales in 16 bits; on CUDA it does so in float32."""
-        return torch.layer_norm(x.float(), shape, weight.float(), bias.float(), eps).to(x.dtype)
+        weight, bias = (None if t is None else t.float() for t in (weight, bias))
+        return torch.layer_norm(x.float(), shape, weight, bias, eps).to(x.dtype)
 
 
 class Float32Convolutions(TorchFunctionMode):

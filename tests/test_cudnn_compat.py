@@ -480,7 +480,7 @@ def test_a_saved_graph_computes_the_same(device: str) -> None:
     for arguments in ((p.handle, data), (p.handle, list(data)), (data.decode(),)):
         g = cudnn.pygraph(handle=p.handle)
         g.deserialize(*arguments)
-        assert g.key() == p.g.key() and g.get_execution_plan_count() == 1
+        assert g.key() == p.g.key() and g.get_execution_plan_count() >= 1
         out = dnn.zeros((1, 8, 8), device=device)
         g.execute({t.get_uid(): v for t, v in (p.pack | {y: out}).items()}, None)
         assert_close(out, scaled(p, a, b, 2))
@@ -564,26 +564,55 @@ def test_misuse_of_a_graph_with_arrays() -> None:
 def test_queries_about_plans(device: str) -> None:
     p, (a, *_) = product(device)
     g = p.g
-    assert g.get_execution_plan_count() == 1 and g.get_plan_name_at_index(0) == "pyminidnn_matmul_mul"
+    names = [g.get_plan_name_at_index(i) for i in range(g.get_execution_plan_count())]
+    assert len(set(names)) == len(names) == g.get_engine_count()
+    assert all(name.startswith(f"{device.split(':')[0]}.matmul.") for name in names)
     assert g.get_workspace_size() == g.get_workspace_size_plan_at_index(0) == 0 and g.temporary_bytes() > 0
     assert cudnn.behavior_note.RUNTIME_COMPILATION in g.get_behavior_notes_for_plan_at_index(0)
     assert g.query_tensor_attributes_of_uid(a.get_uid()) is a
     (knob,) = g.get_knobs_for_engine(g.get_engine_count() - 1)
     assert (knob.type, knob.min_value, knob.max_value) == (cudnn.knob_type.KERNEL_CFG, 0, 0)
-    g.create_execution_plan(0, {cudnn.knob_type.KERNEL_CFG: 0})
-    g.build_plan_at_index(0)
     for call in (g.get_plan_name_at_index, g.get_knobs_for_engine, g.build_plan_at_index):
-        with pytest.raises(RuntimeError, match="one plan, at index 0; got 1"):
-            call(1)
-    for refuse in (
-        lambda g: g.deselect_engines(["pyminidnn_matmul_mul"]),
-        lambda g: g.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION]),
-        lambda g: g.select_behavior_notes([cudnn.behavior_note.CUBLASLT_DEPENDENCY]),
-        lambda g: g.deselect_workspace_greater_than(8),
+        with pytest.raises(RuntimeError, match="must be below .* of the graph; got 1000"):
+            call(1000)
+    q, _ = product(device)
+    q.g._changed()
+    for i, name in enumerate(names):
+        q.g.create_execution_plan(i, {cudnn.knob_type.KERNEL_CFG: 0})
+        assert q.g.get_plan_name_at_index(i) == name
+    with pytest.raises(RuntimeError, match="the engine has one knob"):
+        q.g.create_execution_plan(0, {cudnn.knob_type.STAGES: 2})
+
+
+def test_every_plan_computes_the_graph(device: str) -> None:
+    p, (a, b, _, y) = product(device)
+    with pytest.raises(RuntimeError, match="execute: the graph has no plan 1; call build"):
+        p.g.execute_plan_at_index(p.pack, None, 1)
+    p.g.build_plans(cudnn.build_plan_policy.ALL)
+    for i in range(p.g.get_execution_plan_count()):
+        out = dnn.zeros((1, 8, 8), device=device)
+        p.g.execute_plan_at_index(p.pack | {y: out}, None, i)
+        assert_close(out, scaled(p, a, b, 2), p.g.get_plan_name_at_index(i))
+
+
+def test_plans_may_be_deselected(device: str) -> None:
+    def without(p: Program) -> None:
+        p.g.deselect_engines([p.g.get_plan_name_at_index(0)])
+
+    p, _ = product(device)
+    names = [p.g.get_plan_name_at_index(i) for i in range(p.g.get_execution_plan_count())]
+    without(p)
+    p.g.check_support()
+    assert p.g.get_plan_name_at_index(0) == names[1]
+    for refuse, text in (
+        (lambda g: g.deselect_engines(["matmul"]), "all plans are deselected: by their names"),
+        (lambda g: g.deselect_behavior_notes([cudnn.behavior_note.RUNTIME_COMPILATION]), "names RUNTIME_COMPILATION"),
+        (lambda g: g.select_behavior_notes([cudnn.behavior_note.CUBLASLT_DEPENDENCY]), "demands CUBLASLT_DEPENDENCY"),
+        (lambda g: g.deselect_workspace_greater_than(8), r"deselect_workspace_greater_than\(8\) forbids it"),
     ):
         q, _ = product(device)
         refuse(q.g)
-        with pytest.raises(cudnn.cudnnGraphNotSupportedError):
+        with pytest.raises(cudnn.cudnnGraphNotSupportedError, match=text):
             q.g.check_support()
 
 

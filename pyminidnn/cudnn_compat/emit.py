@@ -95,34 +95,35 @@ def _matmul(r: Replay, n: Node) -> Results:
         raise unsupported(n, f"padding={n.attributes['padding']} is not supported; only 0 is")
     if _integers(r, a, b):
         x, w = _exactly(r, a, b, r.shape(a)[-1], _EXACT_PRODUCT)
-        return [matmul(x, w, handle=r.exact)]
+        return [matmul(x, w, algo=r.algo(n), handle=r.exact)]
     dtype, x, w = _operands(r, a, b, y)
-    return [matmul(x, w, out=_destination(r, y, dtype))]
+    return [matmul(x, w, algo=r.algo(n), out=_destination(r, y, dtype))]
 
 
-def _window(n: Node) -> dict[str, Any]:
+def _options(r: Replay, n: Node) -> dict[str, Any]:
     a = n.attributes
     return {
         "stride": a["stride"],
         "dilation": a["dilation"],
         "padding": list(zip(a["pre_padding"], a["post_padding"], strict=True)),
         "mode": a["mode"].lower(),
+        "algo": r.algo(n),
     }
 
 
 def _conv_fprop(r: Replay, n: Node) -> Results:
     image, weight = n.inputs
     (y,) = n.outputs
-    window = _window(n) | {"groups": r.shape(image)[1] // r.shape(weight)[1]}
+    options = _options(r, n) | {"groups": r.shape(image)[1] // r.shape(weight)[1]}
     if _integers(r, image, weight):
         terms = r.known[typed(Tensor, weight)].dim[1:]
         count = 1
         for size in terms:
             count *= size
         x, w = _exactly(r, image, weight, count, _EXACT_CONV)
-        return [conv_forward(x, w, handle=r.exact, **window)]
+        return [conv_forward(x, w, handle=r.exact, **options)]
     dtype, x, w = _operands(r, image, weight, y)
-    return [conv_forward(x, w, out=_destination(r, y, dtype), **window)]
+    return [conv_forward(x, w, out=_destination(r, y, dtype), **options)]
 
 
 def _conv_dgrad(r: Replay, n: Node) -> Results:
@@ -130,7 +131,7 @@ def _conv_dgrad(r: Replay, n: Node) -> Results:
     (dx,) = n.outputs
     dtype, dy, w = _operands(r, loss, weight, dx)
     groups = r.shape(dx)[1] // r.shape(weight)[1]
-    return [conv_backward_data(dy, w, r.shape(dx), groups=groups, out=_destination(r, dx, dtype), **_window(n))]
+    return [conv_backward_data(dy, w, r.shape(dx), groups=groups, out=_destination(r, dx, dtype), **_options(r, n))]
 
 
 def _conv_wgrad(r: Replay, n: Node) -> Results:
@@ -138,7 +139,7 @@ def _conv_wgrad(r: Replay, n: Node) -> Results:
     (dw,) = n.outputs
     dtype, x, dy = _operands(r, image, loss, dw)
     groups = r.shape(image)[1] // r.shape(dw)[1]
-    return [conv_backward_filter(dy, x, r.shape(dw), groups=groups, out=_destination(r, dw, dtype), **_window(n))]
+    return [conv_backward_filter(dy, x, r.shape(dw), groups=groups, out=_destination(r, dw, dtype), **_options(r, n))]
 
 
 # ---- functions of elements

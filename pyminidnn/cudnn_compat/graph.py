@@ -28,6 +28,7 @@ from .enums import (
 from .handles import CudnnHandle, default_device, in_memory, number
 from .inference import Overrides, check_compute, infer
 from .methods import Methods
+from .plans import Plan, proposed
 from .replay import Place, recorded
 from .tensors import Described, Tensor, ints
 
@@ -49,15 +50,6 @@ class knob:
 
     def __repr__(self) -> str:
         return f"knob({self.type.name}, {self.min_value} to {self.max_value} in steps of {self.stride})"
-
-
-class _Recording:
-    """A recorded graph, and its last call with fixed tensors."""
-
-    def __init__(self, graph: _C.Graph) -> None:
-        self.graph = graph
-        self.key: Any = None
-        self.call: _C.BoundCall | None = None
 
 
 class pygraph(Methods):
@@ -91,9 +83,11 @@ class pygraph(Methods):
         self.io, self.intermediate = type_of(io_data_type), type_of(intermediate_data_type)
         self.compute = type_of(compute_data_type)
         self._known: dict[Tensor, Described] | None = None
-        self._recordings: OrderedDict[Any, _Recording] = OrderedDict()
-        self._plans = 0
-        self._built = False
+        self._recordings: OrderedDict[Any, _C.Graph] = OrderedDict()
+        self._plans: list[Plan] | None = None
+        self._built: set[int] = set()  # indices of plans
+        self._last_key: Any = None  # of the call with fixed tensors that ran last
+        self._last_call: _C.BoundCall | None = None
         self._most_workspace: int | None = None
         self._options: dict[str, Any] = {}
         self._refused = ""
@@ -127,48 +121,43 @@ class pygraph(Methods):
                 t.set_uid(next(free))
 
     def create_execution_plans(self, modes: Any = ()) -> None:
-        """Records the graph for its device. There is one plan; the heuristic modes make no difference.
+        """Records the graph for its device, and proposes plans. The heuristic modes make no difference.
 
         Raises cudnnGraphNotSupportedError if a node is not supported.
         """
-        self.build_operation_graph()
-        self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), None, ())
-        self._plans = 1
+        self._plans = self._proposals()
 
     def check_support(self) -> None:
-        """Chooses engines and compiles kernels, with temporary memory for the tensors.
+        """Chooses the engines of the first plan and compiles its kernels, with temporary memory for the tensors.
 
         Raises cudnnGraphNotSupportedError with the reasons of all engines if none can run a node.
         """
-        if not self._plans:
+        if self._plans is None:
             self.create_execution_plans()
-        if self._refused:
-            raise cudnnGraphNotSupportedError(f"all plans are deselected: {self._refused}")
-        known, device = self._descriptions(), self.device()
-        recording = self._recording(device, known, self._stand_in_numbers(), None, ())
-        if self._most_workspace is not None and recording.graph.arena_bytes > self._most_workspace:
+        if self._refused or not self._plans:
+            raise cudnnGraphNotSupportedError(f"all plans are deselected: {self._refused or 'by their names'}")
+        plan = self._plans[0]
+        temporary = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), plan)
+        if self._most_workspace is not None and temporary.arena_bytes > self._most_workspace:
             raise cudnnGraphNotSupportedError(
-                f"the plan needs {recording.graph.arena_bytes} bytes for temporaries; "
+                f"the plan needs {temporary.arena_bytes} bytes for temporaries; "
                 f"deselect_workspace_greater_than({self._most_workspace}) forbids it"
             )
-        try:
-            tensors = [memory_for(known[t], device) for t in self._in_memory(known)]
-            _C.BoundCall(recording.graph, self._handle(None), tensors, [], [])
-        except NotSupported as error:
-            raise cudnnGraphNotSupportedError(str(error)) from error
-        except OutOfMemory:
-            pass  # the tensors of execute() may still fit, because they exist already
+        self._bind_scratch(plan)
 
     def build_plans(self, policy: Any = build_plan_policy.HEURISTICS_CHOICE) -> None:
-        """Builds the plan. check_support() does the work."""
-        if not self._built:
+        """Builds the first plan, which execute() runs. ALL: builds all plans."""
+        if 0 not in self._built:
             self.check_support()
-        self._built = True
+            self._built.add(0)
+        if policy is build_plan_policy.ALL:
+            for index in range(1, self.get_execution_plan_count()):
+                self.build_plan_at_index(index)
 
     def build_plan_at_index(self, index: int) -> None:
-        """Builds the plan with this index, which must be 0."""
-        self._check_index(index)
-        self.build_plans()
+        """Builds the plan with this index, so that execute_plan_at_index() can run it."""
+        self._bind_scratch(self._plan(index))
+        self._built.add(index)
 
     def build(self, modes: Any = None) -> None:
         """All steps from validate() to build_plans(). Without modes, as in cudnn-frontend, the first two."""
@@ -182,43 +171,41 @@ class pygraph(Methods):
     # ---- plans
 
     def get_execution_plan_count(self) -> int:
-        """The number of plans: 1 after create_execution_plans(), else 0."""
-        return self._plans
+        """The number of plans: 0 before create_execution_plans()."""
+        return len(self._plans or ())
 
     def get_plan_name_at_index(self, index: int) -> str:
-        """The name of the plan: the kinds of its nodes."""
-        self._check_index(index)
-        return "pyminidnn_" + "_".join(node.kind for node in self.nodes)
+        """The name of a plan: the engine of the most expensive product, or the kinds of all nodes."""
+        return self._plan(index).name
 
     def get_workspace_size(self) -> int:
-        """0: the plan owns its temporary memory. See temporary_bytes()."""
+        """0: a plan owns its temporary memory. See temporary_bytes()."""
         return 0
 
     def get_workspace_size_plan_at_index(self, index: int) -> int:
         """As get_workspace_size()."""
-        self._check_index(index)
+        self._plan(index)
         return 0
 
     def temporary_bytes(self) -> int:
-        """The bytes of the virtual tensors that exist at the same time. The plan allocates them itself."""
-        return max((r.graph.arena_bytes for r in self._recordings.values()), default=0)
+        """The bytes of the virtual tensors that exist at the same time. A plan allocates them itself."""
+        return max((r.arena_bytes for r in self._recordings.values()), default=0)
 
     def get_engine_count(self) -> int:
-        """1: the engine that runs recordings. It chooses among the engines of pyminidnn for each node."""
-        self.build_operation_graph()
-        return 1
+        """The number of engines that can compute the most expensive product; 1 for a graph without products."""
+        return len(self._proposals())
 
     def get_knobs_for_engine(self, engine_id: int) -> list[knob]:
-        """One knob of type KERNEL_CFG, whose only value is 0."""
-        self._check_index(engine_id)
+        """One knob of type KERNEL_CFG, whose only value is 0: an engine chooses its config itself."""
+        _at("engine", self._proposals(), engine_id)
         return [knob(knob_type.KERNEL_CFG, 0, 0, 1)]
 
     def create_execution_plan(self, engine_id: int, knobs: Mapping[Any, int]) -> None:
-        """Records the graph for the engine 0 with its knob at 0."""
-        self._check_index(engine_id)
+        """Adds the plan of an engine. Its knob KERNEL_CFG must be at 0."""
         if any(kind is not knob_type.KERNEL_CFG or value != 0 for kind, value in knobs.items()):
             raise RuntimeError(f"create_execution_plan: the engine has one knob, KERNEL_CFG, at 0; got {short(knobs)}")
-        self.create_execution_plans()
+        plan = _at("engine", self._proposals(), engine_id)
+        self._plans = [*(self._plans or []), plan]
 
     def get_behavior_notes(self) -> list[Any]:
         """[RUNTIME_COMPILATION]: graphs are recorded, and kernels of a GPU are compiled, at run time."""
@@ -226,22 +213,26 @@ class pygraph(Methods):
 
     def get_behavior_notes_for_plan_at_index(self, index: int) -> list[Any]:
         """As get_behavior_notes()."""
-        self._check_index(index)
+        self._plan(index)
         return self.get_behavior_notes()
 
     def deselect_engines(self, names: Sequence[str]) -> pygraph:
-        """Forbids plans by name. A graph has one plan, so check_support() fails if its name is among them."""
-        name = "pyminidnn_" + "_".join(node.kind for node in self.nodes)
-        if name in names:
-            self._refused = f"deselect_engines() names {name}"
+        """Removes plans whose names contain one of these names."""
+        self._plans = [p for p in self._plans or [] if not any(name in p.name for name in names)]
+        self._built.clear()  # the indices have changed
         return self
 
     def deselect_numeric_notes(self, notes: Sequence[Any]) -> pygraph:
-        """Forbids arithmetic: without TENSOR_CORE or DOWN_CONVERT_INPUTS, products of FLOAT are true float32."""
+        """Forbids arithmetic: without TENSOR_CORE or DOWN_CONVERT_INPUTS, products of FLOAT are true float32.
+
+        NONDETERMINISTIC excludes engines whose results vary from run to run, WINOGRAD plans of that name.
+        """
         if {numerical_note.TENSOR_CORE, numerical_note.DOWN_CONVERT_INPUTS} & set(notes):
             self._options["math"] = "ieee"
         if numerical_note.NONDETERMINISTIC in notes:
             self._options["deterministic"] = True
+        if numerical_note.WINOGRAD in notes:
+            self.deselect_engines(["winograd"])
         return self
 
     def select_numeric_notes(self, notes: Sequence[Any]) -> pygraph:
@@ -301,11 +292,8 @@ class pygraph(Methods):
         Raises RuntimeError if the graph is not built; ValueError for a tensor that is missing, too small or on another
         device.
         """
-        if not self._built:
-            raise RuntimeError("execute: the graph has no plan; call build([heur_mode.A]) or build_plans() first")
-        pack = {t if type(t) is int else t.uid: v for t, v in tensor_to_device_buffer.items() if t is not None}
-        known = self._descriptions(self._overrides(override_uids, override_shapes, override_strides))
-        self._run(known, pack, handle)
+        overrides = (override_uids, override_shapes, override_strides)
+        self.execute_plan_at_index(tensor_to_device_buffer, workspace, 0, handle, *overrides)
 
     def execute_plan_at_index(
         self,
@@ -317,9 +305,15 @@ class pygraph(Methods):
         override_shapes: Sequence[Sequence[int]] | None = None,
         override_strides: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """execute() with the plan at this index, which must be 0."""
-        self._check_index(index)
-        self.execute(tensor_to_device_buffer, workspace, handle, override_uids, override_shapes, override_strides)
+        """execute() with the plan at this index, which must be built."""
+        if index not in self._built:
+            which = "" if index == 0 else f" {short(index)}"
+            raise RuntimeError(
+                f"execute: the graph has no plan{which}; call build([heur_mode.A]) or build_plans() first"
+            )
+        pack = {t if type(t) is int else t.uid: v for t, v in tensor_to_device_buffer.items() if t is not None}
+        known = self._descriptions(self._overrides(override_uids, override_shapes, override_strides))
+        self._run(known, pack, handle, self._plan(index))
 
     _execute = execute
     _execute_plan_at_index = execute_plan_at_index
@@ -379,8 +373,10 @@ class pygraph(Methods):
     # ---- recordings
 
     def _changed(self) -> None:
-        self._known, self._plans, self._built = None, 0, False
+        self._known, self._plans = None, None
+        self._built.clear()
         self._recordings.clear()
+        self._last_key = self._last_call = None
 
     def device(self) -> str:
         """The device that the graph is built for: that of its handle, else the default of create_handle()."""
@@ -392,9 +388,32 @@ class pygraph(Methods):
             return handle.handle(**self._options)
         return Handle(self.device(), **self._options) if self._options else None
 
-    def _check_index(self, index: int) -> None:
-        if index != 0:
-            raise RuntimeError(f"the graph has one plan, at index 0; got {short(index)}")
+    def _plan(self, index: int) -> Plan:
+        return _at("plan", self._plans or [], index)
+
+    def _proposals(self) -> list[Plan]:
+        self.build_operation_graph()
+        any_engine = Plan("")
+        recording = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), any_engine)
+        try:
+            return proposed(self.nodes, lambda: self._call_on_scratch(recording).run())
+        except OutOfMemory:
+            return [any_engine]
+        except NotSupported as error:
+            raise cudnnGraphNotSupportedError(str(error)) from error
+
+    def _call_on_scratch(self, recording: _C.Graph) -> _C.BoundCall:
+        known, device = self._descriptions(), self.device()
+        tensors = [memory_for(known[t], device) for t in self._in_memory(known)]
+        return _C.BoundCall(recording, self._handle(None), tensors, [], [])
+
+    def _bind_scratch(self, plan: Plan) -> None:
+        try:
+            self._call_on_scratch(self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), plan))
+        except NotSupported as error:
+            raise cudnnGraphNotSupportedError(str(error)) from error
+        except OutOfMemory:
+            pass  # the tensors of execute() may still fit, because they exist already
 
     def _descriptions(self, overrides: Overrides | None = None) -> Mapping[Tensor, Described]:
         if overrides:
@@ -435,58 +454,60 @@ class pygraph(Methods):
         device: str,
         known: Mapping[Tensor, Described],
         numbers: Mapping[Tensor, float],
-        samples: Sequence[DeviceTensor] | None,
-        overlaps: tuple[tuple[int, int, int], ...],
-    ) -> _Recording:
+        plan: Plan,
+        samples: Sequence[DeviceTensor] | None = None,
+        overlaps: tuple[tuple[int, int, int], ...] = (),
+    ) -> _C.Graph:
         tensors = self._in_memory(known)
         shapes = () if known is self._known else tuple((known[t].dim, known[t].stride) for t in tensors)
         alignment = () if samples is None else tuple(s.data_ptr % 16 for s in samples)
-        key = (device, shapes, alignment, overlaps, tuple((t.uid, v) for t, v in numbers.items()))
+        key = (device, shapes, alignment, overlaps, tuple(numbers.values()), plan.engine)
         if key not in self._recordings:
             made = {t for n in self.nodes for t in n.outputs}
             both = {tensors[i] for pair in overlaps for i in pair[:2]}
             place = Place(device, tensors, samples, both & made)
-            self._recordings[key] = _Recording(recorded(self.nodes, EMITTERS, known, numbers, place))
+            self._recordings[key] = recorded(self.nodes, EMITTERS, known, numbers, place, plan)
             if len(self._recordings) > _MOST_RECORDINGS:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)
         return self._recordings[key]
 
-    def _run(self, known: Mapping[Tensor, Described], pack: Mapping[int, Any], given: CudnnHandle | None) -> None:
+    def _run(
+        self, known: Mapping[Tensor, Described], pack: Mapping[int, Any], given: CudnnHandle | None, plan: Plan
+    ) -> None:
         if given is not None and not isinstance(given, CudnnHandle):
             raise ValueError(f"execute: handle must be one of create_handle(); got {short(given)}")
         handle = self._handle(given)
         device = handle.device if handle else self.device()
-        numbers: dict[Tensor, float] = {}
-        arrays: list[DeviceTensor] = []
-        for t, d in known.items():
-            if t.virtual:
-                continue
-            if t.by_value and t.value is not None and (t.constant or t.uid not in pack):
-                numbers[t] = t.value
-                continue
-            if pack.get(t.uid) is None:
-                raise ValueError(f"execute: the variant pack lacks {t.label()} (uid {t.uid})")
-            if t.by_value:
-                numbers[t] = number(t, d, pack[t.uid])
-            else:
-                arrays.append(in_memory(t, d, pack[t.uid], device, handle))
-        overlaps = self._overlaps(known, arrays)
-        aligned = device == "cpu" or all(a.data_ptr % 16 == 0 for a in arrays)
-        samples = None if aligned and not overlaps else arrays
-        recording = self._recording(device, known, numbers, samples, overlaps)
-        key = (handle.stream if handle else None, *(a.data_ptr for a in arrays))
+        numbers, arrays = _entries(known, pack, device, handle)
+        key = (plan, handle, tuple(numbers.values()), tuple(a.data_ptr for a in arrays))
         try:
-            if recording.call is None or recording.key != key:
-                recording.call = _C.BoundCall(recording.graph, handle, arrays, [], [])
-                recording.key = key
-            recording.call.run()
+            if key != self._last_key or known is not self._known:
+                self._last_call = self._bound(known, numbers, arrays, handle, device, plan)
+                self._last_key = key if known is self._known else None
+            assert self._last_call is not None
+            self._last_call.run()
         except NotSupported as error:
             raise cudnnGraphNotSupportedError(str(error)) from error
         except OutOfMemory:
             raise
         except Error as error:
             raise ValueError(f"execute: {error}") from error
+
+    def _bound(
+        self,
+        known: Mapping[Tensor, Described],
+        numbers: Mapping[Tensor, float],
+        arrays: Sequence[DeviceTensor],
+        handle: Handle | None,
+        device: str,
+        plan: Plan,
+    ) -> _C.BoundCall:
+        overlaps = self._overlaps(known, arrays)
+        aligned = device == "cpu" or all(a.data_ptr % 16 == 0 for a in arrays)
+        samples = None if aligned and not overlaps else arrays
+        recording = self._recording(device, known, numbers, plan, samples, overlaps)
+        return _C.BoundCall(recording, handle, arrays, [], [])
 
     def _overlaps(
         self, known: Mapping[Tensor, Described], arrays: Sequence[DeviceTensor]
@@ -500,6 +521,33 @@ class pygraph(Methods):
                 if (written[i] or written[k]) and _C.share_memory(a, arrays[k]):
                     found.append((k, i, a.data_ptr - arrays[k].data_ptr))
         return tuple(found)
+
+
+def _entries(
+    known: Mapping[Tensor, Described], pack: Mapping[int, Any], device: str, handle: Handle | None
+) -> tuple[dict[Tensor, float], list[DeviceTensor]]:
+    """The numbers of a variant pack, and its arrays in the order of the tensors in memory."""
+    numbers: dict[Tensor, float] = {}
+    arrays: list[DeviceTensor] = []
+    for t, d in known.items():
+        if t.virtual:
+            continue
+        if t.by_value and t.value is not None and (t.constant or t.uid not in pack):
+            numbers[t] = t.value
+            continue
+        if pack.get(t.uid) is None:
+            raise ValueError(f"execute: the variant pack lacks {t.label()} (uid {t.uid})")
+        if t.by_value:
+            numbers[t] = number(t, d, pack[t.uid])
+        else:
+            arrays.append(in_memory(t, d, pack[t.uid], device, handle))
+    return numbers, arrays
+
+
+def _at(what: str, plans: Sequence[Plan], index: int) -> Plan:
+    if type(index) is not int or not 0 <= index < len(plans):
+        raise RuntimeError(f"{what} must be below {len(plans)}, the number of {what}s of the graph; got {short(index)}")
+    return plans[index]
 
 
 def memory_for(d: Described, device: str) -> DeviceTensor:

@@ -7,6 +7,7 @@ the dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT stays float32.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from .. import _C
@@ -16,6 +17,7 @@ from ..errors import DTypeError, Error, NotSupported, ShapeError
 from ..ops.transform import transform
 from .enums import DTYPE_OF, cudnnGraphNotSupportedError
 from .methods import Node
+from .plans import Plan
 from .tensors import Described, Tensor
 
 FLOATING = ("float16", "bfloat16", "float32", "float64")
@@ -31,6 +33,7 @@ class Replay:
     memory    for each other tensor in memory, the tensor that stands for it in the recording
     overlaps  results whose memory another tensor shares. They are written after all other calls, so that a node that
               reads the other tensor reads it as it was
+    plan      may fix the engine of one node
     """
 
     def __init__(
@@ -40,13 +43,15 @@ class Replay:
         memory: Mapping[Tensor, DeviceTensor],
         overlaps: Collection[Tensor],
         device: str,
+        plan: Plan,
     ) -> None:
         self.known, self.numbers, self.memory, self.overlaps, self.device = known, numbers, memory, overlaps, device
         self.values: dict[Tensor, DeviceTensor] = {}
         self.late: list[tuple[Tensor, DeviceTensor]] = []
         self.written: set[Tensor] = set()
         self.where = ""
-        self.exact = Handle(device, math="ieee")  # for products of integers
+        self.exact = _exact_handle(device)  # for products of integers
+        self.plan = plan
 
     def run(self, nodes: Sequence[Node], emitters: Mapping[str, Emit]) -> None:
         """Makes the calls of the nodes. Raises ValueError or cudnnGraphNotSupportedError, naming the node."""
@@ -64,6 +69,10 @@ class Replay:
                 raise cudnnGraphNotSupportedError(f"{at}: {error}") from error
         for t, value in self.late:
             transform(value, out=self.memory[t])
+
+    def algo(self, node: Node) -> str | None:
+        """The engine of a node, if the plan fixes it."""
+        return self.plan.engine if node is self.plan.node else None
 
     def value(self, t: Tensor | None) -> DeviceTensor:
         """The tensor of the recording that stands for an input of a node."""
@@ -138,6 +147,11 @@ class Replay:
         return DTYPE_OF[self.known[t].kind]
 
 
+@functools.cache
+def _exact_handle(device: str) -> Handle:
+    return Handle(device, math="ieee")
+
+
 def cast(t: DeviceTensor, dtype: str) -> DeviceTensor:
     """The tensor in another dtype. A float that becomes an integer is rounded to the nearest one."""
     if t.dtype == dtype:
@@ -165,6 +179,7 @@ def recorded(
     known: Mapping[Tensor, Described],
     numbers: Mapping[Tensor, float],
     place: Place,
+    plan: Plan,
 ) -> _C.Graph:
     """Records the nodes for tensors of this description and place.
 
@@ -183,7 +198,7 @@ def recorded(
         else:
             stand_ins = recorder.inputs_like(names, place.samples)
         memory = dict(zip(place.tensors, stand_ins, strict=True))
-        replay = Replay(known, numbers, memory, place.overlaps, place.device)
+        replay = Replay(known, numbers, memory, place.overlaps, place.device, plan)
         replay.run(nodes, emitters)
         return recorder.finish()
     except Error as error:

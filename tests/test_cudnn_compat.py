@@ -422,6 +422,92 @@ def test_views_and_concatenation(device: str) -> None:
         assert np.array_equal(values_of(t), w)
 
 
+class Drawn:
+    """A random graph of integers in float32, and what NumPy makes of it. All results are exact."""
+
+    OPS = ("add", "sub", "mul", "max", "min", "neg", "abs", "relu", "select", "sum", "largest", "product", "slice",
+           "transpose", "reshape")  # fmt: skip
+
+    def __init__(self, seed: int, device: str) -> None:
+        self.rng, self.device = np.random.default_rng(seed), device
+        self.p = Program(device, FLOAT)
+        self.values: list[tuple[Any, np.ndarray]] = []
+        self.inputs = [self.drawn_input((2, 3, 4)) for _ in range(3)]
+        for _ in range(self.rng.integers(2, 12)):
+            t, value = self.node()
+            if abs(value).max(initial=0) < 2**20:
+                self.values.append((t, value))
+
+    def drawn_input(self, shape: tuple[int, ...]) -> Any:
+        values = self.rng.integers(-3, 4, shape).astype("float64")
+        order = self.rng.permutation(3)
+        memory = tensor(values.transpose(order), "float32", self.device).permute(*np.argsort(order).tolist())
+        t = self.p.g.tensor(dim=memory.shape, stride=memory.strides, data_type=FLOAT)
+        self.p.pack[t] = memory
+        self.values.append((t, values))
+        return t
+
+    def pick(self, shape: tuple[int, ...] | None = None) -> tuple[Any, np.ndarray]:
+        fits = [(t, v) for t, v in self.values if shape is None or v.shape == shape]
+        return fits[self.rng.integers(len(fits))]
+
+    def node(self) -> tuple[Any, np.ndarray]:
+        g, rng, op = self.p.g, self.rng, self.OPS[self.rng.integers(len(self.OPS))]
+        (a, x), axis = self.pick(), int(self.rng.integers(3))
+        b, y = self.pick(x.shape)
+        match op:
+            case "add" | "sub" | "mul":
+                return getattr(g, op)(a, b), {"add": x + y, "sub": x - y, "mul": x * y}[op]
+            case "max" | "min":
+                return getattr(g, op)(a, b), np.maximum(x, y) if op == "max" else np.minimum(x, y)
+            case "neg" | "abs" | "relu":
+                return getattr(g, op)(a), {"neg": -x, "abs": abs(x), "relu": np.maximum(x, 0)}[op]
+            case "select":
+                return g.binary_select(a, b, g.cmp_gt(a, b)), np.maximum(x, y)
+            case "sum" | "largest":
+                mode = cudnn.reduction_mode.ADD if op == "sum" else cudnn.reduction_mode.MAX
+                want = x.sum(axis, keepdims=True) if op == "sum" else x.max(axis, keepdims=True)
+                return g.reduction(a, mode).set_dim(want.shape), want
+            case "product":
+                turned = g.transpose(b, [0, 2, 1])
+                return g.matmul(a, turned), x @ y.swapaxes(1, 2)
+            case "slice":
+                part = [slice(int(rng.integers(n)), None, int(rng.integers(1, 3))) for n in x.shape]
+                return g.slice(a, part), x[tuple(part)]
+            case "transpose":
+                order = rng.permutation(3).tolist()
+                return g.transpose(a, order), x.transpose(order)
+            case _:
+                shape = [1, x.size, 1]
+                return g.reshape(a, reshape_mode=cudnn.reshape_mode.LOGICAL).set_dim(shape), x.reshape(shape)
+
+    def check(self) -> None:
+        """Runs the graph with some results in memory. One result may overwrite an input."""
+        results = [v for v in self.values if v[0] not in self.inputs and self.rng.random() < 0.5] or self.values[-1:]
+        results = [v for v in results if v[0] not in self.inputs]
+        if not results:
+            return
+        for t, _ in results:
+            t.set_output(True)
+        self.p.g.build([cudnn.heur_mode.A])
+        used = set(self.p.g._descriptions())
+        for t, _ in results:
+            self.p.pack[t] = framed(t.get_dim(), t.get_stride(), "float32", self.device)[0]
+        t, _ = results[int(self.rng.integers(len(results)))]
+        over = self.inputs[0]
+        if over in used and t.get_dim() == over.get_dim() and t.get_stride() == over.get_stride():
+            self.p.pack[t] = self.p.pack[over]
+        self.p.g.execute(self.p.pack, None)
+        for t, want in results:
+            assert np.array_equal(values_of(self.p.pack[t]), want), t.get_name()
+
+
+@pytest.mark.parametrize("first", range(0, 120, 20))
+def test_random_graphs_are_exact(device: str, first: int) -> None:
+    for seed in range(first, first + 20):
+        Drawn(seed, device).check()
+
+
 # ---- building, executing, saving
 
 

@@ -22,8 +22,9 @@ from ..ops.transform import concat
 from ..ops.transform import slice as view_of_slice
 from .emit_norm import NORMS
 from .enums import cudnnGraphNotSupportedError
-from .inference import unsupported
-from .methods import COMPARISONS, GRADIENTS, Node
+from .inference import slices_of, unsupported
+from .nodes import Node
+from .pointwise import COMPARISONS, GRADIENTS
 from .replay import FLOATING, Emit, Replay, cast, expanded
 from .tensors import Tensor
 
@@ -330,8 +331,7 @@ def _genstats(r: Replay, n: Node) -> Results:
 
 
 def _slice(r: Replay, n: Node) -> Results:
-    starts, stops, steps = zip(*n.attributes["slices"], strict=True)
-    stops = tuple(max(a, b) for a, b in zip(starts, stops, strict=True))
+    starts, stops, steps = zip(*slices_of(n, r.shape(n.inputs[0])), strict=True)
     return [view_of_slice(r.value(n.inputs[0]), starts, stops, steps)]
 
 

@@ -23,7 +23,7 @@ from ..ops.pointwise import pointwise
 from ..ops.reduce import reduce
 from ..ops.transform import transform
 from .inference import normalized, unsupported
-from .methods import Node
+from .nodes import Node
 from .replay import FLOATING, Emit, Replay, cast
 from .tensors import Tensor
 

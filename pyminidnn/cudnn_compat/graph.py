@@ -4,33 +4,23 @@
 from __future__ import annotations
 
 import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from .. import _C
-from .._C import DeviceTensor, Handle
-from ..conversion import empty
-from ..errors import Error, NotSupported, OutOfMemory
+from ..errors import NotSupported, OutOfMemory
 from ..refusals import short
 from . import saving
-from .emit import EMITTERS
 from .enums import (
-    DTYPE_OF,
     NOT_SET,
     behavior_note,
     build_plan_policy,
     cudnnGraphNotSupportedError,
     knob_type,
     numerical_note,
-    type_of,
 )
-from .handles import CudnnHandle, default_device, in_memory, number
-from .inference import Overrides, check_compute, infer
-from .methods import Methods
+from .execution import Executable, at
+from .handles import CudnnHandle
 from .plans import Plan, proposed
-from .replay import Place, recorded
-from .tensors import Described, Tensor, ints
 
 _MOST_RECORDINGS = 16
 _UNSUPPORTED = {
@@ -52,7 +42,7 @@ class knob:
         return f"knob({self.type.name}, {self.min_value} to {self.max_value} in steps of {self.stride})"
 
 
-class pygraph(Methods):
+class pygraph(Executable):
     """A graph that is described by methods, then built, then executed any number of times.
 
     io_data_type, intermediate_data_type  of tensors in memory and of virtual tensors that have none
@@ -78,54 +68,20 @@ class pygraph(Methods):
         is_dynamic_shape_enabled: bool = False,
         is_override_shape_enabled: bool = False,
     ) -> None:
-        super().__init__()
-        self.name, self.handle = name, handle
-        self.io, self.intermediate = type_of(io_data_type), type_of(intermediate_data_type)
-        self.compute = type_of(compute_data_type)
-        self._known: dict[Tensor, Described] | None = None
-        self._recordings: OrderedDict[Any, _C.Graph] = OrderedDict()
-        self._plans: list[Plan] | None = None
-        self._built: set[int] = set()  # indices of plans
-        self._last_key: Any = None  # of the call with fixed tensors that ran last
-        self._last_call: _C.BoundCall | None = None
+        super().__init__(handle, (io_data_type, intermediate_data_type, compute_data_type))
+        self.name = name
         self._most_workspace: int | None = None
-        self._options: dict[str, Any] = {}
+        self._barred: list[str] = []
         self._refused = ""
 
     # ---- building
-
-    def validate(self) -> None:
-        """Infers what is not set, and checks the graph. Raises ValueError for what is missing or contradictory."""
-        if not self.nodes:
-            raise ValueError("validate: the graph has no nodes")
-        known = infer(self.nodes, self.io, self.intermediate)
-        for node in self.nodes:
-            check_compute(node, self.compute)
-        uids = [t.uid for t in known if t.has_uid]
-        twice = {uid for uid in uids if uids.count(uid) > 1}
-        if twice:
-            raise ValueError(f"validate: uid {min(twice)} belongs to two tensors")
-        for t, d in known.items():
-            t.inferred = d
-        self._known = known
-
-    def build_operation_graph(self) -> None:
-        """validate(), if it has not been called; then gives a uid to each tensor that has none, counting from 1."""
-        if self._known is None:
-            self.validate()
-        assert self._known is not None
-        used = {t.uid for t in self._known if t.has_uid}
-        free = (uid for uid in range(1, len(used) + len(self._known) + 1) if uid not in used)
-        for t in self._known:
-            if not t.has_uid:
-                t.set_uid(next(free))
 
     def create_execution_plans(self, modes: Any = ()) -> None:
         """Records the graph for its device, and proposes plans. The heuristic modes make no difference.
 
         Raises cudnnGraphNotSupportedError if a node is not supported.
         """
-        self._plans = self._proposals()
+        self._plans = [p for p in self._proposals() if self._allowed(p)]
 
     def check_support(self) -> None:
         """Chooses the engines of the first plan and compiles its kernels, with temporary memory for the tensors.
@@ -197,14 +153,14 @@ class pygraph(Methods):
 
     def get_knobs_for_engine(self, engine_id: int) -> list[knob]:
         """One knob of type KERNEL_CFG, whose only value is 0: an engine chooses its config itself."""
-        _at("engine", self._proposals(), engine_id)
+        at("engine", self._proposals(), engine_id)
         return [knob(knob_type.KERNEL_CFG, 0, 0, 1)]
 
     def create_execution_plan(self, engine_id: int, knobs: Mapping[Any, int]) -> None:
         """Adds the plan of an engine. Its knob KERNEL_CFG must be at 0."""
         if any(kind is not knob_type.KERNEL_CFG or value != 0 for kind, value in knobs.items()):
             raise RuntimeError(f"create_execution_plan: the engine has one knob, KERNEL_CFG, at 0; got {short(knobs)}")
-        plan = _at("engine", self._proposals(), engine_id)
+        plan = at("engine", self._proposals(), engine_id)
         self._plans = [*(self._plans or []), plan]
 
     def get_behavior_notes(self) -> list[Any]:
@@ -217,9 +173,11 @@ class pygraph(Methods):
         return self.get_behavior_notes()
 
     def deselect_engines(self, names: Sequence[str]) -> pygraph:
-        """Removes plans whose names contain one of these names."""
-        self._plans = [p for p in self._plans or [] if not any(name in p.name for name in names)]
-        self._built.clear()  # the indices have changed
+        """Removes plans whose names contain one of these names, also from those that are created later."""
+        self._barred += names
+        if self._plans is not None:
+            self._plans = [p for p in self._plans if self._allowed(p)]
+            self._built.clear()  # the indices have changed
         return self
 
     def deselect_numeric_notes(self, notes: Sequence[Any]) -> pygraph:
@@ -262,86 +220,6 @@ class pygraph(Methods):
         self.build_operation_graph()
         return int.from_bytes(hashlib.sha256(self.serialize()).digest()[:8], "little")
 
-    def query_tensor_attributes_of_uid(self, uid: int) -> Tensor:
-        """The tensor with this uid."""
-        for t in self._known or self.tensors:
-            if t.uid == uid and t.has_uid:
-                return t
-        raise ValueError(f"query_tensor_attributes_of_uid: no tensor of the graph has the uid {uid}")
-
-    # ---- execution
-
-    def execute(
-        self,
-        tensor_to_device_buffer: Mapping[Any, Any],
-        workspace: Any = None,
-        handle: CudnnHandle | None = None,
-        override_uids: Sequence[int] | None = None,
-        override_shapes: Sequence[Sequence[int]] | None = None,
-        override_strides: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        """Runs the graph. Does not wait for a GPU.
-
-        tensor_to_device_buffer  for each tensor in memory (the tensor or its uid) an array or an address, which is read
-                                 with the sizes and strides of the graph; for a tensor passed by value a number, an
-                                 array of one element or the host address of one. Other entries are ignored
-        workspace                not used: the plan owns its temporary memory
-        handle                   None: that of the graph
-        override_*               other sizes and strides of tensors, by uid; what depends on them is inferred again
-
-        Raises RuntimeError if the graph is not built; ValueError for a tensor that is missing, too small or on another
-        device.
-        """
-        overrides = (override_uids, override_shapes, override_strides)
-        self.execute_plan_at_index(tensor_to_device_buffer, workspace, 0, handle, *overrides)
-
-    def execute_plan_at_index(
-        self,
-        tensor_to_device_buffer: Mapping[Any, Any],
-        workspace: Any,
-        index: int,
-        handle: CudnnHandle | None = None,
-        override_uids: Sequence[int] | None = None,
-        override_shapes: Sequence[Sequence[int]] | None = None,
-        override_strides: Sequence[Sequence[int]] | None = None,
-    ) -> None:
-        """execute() with the plan at this index, which must be built."""
-        if index not in self._built:
-            which = "" if index == 0 else f" {short(index)}"
-            raise RuntimeError(
-                f"execute: the graph has no plan{which}; call build([heur_mode.A]) or build_plans() first"
-            )
-        pack = {t if type(t) is int else t.uid: v for t, v in tensor_to_device_buffer.items() if t is not None}
-        known = self._descriptions(self._overrides(override_uids, override_shapes, override_strides))
-        self._run(known, pack, handle, self._plan(index))
-
-    _execute = execute
-    _execute_plan_at_index = execute_plan_at_index
-
-    def _prepare_variant_pack_template(self) -> None:
-        """Has no effect. _get_variant_pack_uids_sorted() is always up to date."""
-
-    def _get_variant_pack_uids_sorted(self) -> list[int]:
-        known = self._descriptions()
-        return sorted(t.uid for t in known if not t.virtual and not t.constant)
-
-    def _execute_with_ptrs(
-        self, user_ptrs: Sequence[int], workspace: Any = 0, handle: CudnnHandle | None = None
-    ) -> None:
-        """execute() with the addresses in the order of _get_variant_pack_uids_sorted()."""
-        uids = self._get_variant_pack_uids_sorted()
-        if len(user_ptrs) != len(uids):
-            raise ValueError(f"execute: user_ptrs must have {len(uids)} addresses; got {len(user_ptrs)}")
-        self.execute(dict(zip(uids, user_ptrs, strict=True)), workspace, handle or None)
-
-    def populate_cuda_graph(self, handle: Any, var_pack: Any, workspace: Any, cuda_graph: Any) -> NoReturn:
-        """Not supported: capture execute() in a stream, after one call outside of the capture."""
-        raise cudnnGraphNotSupportedError(
-            "populate_cuda_graph is not supported; capture execute() on the handle's stream, as with torch.cuda.graph()"
-        )
-
-    update_cuda_graph = populate_cuda_graph
-
     # ---- saving
 
     def serialize(self) -> bytes:
@@ -361,7 +239,7 @@ class pygraph(Methods):
     def __repr__(self) -> str:
         return saving.to_json(self)
 
-    def __getattr__(self, name: str) -> Callable[..., NoReturn]:
+    def __getattr__(self, name: str) -> Any:
         if name not in _UNSUPPORTED:
             raise AttributeError(f"pygraph has no attribute '{name}'")
 
@@ -370,29 +248,18 @@ class pygraph(Methods):
 
         return method
 
-    # ---- recordings
+    # ---- how plans are proposed and built
 
-    def _changed(self) -> None:
-        self._known, self._plans = None, None
-        self._built.clear()
-        self._recordings.clear()
-        self._last_key = self._last_call = None
-
-    def device(self) -> str:
-        """The device that the graph is built for: that of its handle, else the default of create_handle()."""
-        return self.handle.device if self.handle is not None else default_device()
-
-    def _handle(self, given: CudnnHandle | None) -> Handle | None:
-        handle = given or self.handle
-        if handle is not None:
-            return handle.handle(**self._options)
-        return Handle(self.device(), **self._options) if self._options else None
-
-    def _plan(self, index: int) -> Plan:
-        return _at("plan", self._plans or [], index)
+    def _allowed(self, plan: Plan) -> bool:
+        return not any(name in plan.name for name in self._barred)
 
     def _proposals(self) -> list[Plan]:
         self.build_operation_graph()
+        if self._engines is None:
+            self._engines = self._surveyed()
+        return self._engines
+
+    def _surveyed(self) -> list[Plan]:
         any_engine = Plan("")
         recording = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), any_engine)
         try:
@@ -402,11 +269,6 @@ class pygraph(Methods):
         except NotSupported as error:
             raise cudnnGraphNotSupportedError(str(error)) from error
 
-    def _call_on_scratch(self, recording: _C.Graph) -> _C.BoundCall:
-        known, device = self._descriptions(), self.device()
-        tensors = [memory_for(known[t], device) for t in self._in_memory(known)]
-        return _C.BoundCall(recording, self._handle(None), tensors, [], [])
-
     def _bind_scratch(self, plan: Plan) -> None:
         try:
             self._call_on_scratch(self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), plan))
@@ -414,143 +276,3 @@ class pygraph(Methods):
             raise cudnnGraphNotSupportedError(str(error)) from error
         except OutOfMemory:
             pass  # the tensors of execute() may still fit, because they exist already
-
-    def _descriptions(self, overrides: Overrides | None = None) -> Mapping[Tensor, Described]:
-        if overrides:
-            return infer(self.nodes, self.io, self.intermediate, overrides)
-        if self._known is None:
-            self.validate()
-        assert self._known is not None
-        return self._known
-
-    def _overrides(self, uids: Any, shapes: Any, strides: Any) -> Overrides | None:
-        if uids is None or not len(uids):
-            return None
-        if shapes is None or strides is None or not len(uids) == len(shapes) == len(strides):
-            raise ValueError("execute: override_uids, override_shapes and override_strides must have equal lengths")
-        found = (self.query_tensor_attributes_of_uid(uid) for uid in uids)
-        pairs = zip(found, shapes, strides, strict=True)
-        return {t: (ints("override_shapes", n), ints("override_strides", s)) for t, n, s in pairs}
-
-    def description(self, t: Tensor) -> Described:
-        """Sizes, strides and data_type of a tensor of the graph, with what is inferred."""
-        return self._descriptions()[t]
-
-    @staticmethod
-    def _in_memory(known: Mapping[Tensor, Described]) -> list[Tensor]:
-        return [t for t in known if not t.virtual and not t.by_value]
-
-    def _stand_in_numbers(self) -> dict[Tensor, float]:
-        """Values for tensors passed by value while those of execute() are not known."""
-        values: dict[Tensor, float] = {}
-        for t, d in self._descriptions().items():
-            if t.by_value:
-                whole = DTYPE_OF[d.kind] not in ("float32", "float64", "float16", "bfloat16")
-                values[t] = t.value if t.value is not None else 1 if whole else 0.5
-        return values
-
-    def _recording(
-        self,
-        device: str,
-        known: Mapping[Tensor, Described],
-        numbers: Mapping[Tensor, float],
-        plan: Plan,
-        samples: Sequence[DeviceTensor] | None = None,
-        overlaps: tuple[tuple[int, int, int], ...] = (),
-    ) -> _C.Graph:
-        tensors = self._in_memory(known)
-        shapes = () if known is self._known else tuple((known[t].dim, known[t].stride) for t in tensors)
-        alignment = () if samples is None else tuple(s.data_ptr % 16 for s in samples)
-        key = (device, shapes, alignment, overlaps, tuple(numbers.values()), plan.engine)
-        if key not in self._recordings:
-            made = {t for n in self.nodes for t in n.outputs}
-            both = {tensors[i] for pair in overlaps for i in pair[:2]}
-            place = Place(device, tensors, samples, both & made)
-            self._recordings[key] = recorded(self.nodes, EMITTERS, known, numbers, place, plan)
-            if len(self._recordings) > _MOST_RECORDINGS:
-                self._recordings.popitem(last=False)
-        self._recordings.move_to_end(key)
-        return self._recordings[key]
-
-    def _run(
-        self, known: Mapping[Tensor, Described], pack: Mapping[int, Any], given: CudnnHandle | None, plan: Plan
-    ) -> None:
-        if given is not None and not isinstance(given, CudnnHandle):
-            raise ValueError(f"execute: handle must be one of create_handle(); got {short(given)}")
-        handle = self._handle(given)
-        device = handle.device if handle else self.device()
-        numbers, arrays = _entries(known, pack, device, handle)
-        key = (plan, handle, tuple(numbers.values()), tuple(a.data_ptr for a in arrays))
-        try:
-            if key != self._last_key or known is not self._known:
-                self._last_call = self._bound(known, numbers, arrays, handle, device, plan)
-                self._last_key = key if known is self._known else None
-            assert self._last_call is not None
-            self._last_call.run()
-        except NotSupported as error:
-            raise cudnnGraphNotSupportedError(str(error)) from error
-        except OutOfMemory:
-            raise
-        except Error as error:
-            raise ValueError(f"execute: {error}") from error
-
-    def _bound(
-        self,
-        known: Mapping[Tensor, Described],
-        numbers: Mapping[Tensor, float],
-        arrays: Sequence[DeviceTensor],
-        handle: Handle | None,
-        device: str,
-        plan: Plan,
-    ) -> _C.BoundCall:
-        overlaps = self._overlaps(known, arrays)
-        aligned = device == "cpu" or all(a.data_ptr % 16 == 0 for a in arrays)
-        samples = None if aligned and not overlaps else arrays
-        recording = self._recording(device, known, numbers, plan, samples, overlaps)
-        return _C.BoundCall(recording, handle, arrays, [], [])
-
-    def _overlaps(
-        self, known: Mapping[Tensor, Described], arrays: Sequence[DeviceTensor]
-    ) -> tuple[tuple[int, int, int], ...]:
-        """For each result that shares memory with another tensor: the indices of both, and their distance in bytes."""
-        made = {t for n in self.nodes for t in n.outputs}
-        written = [t in made for t in self._in_memory(known)]
-        found = []
-        for i, a in enumerate(arrays):
-            for k in range(i):
-                if (written[i] or written[k]) and _C.share_memory(a, arrays[k]):
-                    found.append((k, i, a.data_ptr - arrays[k].data_ptr))
-        return tuple(found)
-
-
-def _entries(
-    known: Mapping[Tensor, Described], pack: Mapping[int, Any], device: str, handle: Handle | None
-) -> tuple[dict[Tensor, float], list[DeviceTensor]]:
-    """The numbers of a variant pack, and its arrays in the order of the tensors in memory."""
-    numbers: dict[Tensor, float] = {}
-    arrays: list[DeviceTensor] = []
-    for t, d in known.items():
-        if t.virtual:
-            continue
-        if t.by_value and t.value is not None and (t.constant or t.uid not in pack):
-            numbers[t] = t.value
-            continue
-        if pack.get(t.uid) is None:
-            raise ValueError(f"execute: the variant pack lacks {t.label()} (uid {t.uid})")
-        if t.by_value:
-            numbers[t] = number(t, d, pack[t.uid])
-        else:
-            arrays.append(in_memory(t, d, pack[t.uid], device, handle))
-    return numbers, arrays
-
-
-def _at(what: str, plans: Sequence[Plan], index: int) -> Plan:
-    if type(index) is not int or not 0 <= index < len(plans):
-        raise RuntimeError(f"{what} must be below {len(plans)}, the number of {what}s of the graph; got {short(index)}")
-    return plans[index]
-
-
-def memory_for(d: Described, device: str) -> DeviceTensor:
-    """Memory for a tensor, with arbitrary elements."""
-    flat = empty((d.reach,), dtype=DTYPE_OF[d.kind], device=device)  # type: ignore[arg-type]
-    return flat.as_strided(d.dim, d.stride)

@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .enums import DTYPE_OF, NOT_SET, cudnnGraphNotSupportedError, data_type, tensor_reordering
-from .methods import BINARY_AB, BINARY_INPUTS, COMPARISONS, GRADIENTS, UNARY, Node
+from .nodes import Node
+from .pointwise import BINARY_AB, BINARY_INPUTS, COMPARISONS, GRADIENTS, UNARY
 from .tensors import Described, Tensor, channels_last, ordered_like, row_major
 
 Sizes = tuple[int, ...]
@@ -90,11 +91,18 @@ def _genstats(node: Node, given: Sequence[Described | None]) -> list[Shape]:
     return [(_per_channel(_all(given)[0].dim), channels_last)] * 2
 
 
+def slices_of(node: Node, dim: Sizes) -> list[tuple[int, int, int]]:
+    """start, stop and step for each dimension of the input of a slice. The stop is not below the start."""
+    slices = node.attributes["slices"]
+    if len(slices) != len(dim) or any(step is not None and step < 1 for _, _, step in slices):
+        raise ValueError(f"{_at(node)}: slices must be {len(dim)} slices with positive steps; got {slices}")
+    found = (slice(*s).indices(n) for s, n in zip(slices, dim, strict=True))
+    return [(start, max(start, stop), step) for start, stop, step in found]
+
+
 def _slice(node: Node, given: Sequence[Described | None]) -> list[Shape]:
     (x,) = _all(given)
-    ranges = node.attributes["slices"]
-    if any(step < 1 for _, _, step in ranges):
-        raise ValueError(f"{_at(node)}: steps must be positive")
+    ranges = slices_of(node, x.dim)
     dim = tuple(len(range(*r)) for r in ranges)
     return [(dim, lambda _: tuple(s * r[2] for s, r in zip(x.stride, ranges, strict=True)))]
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from .. import tuning
-from .methods import Node
+from .nodes import Node
 
 # The family of pyminidnn that computes a node of this kind.
 _PRODUCTS = {"matmul": "matmul", "conv_fprop": "conv", "conv_dgrad": "conv", "conv_wgrad": "conv"}

@@ -16,7 +16,7 @@ from ..conversion import empty, full
 from ..errors import DTypeError, Error, NotSupported, ShapeError
 from ..ops.transform import transform
 from .enums import DTYPE_OF, cudnnGraphNotSupportedError
-from .methods import Node
+from .nodes import Node
 from .plans import Plan
 from .tensors import Described, Tensor
 

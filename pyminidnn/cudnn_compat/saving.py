@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from .enums import data_type, tensor_reordering
-from .methods import Node
+from .nodes import Node
 from .tensors import Tensor
 
 if TYPE_CHECKING:

@@ -12,7 +12,8 @@ from typing import Any
 from ..conversion import has_dlpack
 from ..refusals import short
 from .enums import DTYPE_OF, heur_mode, type_of
-from .graph import memory_for, pygraph
+from .execution import memory_for
+from .graph import pygraph
 from .handles import CudnnHandle, create_handle, set_stream
 from .inference import RULES
 from .tensors import Tensor

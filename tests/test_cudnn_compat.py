@@ -311,7 +311,7 @@ def test_adaptive_layer_norm_and_its_gradient(device: str) -> None:
 
 
 def test_rotary_embedding_in_place(device: str) -> None:
-    """Both results overwrite inputs that the graph reads: views of one array, which lie between each other's rows."""
+    """Both results overwrite inputs that the graph reads: views of one array, whose rows alternate in memory."""
     n, rows, width = 4, 10, 8
     x, angle = drawn((n, rows, width)), drawn((1, rows, width // 2), "float32", 1)
     cos, sin = rounded(np.cos(angle), "float32"), rounded(np.sin(angle), "float32")
@@ -411,11 +411,11 @@ def test_views_and_concatenation(device: str) -> None:
     x, y = drawn((4, 6, 8), seed=1), drawn((4, 6, 8), seed=2)
     p = Program(device)
     part = p.g.slice(p.put(x), [slice(1, None), slice(None, None, 2), slice(2, 6)])
-    turned = p.g.transpose(part, [0, 2, 1])
+    swapped = p.g.transpose(part, [0, 2, 1])
     rows = p.g.reshape(p.put(y)).set_dim([24, 8]).set_stride([8, 1])
-    logical = p.g.reshape(turned, reshape_mode=cudnn.reshape_mode.LOGICAL).set_dim([4, 9])
+    logical = p.g.reshape(swapped, reshape_mode=cudnn.reshape_mode.LOGICAL).set_dim([4, 9])
     both = p.g.concatenate([part, part], axis=2)
-    got = p.run(*((t, HALF) for t in (turned, rows, logical, both)))
+    got = p.run(*((t, HALF) for t in (swapped, rows, logical, both)))
     want = x[1:, ::2, 2:6]
     wants = [want.swapaxes(1, 2), y.reshape(24, 8), want.swapaxes(1, 2).reshape(4, 9), np.concatenate([want] * 2, 2)]
     for t, w in zip(got, wants, strict=True):
@@ -469,8 +469,8 @@ class Drawn:
                 want = x.sum(axis, keepdims=True) if op == "sum" else x.max(axis, keepdims=True)
                 return g.reduction(a, mode).set_dim(want.shape), want
             case "product":
-                turned = g.transpose(b, [0, 2, 1])
-                return g.matmul(a, turned), x @ y.swapaxes(1, 2)
+                swapped = g.transpose(b, [0, 2, 1])
+                return g.matmul(a, swapped), x @ y.swapaxes(1, 2)
             case "slice":
                 part = [slice(int(rng.integers(n)), None, int(rng.integers(1, 3))) for n in x.shape]
                 return g.slice(a, part), x[tuple(part)]
@@ -832,10 +832,10 @@ def wrong_reduction(g: Any) -> None:
         (gradient_without_sizes, "the sizes of its result must be set; call set_dim()"),
         (unequal_k, "A [1, 4, 5] and B [1, 4, 5] must be [..., M, K] and [..., K, N]"),
         (no_broadcast, "sizes [4, 5] and [4, 3] cannot be broadcast to one shape"),
-        (without_type, "give intermediate_data_type to pygraph()"),
+        (without_type, "pass intermediate_data_type to pygraph()"),
         (of_another_graph, "is virtual, and no node of this graph makes it"),
         (equal_uids, "validate: uid 3 belongs to two tensors"),
-        (wrong_sizes, "has the sizes [4, 6]; the node gives [4, 5]"),
+        (wrong_sizes, "has the sizes [4, 6]; the node makes [4, 5]"),
         (wrong_scale, "scale [1, 6] must have 1 or the size of input [4, 5]"),
         (wrong_reduction, "the result [2, 5] must have 1 or the size of the input [4, 5] in each dimension"),
     ],

@@ -64,7 +64,7 @@ def _batchnorm(r: Replay, n: Node) -> Results:
     if mean is None or var is None:
         y, saved_mean, inv_std = batch_norm_forward_training(value, gamma, beta, eps=eps)
         return [y, saved_mean, inv_std, None, None]
-    # The norm updates running statistics in place, and the graph's inputs must stay as they are.
+    # The norm updates running statistics in place. The inputs of the graph must not change, so copies are passed.
     running = [transform(t) for t in _channels(r, n, value, mean, var)]
     y, saved_mean, inv_std = batch_norm_forward_training(
         value, gamma, beta, running_mean=running[0], running_var=running[1], momentum=r.number(momentum), eps=eps
@@ -102,13 +102,13 @@ class _Rows:
         self.inner = [shape[i] for i in inside] or [1]
         self.lengthened = not inside  # without a normalized dimension, each element is a row
 
-    def turned(self, t: DeviceTensor) -> DeviceTensor:
+    def rows_last(self, t: DeviceTensor) -> DeviceTensor:
         """The tensor with the normalized dimensions last."""
         t = t.permute(*self.order)
         return t.as_strided((*t.shape, 1), (*t.strides, 1)) if self.lengthened else t
 
     def back(self, t: DeviceTensor) -> DeviceTensor:
-        """The inverse of turned()."""
+        """The inverse of rows_last()."""
         if self.lengthened:
             t = t.as_strided(t.shape[:-1], t.strides[:-1])
         return t.permute(*sorted(range(len(self.order)), key=self.order.__getitem__))
@@ -120,7 +120,7 @@ def _layernorm(r: Replay, n: Node) -> Results:
     (value,) = _together(r, n, [x])
     gamma = _parameter(r, scale, value, rows.inner)
     beta = None if bias is None else _parameter(r, bias, value, rows.inner)
-    y, mean, inv_std = layer_norm_forward(rows.turned(value), gamma, beta, axis=rows.axis, eps=r.number(epsilon))
+    y, mean, inv_std = layer_norm_forward(rows.rows_last(value), gamma, beta, axis=rows.axis, eps=r.number(epsilon))
     return [rows.back(y), mean, inv_std]
 
 
@@ -130,7 +130,7 @@ def _layernorm_backward(r: Replay, n: Node) -> Results:
     dy, value = _together(r, n, [grad, x])
     gamma = _parameter(r, scale, value, rows.inner)
     m, inv = (_parameter(r, t, value, rows.outer) for t in (mean, inv_variance))
-    dx, dscale, dbias = layer_norm_backward(rows.turned(dy), rows.turned(value), gamma, m, inv, axis=rows.axis)
+    dx, dscale, dbias = layer_norm_backward(rows.rows_last(dy), rows.rows_last(value), gamma, m, inv, axis=rows.axis)
     return [rows.back(dx), dscale, dbias]
 
 
@@ -141,7 +141,7 @@ def _rmsnorm(r: Replay, n: Node) -> Results:
     if bias is not None:
         value = cast(value, _statistic(value.dtype))  # so that y is rounded once, after the bias
     gamma = _parameter(r, scale, value, rows.inner)
-    y, inv_rms = rms_norm_forward(rows.turned(value), gamma, axis=rows.axis, eps=r.number(epsilon))
+    y, inv_rms = rms_norm_forward(rows.rows_last(value), gamma, axis=rows.axis, eps=r.number(epsilon))
     result = rows.back(y)
     if bias is not None:
         result = pointwise("add", result, cast(r.value(bias), result.dtype))
@@ -154,7 +154,7 @@ def _rmsnorm_backward(r: Replay, n: Node) -> Results:
     dy, value = _together(r, n, [grad, x])
     gamma = _parameter(r, scale, value, rows.inner)
     inv = _parameter(r, inv_variance, value, rows.outer)
-    dx, dscale = rms_norm_backward(rows.turned(dy), rows.turned(value), gamma, inv, axis=rows.axis)
+    dx, dscale = rms_norm_backward(rows.rows_last(dy), rows.rows_last(value), gamma, inv, axis=rows.axis)
     dbias = None
     if n.outputs[2] is not None:
         dbias = reduce(cast(dy, _statistic(dy.dtype)), "sum", axis=rows.kept)
@@ -171,7 +171,7 @@ def _adalayernorm(r: Replay, n: Node) -> Results:
     rows = _Rows(r, n, x, scale)
     wide = _wide(r, [x, y])
     value = cast(r.value(x), wide)
-    plain, mean, inv_std = layer_norm_forward(rows.turned(value), axis=rows.axis, eps=r.number(epsilon))
+    plain, mean, inv_std = layer_norm_forward(rows.rows_last(value), axis=rows.axis, eps=r.number(epsilon))
     x_hat, gamma = rows.back(plain), cast(r.value(scale), wide)
     if bias is None:
         return [pointwise("mul", x_hat, gamma), mean, inv_std]
@@ -185,7 +185,7 @@ def _adalayernorm_backward(r: Replay, n: Node) -> Results:
     dy, value, gamma = (cast(r.value(t), wide) for t in (grad, x, scale))
     m, inv = (_parameter(r, t, value, rows.outer) for t in (mean, inv_variance))
     g = pointwise("mul", dy, gamma)
-    dx, _, _ = layer_norm_backward(rows.turned(g), rows.turned(value), None, m, inv, axis=rows.axis)
+    dx, _, _ = layer_norm_backward(rows.rows_last(g), rows.rows_last(value), None, m, inv, axis=rows.axis)
     shape = [n_ if i in rows.kept else 1 for i, n_ in enumerate(value.shape)]
     x_hat = pointwise("mul", pointwise("sub", value, m.reshape(tuple(shape))), inv.reshape(tuple(shape)))
     axes = [i for i, (a, b) in enumerate(zip(value.shape, gamma.shape, strict=True)) if a != b]

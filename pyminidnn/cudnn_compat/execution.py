@@ -19,7 +19,7 @@ from .handles import CudnnHandle, default_device, in_memory, number
 from .inference import Overrides, check_compute, infer
 from .methods import Methods
 from .plans import Plan
-from .replay import FLOATING, Place, recorded
+from .replay import FLOATING, Target, recorded
 from .tensors import Described, Tensor, ints
 
 _MOST_RECORDINGS = 16
@@ -61,7 +61,7 @@ class Executable(Methods):
         self._known = known
 
     def build_operation_graph(self) -> None:
-        """validate(), if it has not been called; then gives a uid to each tensor that has none, counting from 1."""
+        """validate(), if it has not been called; then numbers the tensors without a uid, from 1."""
         if self._known is None:
             self.validate()
         assert self._known is not None
@@ -227,8 +227,8 @@ class Executable(Methods):
         if key not in self._recordings:
             made = {t for n in self.nodes for t in n.outputs}
             both = {tensors[i] for k, j, _ in overlaps for i in (k, j)}
-            place = Place(device, tensors, samples, both & made)
-            self._recordings[key] = recorded(self.nodes, EMITTERS, known, numbers, place, plan)
+            target = Target(device, tensors, samples, both & made)
+            self._recordings[key] = recorded(self.nodes, EMITTERS, known, numbers, target, plan)
             if len(self._recordings) > _MOST_RECORDINGS:
                 self._recordings.popitem(last=False)
         self._recordings.move_to_end(key)

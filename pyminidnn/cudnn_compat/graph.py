@@ -204,7 +204,7 @@ class pygraph(Executable):
         return self
 
     def select_behavior_notes(self, notes: Sequence[Any]) -> pygraph:
-        """Demands behaviour: only RUNTIME_COMPILATION can be met."""
+        """Demands behaviour: only RUNTIME_COMPILATION is available."""
         others = [n for n in notes if n is not behavior_note.RUNTIME_COMPILATION]
         if others:
             self._refused = f"select_behavior_notes() demands {others[0].name}"

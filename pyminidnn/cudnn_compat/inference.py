@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Infers sizes, strides and element types of the tensors of a pygraph that the user has not set.
 
-A rule gives the sizes and strides of the results of a node. What the user has set has priority over a rule.
+A rule returns the sizes and strides of the results of a node. What the user has set has priority over a rule.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from .pointwise import BINARY_AB, BINARY_INPUTS, COMPARISONS, GRADIENTS, UNARY
 from .tensors import Described, Tensor, channels_last, ordered_like, row_major
 
 Sizes = tuple[int, ...]
-# The sizes and the strides of a result. A rule returns None for sizes that only the user can give.
+# The sizes and the strides of a result. A rule returns None for sizes that only the user knows.
 Shape = tuple["Sizes | None", "Callable[[Sizes], Sizes]"]
 Rule = Callable[[Node, Sequence["Described | None"]], list[Shape]]
-# New sizes and strides of tensors, in place of what the user has set.
+# New sizes and strides of tensors, which replace what the user has set.
 Overrides = Mapping[Tensor, tuple[Sizes, Sizes]]
 
 
@@ -245,7 +245,7 @@ def _output(
     if final is None:
         raise ValueError(f"{_at(node)}: the sizes of its result must be set; call set_dim()")
     if dim is not None and final != dim and node.kind != "reduction":
-        raise ValueError(f"{_at(node)}: {t.label()} has the sizes {list(final)}; the node gives {list(dim)}")
+        raise ValueError(f"{_at(node)}: {t.label()} has the sizes {list(final)}; the node makes {list(dim)}")
     kind = t.kind
     if kind is NOT_SET:
         kind = inherited if inherited is not NOT_SET else intermediate if t.virtual else io
@@ -260,7 +260,7 @@ def _checked(node: Node, t: Tensor, dim: Sizes, stride: Sizes, kind: Any) -> Des
         )
     if kind is NOT_SET:
         raise ValueError(
-            f"{_at(node)}: the data_type of {t.label()} is not set; call set_data_type(), or give "
+            f"{_at(node)}: the data_type of {t.label()} is not set; call set_data_type(), or pass "
             f"{'intermediate_data_type' if t.virtual else 'io_data_type'} to pygraph()"
         )
     if kind not in DTYPE_OF:

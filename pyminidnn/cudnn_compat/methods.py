@@ -61,7 +61,7 @@ class Methods(Pointwise):
         pre_padding: Sequence[int] = (),
         post_padding: Sequence[int] = (),
     ) -> Tensor:
-        """The gradient of conv_fprop's image. set_dim() of the result must give the image's sizes."""
+        """The gradient of conv_fprop's image. set_dim() of the result must set the image's sizes."""
         attributes = _window(padding, pre_padding, post_padding, stride, dilation, convolution_mode)
         return self._one("conv_dgrad", [loss, filter], attributes, compute_data_type, name)
 
@@ -79,7 +79,7 @@ class Methods(Pointwise):
         pre_padding: Sequence[int] = (),
         post_padding: Sequence[int] = (),
     ) -> Tensor:
-        """The gradient of conv_fprop's weight. set_dim() of the result must give the weight's sizes."""
+        """The gradient of conv_fprop's weight. set_dim() of the result must set the weight's sizes."""
         attributes = _window(padding, pre_padding, post_padding, stride, dilation, convolution_mode)
         return self._one("conv_wgrad", [image, loss], attributes, compute_data_type, name)
 
@@ -92,7 +92,7 @@ class Methods(Pointwise):
     # ---- reductions and views
 
     def reduction(self, input: Tensor, mode: Any, compute_data_type: Any = NOT_SET, name: str = "") -> Tensor:
-        """Reduces the dimensions that are 1 in the result, whose sizes set_dim() must give."""
+        """Reduces the dimensions that are 1 in the result, whose sizes set_dim() must set."""
         attributes = {"mode": member("reduction: mode", mode, reduction_mode)}
         return self._one("reduction", [input], attributes, compute_data_type, name)
 
@@ -114,7 +114,7 @@ class Methods(Pointwise):
         return self._one("slice", [input], {"slices": parts}, compute_data_type, name)
 
     def reshape(self, input: Tensor, name: str = "", reshape_mode: Any = reshape_mode.VIEW_ONLY) -> Tensor:
-        """The input with the sizes (and strides) that set_dim() and set_stride() of the result give.
+        """The input with the sizes (and strides) that set_dim() and set_stride() of the result set.
 
         VIEW_ONLY: the same memory under the new sizes and strides. LOGICAL: the same elements in row-major order.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The nodes of a pygraph, and the methods that make its tensors. They write down what is asked, and compute nothing."""
+"""The nodes of a pygraph, and the methods that make its tensors. They compute nothing."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class Nodes:
         return self._added(t.set_name(name))
 
     def tensor_scalar(self, value: float, scalar_type: Any) -> Tensor:
-        """A tensor of one number, which is part of the graph. A variant pack may give another one for RUNTIME_PARAM."""
+        """A tensor of one number, which is part of the graph. A variant pack may replace it for RUNTIME_PARAM."""
         return self._added(scalar(value, scalar_type))
 
     def device(self) -> str:

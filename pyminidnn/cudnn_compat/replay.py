@@ -2,7 +2,7 @@
 """Records the nodes of a pygraph as calls of pyminidnn. The recording is a graph that runs many times.
 
 Every tensor in memory is an input of the recording, also the results: their nodes write into them. A virtual tensor has
-the dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT stays float32.
+the dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT does not round.
 """
 
 from __future__ import annotations
@@ -178,27 +178,27 @@ def recorded(
     emitters: Mapping[str, Emit],
     known: Mapping[Tensor, Described],
     numbers: Mapping[Tensor, float],
-    place: Place,
+    target: Target,
     plan: Plan,
 ) -> _C.Graph:
-    """Records the nodes for tensors of this description and place.
+    """Records the nodes for tensors of this description.
 
     Raises ValueError or cudnnGraphNotSupportedError, whose text names the node and the line that made it.
     """
     replay: Replay | None = None
-    recorder = _C.Recorder(place.device, None, lambda: replay.where if replay else "")
+    recorder = _C.Recorder(target.device, None, lambda: replay.where if replay else "")
     recorder.enter()
     try:
-        names = [f"t{i}" for i in range(len(place.tensors))]
-        if place.samples is None:
+        names = [f"t{i}" for i in range(len(target.tensors))]
+        if target.samples is None:
             stand_ins = [
                 recorder.input(name, known[t].dim, DTYPE_OF[known[t].kind], None, known[t].stride)  # type: ignore[arg-type]
-                for name, t in zip(names, place.tensors, strict=True)
+                for name, t in zip(names, target.tensors, strict=True)
             ]
         else:
-            stand_ins = recorder.inputs_like(names, place.samples)
-        memory = dict(zip(place.tensors, stand_ins, strict=True))
-        replay = Replay(known, numbers, memory, place.overlaps, place.device, plan)
+            stand_ins = recorder.inputs_like(names, target.samples)
+        memory = dict(zip(target.tensors, stand_ins, strict=True))
+        replay = Replay(known, numbers, memory, target.overlaps, target.device, plan)
         replay.run(nodes, emitters)
         return recorder.finish()
     except Error as error:
@@ -207,8 +207,8 @@ def recorded(
         recorder.leave()
 
 
-class Place:
-    """Where the tensors of a recording are.
+class Target:
+    """The device and the tensors of a recording.
 
     tensors   those in memory, in the order of the recording's inputs
     samples   arrays that show alignment and overlap; None: aligned to 16 bytes, without overlap

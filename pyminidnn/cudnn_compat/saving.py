@@ -38,7 +38,7 @@ def to_json(g: pygraph) -> str:
 
 
 def from_json(g: pygraph, text: str) -> None:
-    """Puts the graph of to_json() in the place of what `g` holds. Raises ValueError for any other text."""
+    """Replaces the contents of `g` by the graph of to_json(). Raises ValueError for any other text."""
     try:
         saved = json.loads(text)
         known = saved["format"] == _FORMAT

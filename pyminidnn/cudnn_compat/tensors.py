@@ -203,7 +203,7 @@ class Tensor:
 
 
 def scalar(value: float, when: Any) -> Tensor:
-    """The tensor of one number. An int gives INT32 if it has 32 bits, else INT64; a float gives FLOAT."""
+    """The tensor of one number. The type is INT32 for an int of 32 bits, INT64 for other ints, FLOAT for a float."""
     if type(value) not in (int, float):
         raise ValueError(f"tensor_scalar: value must be an int or a float; got {short(value)}")
     member("tensor_scalar: scalar_type", when, scalar_type)

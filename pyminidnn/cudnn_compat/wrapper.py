@@ -35,7 +35,7 @@ def _automatic_handle() -> CudnnHandle:
 
 
 class Graph:
-    """A pygraph that takes arrays in place of tensors.
+    """A pygraph whose methods accept arrays instead of tensors.
 
         with cudnn.Graph(io_data_type=cudnn.data_type.HALF, inputs=["conv::image", "conv::weight"], outputs=["y"]) as g:
             y = g.conv_fprop(image=x, weight=w, padding=[1, 1], stride=[1, 1], dilation=[1, 1], name="conv")
@@ -43,7 +43,7 @@ class Graph:
         result = g(x, w, handle=handle)
 
     handle           of create_handle(), or "auto": a handle of this module on torch's current stream. None: the call
-                     must give one, or runs on the default device
+                     passes one, or runs on the default device
     inputs, outputs  the order of arguments and results, as set_io_tuples() takes it
     heuristics       modes for build()
     workspace_alloc  has no effect, because plans own their memory
@@ -192,7 +192,7 @@ class Graph:
         return result
 
     def _tensor(self, name: str, value: Any) -> Any:
-        """The tensor of an argument that is an array or a tensor; other arguments stay."""
+        """The tensor of an argument that is an array or a tensor; other arguments are returned unchanged."""
         if has_dlpack(value):
             if id(value) not in self._known:
                 self._known[id(value)] = self._graph.tensor_like(value)

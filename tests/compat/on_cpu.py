@@ -15,7 +15,7 @@ FUNCTIONS = {torch.nn.functional.conv2d, torch.nn.functional.conv3d, torch.conv2
 
 
 def on_cpu(value: Any) -> Any:
-    """The value, with "cpu" in the place of a CUDA device."""
+    """The value; "cpu" if it names a CUDA device."""
     if isinstance(value, str) and (value == "cuda" or value.startswith("cuda:")):
         return "cpu"
     if isinstance(value, torch.device) and value.type == "cuda":

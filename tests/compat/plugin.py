@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plugin of pytest that runs the tests of a cudnn-frontend checkout with pyminidnn.cudnn_compat in place of cudnn.
+"""A plugin of pytest that runs the tests of a cudnn-frontend checkout with pyminidnn.cudnn_compat as cudnn.
 
 run.py passes it to pytest. Nothing of the checkout is part of this repository.
 

@@ -422,6 +422,90 @@ def test_views_and_concatenation(device: str) -> None:
         assert np.array_equal(values_of(t), w)
 
 
+CONVOLUTION: dict[str, Any] = {"padding": [1, 1], "stride": [1, 1], "dilation": [1, 1]}
+
+
+def chain_of_a_convolution(p: Program) -> Any:
+    x, w, b, r = (
+        drawn((2, 8, 5, 5)),
+        drawn((8, 8, 3, 3), seed=1),
+        drawn((1, 8, 1, 1), seed=2),
+        drawn((2, 8, 5, 5), seed=3),
+    )
+    conv = p.g.conv_fprop(p.put(x), p.put(w), **CONVOLUTION)
+    want = reference.conv_forward(x, w, b.ravel(), r, padding=1, activation="relu")
+    return p.g.relu(p.g.add(p.put(r), p.g.bias(conv, p.put(b)))), want
+
+
+def chain_of_a_product(p: Program) -> Any:
+    a, b, bias, c = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1), drawn((1, 1, 4), seed=2), drawn((2, 6, 4), seed=3)
+    y = p.g.swish(p.g.identity(p.g.add(p.g.bias(p.g.matmul(p.put(a), p.put(b)), p.put(bias)), p.put(c))))
+    return y, reference.activation_forward(a @ b + bias + c, "silu")
+
+
+def rounded_between(p: Program) -> Any:
+    a, b = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1)
+    y = p.g.matmul(p.put(a), p.put(b)).set_data_type(HALF)
+    return p.g.relu(y), np.maximum(a @ b, 0)
+
+
+def read_twice(p: Program) -> Any:
+    a, b = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1)
+    y = p.g.matmul(p.put(a), p.put(b))
+    return p.g.mul(p.g.relu(y), y), np.maximum(a @ b, 0) * (a @ b)
+
+
+def with_a_slope(p: Program) -> Any:
+    a, b = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1)
+    return p.g.leaky_relu(p.g.matmul(p.put(a), p.put(b)), 0.25), reference.activation_forward(
+        a @ b, "leaky_relu", alpha=0.25
+    )
+
+
+def bias_of_another_dimension(p: Program) -> Any:
+    a, b, bias = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1), drawn((1, 6, 1), seed=2)
+    return p.g.bias(p.g.matmul(p.put(a), p.put(b)), p.put(bias)), a @ b + bias
+
+
+def norm_and_relu(p: Program) -> Any:
+    x, one = drawn((2, 8, 5, 5)), drawn((1, 8, 1, 1), "float32", 1)
+    s = p.put(one, "float32")
+    y, *_ = p.g.batchnorm(p.put(x), s, s, None, None, p.number(0.5), None)
+    return p.g.relu(y), np.maximum(reference.batch_norm_forward_training(x, one, one, eps=0.5)[0], 0)
+
+
+def norm_whose_mean_is_read(p: Program) -> Any:
+    x, one = drawn((2, 8, 5, 5)), drawn((1, 8, 1, 1), "float32", 1)
+    s = p.put(one, "float32")
+    y, mean, *_ = p.g.batchnorm(p.put(x), s, s, None, None, p.number(0.5), None)
+    shift = p.g.neg(mean)  # before relu
+    want, m, *_ = reference.batch_norm_forward_training(x, one, one, eps=0.5)
+    return p.g.add(p.g.relu(y), shift), np.maximum(want, 0) - m.reshape(1, 8, 1, 1)
+
+
+@pytest.mark.parametrize(
+    "chain, families",
+    [
+        (chain_of_a_convolution, ["conv"]),
+        (chain_of_a_product, ["matmul"]),
+        (norm_and_relu, ["batch_norm"]),
+        (rounded_between, ["matmul", "activation"]),
+        (read_twice, ["matmul", "activation", "pointwise", "transform"]),
+        (with_a_slope, ["matmul", "activation", "transform"]),
+        (bias_of_another_dimension, ["matmul", "transform", "pointwise", "transform"]),
+        (norm_whose_mean_is_read, None),
+    ],
+)
+def test_bias_residual_and_activation_join_the_product(chain: Any, families: list[str] | None, device: str) -> None:
+    p = Program(device)
+    y, want = chain(p)
+    (got,) = p.run((y, HALF))
+    assert_close(got, Result(want, tolerance("float16", 100, abs(want) + 30)))
+    nodes = [family for family, *_ in list(p.g._recordings.values())[-1].nodes]
+    copies = 1 if families == ["batch_norm"] else 0  # of y into its memory, because a norm has no `out`
+    assert families is None or nodes == families + ["transform"] * copies
+
+
 class Drawn:
     """A random graph of integers in float32, and what NumPy makes of it. All results are exact."""
 

@@ -89,8 +89,18 @@ def _exactly(
     return cast(r.value(a), dtype), cast(r.value(b), dtype)
 
 
+def _epilogue(r: Replay, added: Sequence[Tensor | None]) -> tuple[DeviceTensor | None, DeviceTensor | None]:
+    """The bias, as a vector, and the residual of a node that with_epilogues() made."""
+    bias, residual = added or (None, None)
+    vector = None if bias is None else r.value(bias)
+    return (
+        None if vector is None else vector.reshape((vector.size,)),
+        None if residual is None else r.value(residual),
+    )
+
+
 def _matmul(r: Replay, n: Node) -> Results:
-    a, b = n.inputs
+    a, b, *added = n.inputs
     (y,) = n.outputs
     if n.attributes["padding"]:
         raise unsupported(n, f"padding={n.attributes['padding']} is not supported; only 0 is")
@@ -98,7 +108,9 @@ def _matmul(r: Replay, n: Node) -> Results:
         x, w = _exactly(r, a, b, r.shape(a)[-1], _EXACT_PRODUCT)
         return [matmul(x, w, algo=r.algo(n), handle=r.exact)]
     dtype, x, w = _operands(r, a, b, y)
-    return [matmul(x, w, algo=r.algo(n), out=_destination(r, y, dtype))]
+    bias, c = _epilogue(r, added)
+    options: dict[str, Any] = {"bias": bias, "activation": n.attributes.get("activation"), "algo": r.algo(n)}
+    return [matmul(x, w, c=c, beta=0.0 if c is None else 1.0, out=_destination(r, y, dtype), **options)]
 
 
 def _options(r: Replay, n: Node) -> dict[str, Any]:
@@ -113,7 +125,7 @@ def _options(r: Replay, n: Node) -> dict[str, Any]:
 
 
 def _conv_fprop(r: Replay, n: Node) -> Results:
-    image, weight = n.inputs
+    image, weight, *added = n.inputs
     (y,) = n.outputs
     options = _options(r, n) | {"groups": r.shape(image)[1] // r.shape(weight)[1]}
     if _integers(r, image, weight):
@@ -124,7 +136,8 @@ def _conv_fprop(r: Replay, n: Node) -> Results:
         x, w = _exactly(r, image, weight, count, _EXACT_CONV)
         return [conv_forward(x, w, handle=r.exact, **options)]
     dtype, x, w = _operands(r, image, weight, y)
-    return [conv_forward(x, w, out=_destination(r, y, dtype), **options)]
+    options["activation"] = n.attributes.get("activation")
+    return [conv_forward(x, w, *_epilogue(r, added), out=_destination(r, y, dtype), **options)]
 
 
 def _conv_dgrad(r: Replay, n: Node) -> Results:

@@ -60,15 +60,16 @@ def _batchnorm(r: Replay, n: Node) -> Results:
     x, scale, bias, mean, var, epsilon, momentum = n.inputs
     (value,) = _together(r, n, [x])
     gamma, beta = _channels(r, n, value, scale, bias)
-    eps = r.number(epsilon)
+    eps, activation = r.number(epsilon), n.attributes.get("activation")
     if mean is None or var is None:
-        y, saved_mean, inv_std = batch_norm_forward_training(value, gamma, beta, eps=eps)
+        y, saved_mean, inv_std = batch_norm_forward_training(value, gamma, beta, eps=eps, activation=activation)
         return [y, saved_mean, inv_std, None, None]
     # The norm updates running statistics in place. The inputs of the graph must not change, so copies are passed.
     running = [transform(t) for t in _channels(r, n, value, mean, var)]
     y, saved_mean, inv_std = batch_norm_forward_training(
-        value, gamma, beta, running_mean=running[0], running_var=running[1], momentum=r.number(momentum), eps=eps
-    )
+        value, gamma, beta, running_mean=running[0], running_var=running[1], momentum=r.number(momentum), eps=eps,
+        activation=activation,
+    )  # fmt: skip
     return [y, saved_mean, inv_std, *running]
 
 

@@ -56,6 +56,7 @@ class Node:
     compute: Any
     name: str
     where: str
+    origin: Node | None = None  # the product of a node that with_epilogues() made
 
     def label(self) -> str:
         """The node in texts of errors."""

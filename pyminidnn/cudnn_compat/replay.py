@@ -16,6 +16,7 @@ from ..conversion import empty, full
 from ..errors import DTypeError, Error, NotSupported, ShapeError
 from ..ops.transform import transform
 from .enums import DTYPE_OF, cudnnGraphNotSupportedError
+from .epilogues import with_epilogues
 from .nodes import Node
 from .plans import Plan
 from .tensors import Described, Tensor
@@ -72,7 +73,7 @@ class Replay:
 
     def algo(self, node: Node) -> str | None:
         """The engine of a node, if the plan fixes it."""
-        return self.plan.engine if node is self.plan.node else None
+        return self.plan.engine if self.plan.node in (node, node.origin) else None
 
     def value(self, t: Tensor | None) -> DeviceTensor:
         """The tensor of the recording that stands for an input of a node."""
@@ -199,7 +200,7 @@ def recorded(
             stand_ins = recorder.inputs_like(names, target.samples)
         memory = dict(zip(target.tensors, stand_ins, strict=True))
         replay = Replay(known, numbers, memory, target.overlaps, target.device, plan)
-        replay.run(nodes, emitters)
+        replay.run(with_epilogues(nodes, known), emitters)
         return recorder.finish()
     except Error as error:
         raise cudnnGraphNotSupportedError(str(error)) from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import threading
 from collections.abc import Sequence
 from typing import Any
 
@@ -614,6 +615,39 @@ def test_numbers_may_change_between_executions(device: str) -> None:
     for value in (2.0, 2.0, 0.5):
         p.g.execute(p.pack | {y: out, factor: np.full((1, 1, 1), value, "float32")}, None)
         assert_close(out, scaled(p, a, b, value))
+
+
+def test_a_changed_tensor_changes_the_graph(device: str) -> None:
+    p, (*_, y) = product(device)
+    out = dnn.zeros((1, 8, 8), device=device)
+    p.g.execute(p.pack | {y: out}, None)
+    y.set_data_type(HALF)
+    p.g.build([cudnn.heur_mode.A])
+    half = dnn.zeros((1, 8, 8), dtype="float16", device=device)
+    p.g.execute(p.pack | {y: half}, None)
+    assert np.array_equal(values_of(half), rounded(values_of(out), "float16"))
+
+
+def test_threads_may_execute_a_graph(device: str) -> None:
+    p, (a, _, factor, y) = product(device)
+    wrong = []
+
+    def execute(seed: int) -> None:
+        x = tensor(drawn((1, 8, 16), seed=seed), "float16", device)
+        for k in range(20):
+            value = float(1 + (seed + k) % 3)
+            out = dnn.zeros((1, 8, 8), device=device)
+            p.g.execute(p.pack | {a: x, factor: np.full(1, value, "float32"), y: out}, None)
+            want = value * (values_of(x) @ values_of(b))
+            wrong.append(abs(values_of(out) - want).max() > 1e-3)
+
+    b = p.pack[p.g.tensors[1]]
+    threads = [threading.Thread(target=execute, args=(seed,)) for seed in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [False] * 80
 
 
 def test_shapes_may_be_overridden(device: str) -> None:

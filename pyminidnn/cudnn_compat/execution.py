@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
@@ -35,13 +36,16 @@ class Executable(Methods):
         self.handle = handle
         self.io, self.intermediate, self.compute = map(type_of, types)
         self._known: dict[Tensor, Described] | None = None
+        self._attributes: list[Any] = []  # of the tensors in the last validate()
         self._recordings: OrderedDict[Any, _C.Graph] = OrderedDict()
         self._plans: list[Plan] | None = None
         self._built: set[int] = set()  # indices of plans
         self._engines: list[Plan] | None = None  # the plan of each engine
-        self._last_key: Any = None  # of the call with fixed tensors that ran last
-        self._last_call: _C.BoundCall | None = None
+        # The key of _run() and the call with fixed tensors that ran last. Several threads may execute a graph.
+        self._last: tuple[Any, _C.BoundCall] | None = None
+        self._lock = threading.Lock()  # of _recordings
         self._options: dict[str, Any] = {}  # of the pyminidnn.Handle
+        self._own: CudnnHandle | None = None  # the handle of a graph with options and without a handle
 
     # ---- what is known of the graph
 
@@ -58,7 +62,10 @@ class Executable(Methods):
             raise ValueError(f"validate: uid {min(twice)} belongs to two tensors")
         for t, d in known.items():
             t.inferred = d
-        self._known = known
+        attributes = [(t, d, t.virtual, t.by_value, t.value) for t, d in known.items()]
+        if attributes != self._attributes:  # the user has changed a tensor since the last call
+            self._changed()
+        self._known, self._attributes = known, attributes
 
     def build_operation_graph(self) -> None:
         """validate(), if it has not been called; then numbers the tensors without a uid, from 1."""
@@ -106,6 +113,7 @@ class Executable(Methods):
         handle                   None: that of the graph
         override_*               other sizes and strides of tensors, by uid; what depends on them is inferred again
 
+        The graph keeps the arrays of its last call alive. Several threads may execute it, with memory of their own.
         Raises RuntimeError if the graph is not built; ValueError for a tensor that is missing, too small or on another
         device.
         """
@@ -166,13 +174,13 @@ class Executable(Methods):
         self._built.clear()
         self._recordings.clear()
         self._engines = None
-        self._last_key = self._last_call = None
+        self._last = None
 
     def _handle(self, given: CudnnHandle | None) -> Handle | None:
         handle = given or self.handle
-        if handle is not None:
-            return handle.handle(**self._options)
-        return Handle(self.device(), **self._options) if self._options else None
+        if handle is None and self._options:
+            handle = self._own = self._own or CudnnHandle(self.device())
+        return None if handle is None else handle.handle(**self._options)
 
     def _plan(self, index: int) -> Plan:
         return at("plan", self._plans or [], index)
@@ -223,16 +231,17 @@ class Executable(Methods):
         tensors = self._in_memory(known)
         shapes = () if known is self._known else tuple((known[t].dim, known[t].stride) for t in tensors)
         alignment = () if samples is None else tuple(s.data_ptr % 16 for s in samples)
-        key = (device, shapes, alignment, overlaps, tuple(numbers.values()), plan.engine)
-        if key not in self._recordings:
-            made = {t for n in self.nodes for t in n.outputs}
-            both = {tensors[i] for k, j, _ in overlaps for i in (k, j)}
-            target = Target(device, tensors, samples, both & made)
-            self._recordings[key] = recorded(self.nodes, EMITTERS, known, numbers, target, plan)
-            if len(self._recordings) > _MOST_RECORDINGS:
-                self._recordings.popitem(last=False)
-        self._recordings.move_to_end(key)
-        return self._recordings[key]
+        key = (device, shapes, alignment, overlaps, tuple(map(repr, numbers.values())), plan.engine)
+        with self._lock:
+            if key not in self._recordings:
+                made = {t for n in self.nodes for t in n.outputs}
+                both = {tensors[i] for k, j, _ in overlaps for i in (k, j)}
+                target = Target(device, tensors, samples, both & made)
+                self._recordings[key] = recorded(self.nodes, EMITTERS, known, numbers, target, plan)
+                if len(self._recordings) > _MOST_RECORDINGS:
+                    self._recordings.popitem(last=False)
+            self._recordings.move_to_end(key)
+            return self._recordings[key]
 
     def _run(
         self, known: Mapping[Tensor, Described], pack: Mapping[int, Any], given: CudnnHandle | None, plan: Plan
@@ -242,13 +251,13 @@ class Executable(Methods):
         handle = self._handle(given)
         device = handle.device if handle else self.device()
         numbers, arrays = _entries(known, pack, device, handle)
-        key = (plan, handle, tuple(numbers.values()), tuple(a.data_ptr for a in arrays))
+        overridden = None if known is self._known else known
+        key = (plan, handle, overridden, tuple(map(repr, numbers.values())), tuple(a.data_ptr for a in arrays))
+        last = self._last
         try:
-            if key != self._last_key or known is not self._known:
-                self._last_call = self._bound(known, numbers, arrays, handle, device, plan)
-                self._last_key = key if known is self._known else None
-            assert self._last_call is not None
-            self._last_call.run()
+            if last is None or last[0] != key:
+                last = self._last = (key, self._bound(known, numbers, arrays, handle, device, plan))
+            last[1].run()
         except NotSupported as error:
             raise cudnnGraphNotSupportedError(str(error)) from error
         except OutOfMemory:

@@ -13,6 +13,7 @@ from .. import _C
 from .._C import DeviceTensor, Handle
 from ..conversion import empty
 from ..errors import Error, NotSupported, OutOfMemory
+from ..graph import BoundGraph, Graph
 from ..refusals import short
 from .emit import EMITTERS
 from .enums import DTYPE_OF, cudnnGraphNotSupportedError, type_of
@@ -37,12 +38,12 @@ class Executable(Methods):
         self.io, self.intermediate, self.compute = map(type_of, types)
         self._known: dict[Tensor, Described] | None = None
         self._attributes: list[Any] = []  # of the tensors in the last validate()
-        self._recordings: OrderedDict[Any, _C.Graph] = OrderedDict()
+        self._recordings: OrderedDict[Any, Graph] = OrderedDict()
         self._plans: list[Plan] | None = None
         self._built: set[int] = set()  # indices of plans
         self._engines: list[Plan] | None = None  # the plan of each engine
         # The key of _run() and the call with fixed tensors that ran last. Several threads may execute a graph.
-        self._last: tuple[Any, _C.BoundCall] | None = None
+        self._last: tuple[Any, BoundGraph] | None = None
         self._lock = threading.Lock()  # of _recordings
         self._options: dict[str, Any] = {}  # of the pyminidnn.Handle
         self._own: CudnnHandle | None = None  # the handle of a graph with options and without a handle
@@ -214,10 +215,10 @@ class Executable(Methods):
                 values[t] = t.value if t.value is not None else 0.5 if DTYPE_OF[d.kind] in FLOATING else 1
         return values
 
-    def _call_on_scratch(self, recording: _C.Graph) -> _C.BoundCall:
+    def _call_on_scratch(self, recording: Graph) -> BoundGraph:
         known, device = self._descriptions(), self.device()
         tensors = [memory_for(known[t], device) for t in self._in_memory(known)]
-        return _C.BoundCall(recording, self._handle(None), tensors, [], [])
+        return _bound_to(recording, self._handle(None), tensors)
 
     def _recording(
         self,
@@ -227,7 +228,7 @@ class Executable(Methods):
         plan: Plan,
         samples: Sequence[DeviceTensor] | None = None,
         overlaps: Overlaps = (),
-    ) -> _C.Graph:
+    ) -> Graph:
         tensors = self._in_memory(known)
         shapes = () if known is self._known else tuple((known[t].dim, known[t].stride) for t in tensors)
         alignment = () if samples is None else tuple(s.data_ptr % 16 for s in samples)
@@ -257,7 +258,7 @@ class Executable(Methods):
         try:
             if last is None or last[0] != key:
                 last = self._last = (key, self._bound(known, numbers, arrays, handle, device, plan))
-            last[1].run()
+            last[1]()
         except NotSupported as error:
             raise cudnnGraphNotSupportedError(str(error)) from error
         except OutOfMemory:
@@ -276,14 +277,14 @@ class Executable(Methods):
         handle: Handle | None,
         device: str,
         plan: Plan,
-    ) -> _C.BoundCall:
+    ) -> BoundGraph:
         overlaps, matter = self._overlaps(known, arrays)
         aligned = device == "cpu" or all(a.data_ptr % 16 == 0 for a in arrays)
         if aligned and not matter:
             recording = self._recording(device, known, numbers, plan)
         else:
             recording = self._recording(device, known, numbers, plan, arrays, overlaps)
-        return _C.BoundCall(recording, handle, arrays, [], [])
+        return _bound_to(recording, handle, arrays)
 
     def _overlaps(self, known: Mapping[Tensor, Described], arrays: Sequence[DeviceTensor]) -> tuple[Overlaps, bool]:
         """The arrays that share memory: indices and distance in bytes of each pair; whether a result is among them."""
@@ -324,6 +325,10 @@ def at(what: str, plans: Sequence[Plan], index: int) -> Plan:
     if type(index) is not int or not 0 <= index < len(plans):
         raise RuntimeError(f"{what} must be below {len(plans)}, the number of {what}s of the graph; got {short(index)}")
     return plans[index]
+
+
+def _bound_to(graph: Graph, handle: Handle | None, tensors: Sequence[DeviceTensor]) -> BoundGraph:
+    return graph.bind(handle=handle, **{f"t{i}": t for i, t in enumerate(tensors)})
 
 
 def memory_for(d: Described, device: str) -> DeviceTensor:

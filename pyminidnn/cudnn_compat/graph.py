@@ -94,9 +94,9 @@ class pygraph(Executable):
             raise cudnnGraphNotSupportedError(f"all plans are deselected: {self._refused or 'by their names'}")
         plan = self._plans[0]
         temporary = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), plan)
-        if self._most_workspace is not None and temporary.arena_bytes > self._most_workspace:
+        if self._most_workspace is not None and temporary._ended().arena_bytes > self._most_workspace:
             raise cudnnGraphNotSupportedError(
-                f"the plan needs {temporary.arena_bytes} bytes for temporaries; "
+                f"the plan needs {temporary._ended().arena_bytes} bytes for temporaries; "
                 f"deselect_workspace_greater_than({self._most_workspace}) forbids it"
             )
         self._bind_scratch(plan)
@@ -145,7 +145,7 @@ class pygraph(Executable):
 
     def temporary_bytes(self) -> int:
         """The bytes of the virtual tensors that exist at the same time. A plan allocates them itself."""
-        return max((r.arena_bytes for r in self._recordings.values()), default=0)
+        return max((r._ended().arena_bytes for r in self._recordings.values()), default=0)
 
     def get_engine_count(self) -> int:
         """The number of engines that can compute the most expensive product; 1 for a graph without products."""
@@ -263,7 +263,7 @@ class pygraph(Executable):
         any_engine = Plan("")
         recording = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), any_engine)
         try:
-            return proposed(self.nodes, lambda: self._call_on_scratch(recording).run())
+            return proposed(self.nodes, lambda: self._call_on_scratch(recording)())
         except OutOfMemory:
             return [any_engine]
         except NotSupported as error:

@@ -14,6 +14,7 @@ from .. import _C
 from .._C import DeviceTensor, Handle
 from ..conversion import empty, full
 from ..errors import DTypeError, Error, NotSupported, ShapeError
+from ..graph import Graph
 from ..ops.transform import transform
 from .enums import DTYPE_OF, cudnnGraphNotSupportedError
 from .epilogues import with_epilogues
@@ -181,31 +182,20 @@ def recorded(
     numbers: Mapping[Tensor, float],
     target: Target,
     plan: Plan,
-) -> _C.Graph:
-    """Records the nodes for tensors of this description.
+) -> Graph:
+    """Records the nodes for tensors of this description. The graph has the inputs t0, t1, ... in the target's order.
 
     Raises ValueError or cudnnGraphNotSupportedError, whose text names the node and the line that made it.
     """
-    replay: Replay | None = None
-    recorder = _C.Recorder(target.device, None, lambda: replay.where if replay else "")
-    recorder.enter()
+    graph = Graph(target.device)
     try:
-        names = [f"t{i}" for i in range(len(target.tensors))]
-        if target.samples is None:
-            stand_ins = [
-                recorder.input(name, known[t].dim, DTYPE_OF[known[t].kind], None, known[t].stride)  # type: ignore[arg-type]
-                for name, t in zip(names, target.tensors, strict=True)
-            ]
-        else:
-            stand_ins = recorder.inputs_like(names, target.samples)
-        memory = dict(zip(target.tensors, stand_ins, strict=True))
-        replay = Replay(known, numbers, memory, target.overlaps, target.device, plan)
-        replay.run(with_epilogues(nodes, known), emitters)
-        return recorder.finish()
+        with graph:
+            memory = dict(zip(target.tensors, target.inputs_of(graph, known), strict=True))
+            replay = Replay(known, numbers, memory, target.overlaps, target.device, plan)
+            replay.run(with_epilogues(nodes, known), emitters)
     except Error as error:
         raise cudnnGraphNotSupportedError(str(error)) from error
-    finally:
-        recorder.leave()
+    return graph
 
 
 class Target:
@@ -224,3 +214,14 @@ class Target:
         overlaps: Collection[Tensor] = (),
     ) -> None:
         self.device, self.tensors, self.samples, self.overlaps = device, tensors, samples, overlaps
+
+    def inputs_of(self, graph: Graph, known: Mapping[Tensor, Described]) -> list[DeviceTensor]:
+        """Adds the tensors to a graph that records."""
+        names = [f"t{i}" for i in range(len(self.tensors))]
+        if self.samples is not None:
+            return graph._recording().inputs_like(names, self.samples)
+        described = [known[t] for t in self.tensors]
+        return [
+            graph.input(name, d.dim, DTYPE_OF[d.kind], strides=d.stride)  # type: ignore[arg-type]
+            for name, d in zip(names, described, strict=True)
+        ]

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records the nodes of a pygraph as calls of pyminidnn. The recording is a graph that runs many times.
 
-Every tensor in memory is an input of the recording, also the results: their nodes write into them. A virtual tensor has
-the dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT does not round.
+Every tensor in memory is an input of the recording, also the results: their nodes write into them. The first result of a
+norm is an output of the recording instead, because a norm cannot write into given memory. A virtual tensor has the dtype
+of its data_type, so HALF and BFLOAT16 round, and FLOAT does not.
 """
 
 from __future__ import annotations
@@ -22,6 +23,12 @@ from .nodes import Node
 from .plans import Plan
 from .tensors import Described, Tensor
 
+# Norms cannot write y or dx into given memory.
+_WITHOUT_OUT = [
+    f"{norm}{direction}"
+    for norm in ("batchnorm", "layernorm", "rmsnorm", "instancenorm")
+    for direction in ("", "_backward")
+]
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 # A function that makes the calls of a node. It returns the results, in any dtype and layout.
 Emit = Callable[["Replay", Node], Sequence["DeviceTensor | None"]]
@@ -32,7 +39,8 @@ class Replay:
 
     known     the description of each tensor
     numbers   the value of each tensor that is passed by value
-    memory    for each other tensor in memory, the tensor that stands for it in the recording
+    memory    for each other tensor in memory, the tensor that stands for it in the recording. Tensors in memory that
+              are not there are outputs of the recording
     overlaps  results whose memory another tensor shares. They are written after all other calls, so that a node that
               reads the other tensor reads it as it was
     plan      may fix the engine of one node
@@ -109,7 +117,7 @@ class Replay:
     def out(self, t: Tensor | None, *dtypes: str) -> DeviceTensor | None:
         """The memory that the caller then writes the result `t` to. None: it makes a new tensor, because the dtype is
         none of `dtypes`, because the result is virtual, or because it must be written late."""
-        if t is None or t.virtual or t in self.overlaps or self._dtype(t) not in dtypes:
+        if t is None or t not in self.memory or t in self.overlaps or self._dtype(t) not in dtypes:
             return None
         self.written.add(t)
         return self.memory[t]
@@ -141,9 +149,19 @@ class Replay:
             if not t.virtual:
                 self.late.append((t, self.values[t]))
             return
+        if t not in self.memory:
+            self.values[t] = self._as_output(t, cast(result, self._dtype(t)))
+            return
         memory = self.memory[t]
         transform(whole(result, memory.dtype), out=memory)
         self.values[t] = memory
+
+    def _as_output(self, t: Tensor, value: DeviceTensor) -> DeviceTensor:
+        """A temporary with these elements and the strides of `t`: the value itself, if its strides are the same."""
+        d = self.known[t]
+        if all(n == 1 or a == b for n, a, b in zip(d.dim, value.strides, d.stride, strict=True)):
+            return value.as_strided(d.dim, d.stride)
+        return transform(value, out=self.new(t, value.dtype))
 
     def _dtype(self, t: Tensor) -> str:
         return DTYPE_OF[self.known[t].kind]
@@ -183,16 +201,20 @@ def recorded(
     target: Target,
     plan: Plan,
 ) -> Graph:
-    """Records the nodes for tensors of this description. The graph has the inputs t0, t1, ... in the target's order.
+    """Records the nodes for tensors of this description. Tensor number i of the target has the name t<i> in the graph.
 
     Raises ValueError or cudnnGraphNotSupportedError, whose text names the node and the line that made it.
     """
     graph = Graph(target.device)
     try:
         with graph:
-            memory = dict(zip(target.tensors, target.inputs_of(graph, known), strict=True))
+            joined = with_epilogues(nodes, known)
+            results = target.outputs_of(joined)
+            memory = target.inputs_of(graph, known, results)
             replay = Replay(known, numbers, memory, target.overlaps, target.device, plan)
-            replay.run(with_epilogues(nodes, known), emitters)
+            replay.run(joined, emitters)
+            for t in results:
+                graph.output(f"t{target.tensors.index(t)}", replay.values[t])
     except Error as error:
         raise cudnnGraphNotSupportedError(str(error)) from error
     return graph
@@ -215,13 +237,23 @@ class Target:
     ) -> None:
         self.device, self.tensors, self.samples, self.overlaps = device, tensors, samples, overlaps
 
-    def inputs_of(self, graph: Graph, known: Mapping[Tensor, Described]) -> list[DeviceTensor]:
-        """Adds the tensors to a graph that records."""
-        names = [f"t{i}" for i in range(len(self.tensors))]
+    def outputs_of(self, nodes: Sequence[Node]) -> list[Tensor]:
+        """The tensors that are outputs of the recording: first results of norms, if no other tensor overlaps them."""
         if self.samples is not None:
-            return graph._recording().inputs_like(names, self.samples)
-        described = [known[t] for t in self.tensors]
-        return [
-            graph.input(name, d.dim, DTYPE_OF[d.kind], strides=d.stride)  # type: ignore[arg-type]
-            for name, d in zip(names, described, strict=True)
-        ]
+            return []
+        made = [n.outputs[0] for n in nodes if n.kind in _WITHOUT_OUT]
+        return [t for t in made if t is not None and t in self.tensors]
+
+    def inputs_of(
+        self, graph: Graph, known: Mapping[Tensor, Described], results: Sequence[Tensor]
+    ) -> dict[Tensor, DeviceTensor]:
+        """Adds all tensors but the results to a graph that records."""
+        named = {f"t{i}": t for i, t in enumerate(self.tensors) if t not in results}
+        if self.samples is not None:
+            made = graph._recording().inputs_like(list(named), self.samples)
+        else:
+            made = [
+                graph.input(name, known[t].dim, DTYPE_OF[known[t].kind], strides=known[t].stride)  # type: ignore[arg-type]
+                for name, t in named.items()
+            ]
+        return dict(zip(named.values(), made, strict=True))

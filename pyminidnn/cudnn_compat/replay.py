@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Records the nodes of a pygraph as calls of pyminidnn. The recording is a graph that runs many times.
 
-Every tensor in memory is an input of the recording, also the results: their nodes write into them. The first result of a
-norm is an output of the recording instead, because a norm cannot write into given memory. A virtual tensor has the dtype
-of its data_type, so HALF and BFLOAT16 round, and FLOAT does not.
+Every tensor in memory is an input of the recording, also the results: their nodes write into them. The first result of
+a norm is an output of the recording instead, because a norm cannot write into given memory. A virtual tensor has the
+dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT does not.
 """
 
 from __future__ import annotations

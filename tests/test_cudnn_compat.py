@@ -506,6 +506,25 @@ def test_bias_residual_and_activation_join_the_product(chain: Any, families: lis
     assert families is None or nodes == families
 
 
+@pytest.mark.parametrize("kind, relu", [(HALF, False), (HALF, True), (FLOAT, True), (BFLOAT16, False)])
+def test_statistics_join_the_convolution(kind: Any, relu: bool, device: str) -> None:
+    """The statistics are those of y as it is stored. The convolution cannot write BFLOAT16 from HALF, so nothing joins."""
+    x, w = drawn((2, 8, 5, 5)), drawn((8, 8, 3, 3), seed=1)
+    p = Program(device)
+    conv = p.g.conv_fprop(p.put(x), p.put(w), **CONVOLUTION)
+    y = (p.g.relu(conv) if relu else conv).set_data_type(kind)
+    total, squares = p.g.genstats(y)
+    got, sums, sums_of_squares = p.run((y, kind), (total, FLOAT), (squares, FLOAT))
+    scale = reference.conv_forward(abs(x), abs(w), padding=1)
+    want = reference.conv_forward(x, w, padding=1, activation="relu" if relu else None)
+    assert_close(got, Result(want, tolerance(DTYPES[kind], 72, scale)))
+    for t, terms in ((sums, values_of(got)), (sums_of_squares, values_of(got) ** 2)):
+        limit = tolerance("float32", 50, abs(terms).sum((0, 2, 3), keepdims=True))
+        assert_close(t, Result(terms.sum((0, 2, 3), keepdims=True), limit))
+    families = [family for family, *_ in list(p.g._recordings.values())[-1]._ended().nodes]
+    assert ("reduce" in families) == (kind is BFLOAT16)
+
+
 class Drawn:
     """A random graph of integers in float32, and what NumPy makes of it. All results are exact."""
 

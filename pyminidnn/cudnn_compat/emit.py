@@ -14,7 +14,7 @@ from typing import cast as typed
 from .._C import DeviceTensor
 from ..creation import arange
 from ..ops.activation import activation_backward, activation_forward
-from ..ops.conv import conv_backward_data, conv_backward_filter, conv_forward
+from ..ops.conv import conv_backward_data, conv_backward_filter, conv_forward, conv_forward_statistics
 from ..ops.matmul import matmul
 from ..ops.pointwise import maximum, minimum, pointwise
 from ..ops.reduce import reduce
@@ -126,7 +126,7 @@ def _options(r: Replay, n: Node) -> dict[str, Any]:
 
 def _conv_fprop(r: Replay, n: Node) -> Results:
     image, weight, *added = n.inputs
-    (y,) = n.outputs
+    y = n.outputs[0]
     options = _options(r, n) | {"groups": r.shape(image)[1] // r.shape(weight)[1]}
     if _integers(r, image, weight):
         terms = r.known[typed(Tensor, weight)].dim[1:]
@@ -136,8 +136,10 @@ def _conv_fprop(r: Replay, n: Node) -> Results:
         x, w = _exactly(r, image, weight, count, _EXACT_CONV)
         return [conv_forward(x, w, handle=r.exact, **options)]
     dtype, x, w = _operands(r, image, weight, y)
-    options["activation"] = n.attributes.get("activation")
-    return [conv_forward(x, w, *_epilogue(r, added), out=_destination(r, y, dtype), **options)]
+    options |= {"activation": n.attributes.get("activation"), "out": _destination(r, y, dtype)}
+    if len(n.outputs) == 3:  # genstats has joined
+        return conv_forward_statistics(x, w, *_epilogue(r, added), **options)
+    return [conv_forward(x, w, *_epilogue(r, added), **options)]
 
 
 def _conv_dgrad(r: Replay, n: Node) -> Results:

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Joins a product or a batch norm with the bias, the residual and the activation that follow it into one call.
 
+A convolution is also joined by genstats of its result.
+
 A node joins if its input is virtual, has no other reader and is not rounded (FLOAT, or DOUBLE in a graph of doubles).
 The call then rounds once, as the separate nodes do.
 """
@@ -106,11 +108,15 @@ def with_epilogues(nodes: Sequence[Node], known: Mapping[Tensor, Described]) -> 
         while chain.is_exact() and len(readers.get(chain.y, ())) == 1 and chain.joins(readers[chain.y][0]):
             pass
         last = chain.members[-1]
+        statistics = [n for n in readers.get(chain.y, ()) if n.kind == "genstats" and product.kind == "conv_fprop"]
         between = nodes[nodes.index(product) + 1 : nodes.index(last)]
-        if last is product or any(t in product.outputs[1:] for n in between for t in n.inputs):
+        if any(t in product.outputs[1:] for n in between for t in n.inputs):
             continue  # a statistic of the norm must be there before `last`
-        joined = chain.joined()
-        if joined is not None:
-            result[result.index(last)] = joined
-            result = [n for n in result if n not in chain.members]
+        joined = chain.joined() if statistics or last is not product else None
+        if joined is None:
+            continue
+        if statistics:
+            joined.outputs += statistics[0].outputs
+        result[result.index(last)] = joined
+        result = [n for n in result if n not in chain.members + statistics[:1]]
     return result

@@ -817,6 +817,14 @@ def test_every_plan_computes_the_graph(device: str) -> None:
         assert_close(out, scaled(p, a, b, 2), p.g.get_plan_name_at_index(i))
 
 
+def test_a_graph_of_large_tensors_is_built_without_memory_for_them() -> None:
+    g = new()
+    a, b = image(g, 1, 2**15, 2**15), image(g, 1, 2**15, 2**15)
+    g.matmul(a, b).set_output(True)
+    g.build([cudnn.heur_mode.A])
+    assert g.get_execution_plan_count() == 1 and g.get_plan_name_at_index(0) == "pyminidnn.matmul"
+
+
 def test_plans_may_be_deselected(device: str) -> None:
     def without(p: Program) -> None:
         p.g.deselect_engines([p.g.get_plan_name_at_index(0)])

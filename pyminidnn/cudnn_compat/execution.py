@@ -16,7 +16,7 @@ from ..errors import Error, NotSupported, OutOfMemory
 from ..graph import BoundGraph, Graph
 from ..refusals import short
 from .emit import EMITTERS
-from .enums import DTYPE_OF, cudnnGraphNotSupportedError, type_of
+from .enums import DTYPE_OF, ITEMSIZE, cudnnGraphNotSupportedError, type_of
 from .handles import CudnnHandle, default_device, in_memory, number
 from .inference import Overrides, check_compute, infer
 from .methods import Methods
@@ -25,6 +25,9 @@ from .replay import FLOATING, Target, recorded
 from .tensors import Described, Tensor, ints
 
 _MOST_RECORDINGS = 16
+# The most bytes of temporary memory for choosing engines before execute(). The allocator keeps this memory, so other
+# libraries cannot use it.
+_MOST_SCRATCH = 2**28
 # Pairs of tensors that share memory: their indices among the tensors in memory, and the distance in bytes.
 Overlaps = tuple[tuple[int, int, int], ...]
 
@@ -216,9 +219,13 @@ class Executable(Methods):
         return values
 
     def _call_on_scratch(self, recording: Graph) -> BoundGraph:
+        """The recording, bound to temporary memory. Raises OutOfMemory if the tensors are too large for that."""
         known, device = self._descriptions(), self.device()
-        tensors = [memory_for(known[t], device) for t in self._in_memory(known)]
-        return _bound_to(recording, self._handle(None), tensors)
+        tensors = self._in_memory(known)
+        bytes_needed = sum(known[t].reach * ITEMSIZE[DTYPE_OF[known[t].kind]] for t in tensors)
+        if bytes_needed > _MOST_SCRATCH:
+            raise OutOfMemory(f"the tensors have {bytes_needed} bytes")
+        return _bound_to(recording, self._handle(None), [memory_for(known[t], device) for t in tensors])
 
     def _recording(
         self,

@@ -20,7 +20,7 @@ from .enums import (
 )
 from .execution import Executable, at
 from .handles import CudnnHandle
-from .plans import Plan, proposed
+from .plans import Plan, default_plan, proposed
 
 _MOST_RECORDINGS = 16
 _UNSUPPORTED = {
@@ -260,12 +260,12 @@ class pygraph(Executable):
         return self._engines
 
     def _surveyed(self) -> list[Plan]:
-        any_engine = Plan("")
-        recording = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), any_engine)
+        default = default_plan(self.nodes)
+        recording = self._recording(self.device(), self._descriptions(), self._stand_in_numbers(), default)
         try:
             return proposed(self.nodes, lambda: self._call_on_scratch(recording)())
         except OutOfMemory:
-            return [any_engine]
+            return [default]
         except NotSupported as error:
             raise cudnnGraphNotSupportedError(str(error)) from error
 

@@ -24,18 +24,22 @@ class Plan(NamedTuple):
     engine: str | None = None
 
 
+def default_plan(nodes: Sequence[Node]) -> Plan:
+    """The plan in which pyminidnn chooses all engines, with the kinds of the nodes as its name."""
+    return Plan("pyminidnn." + "_".join(node.kind for node in nodes))
+
+
 def proposed(nodes: Sequence[Node], run: Callable[[], Any]) -> list[Plan]:
     """The plans of a graph, the fastest expected first.
 
     run  runs the recorded graph. It is called in a way that chooses engines, and computes nothing
     """
     reports = tuning.explain(run)
-    label = "_".join(node.kind for node in nodes)
     products = [node for node in nodes if node.kind in _PRODUCTS]
     of_products = [r for r in reports if r.problem.split()[0] in _PRODUCTS.values()]
     families = [r.problem.split()[0] for r in of_products]
     if not products or families != [_PRODUCTS[node.kind] for node in products]:
-        return [Plan(f"pyminidnn.{label}")]
+        return [default_plan(nodes)]
     costs = [next((e.estimate_us for e in r.engines if e.name == r.chosen), 0.0) for r in of_products]
     i = costs.index(max(costs))
     usable = [e for e in of_products[i].engines if not e.why_not]

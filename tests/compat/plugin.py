@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import random
 import sys
+import time
 from collections import Counter, defaultdict
 from math import prod
 from typing import Any
@@ -28,6 +29,8 @@ sys.modules["cudnn"] = cudnn
 RESULTS: dict[str, Counter[str]] = defaultdict(Counter)
 ERRORS: list[Exception] = []  # the cudnnGraphNotSupportedErrors of the current test
 LEFT_OUT: Counter[str] = Counter()
+PLANNED: Counter[str] = Counter()
+BEGIN = time.monotonic()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -35,6 +38,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     group.addoption("--compat-device", choices=["cuda", "cpu"], default="cuda", help="where the tests run")
     group.addoption("--compat-sample", type=int, help="run at most so many cases of each file, drawn with a fixed seed")
     group.addoption("--compat-share", help="I/N: run every N-th case from number I, for N processes; I is 0 to N - 1")
+    group.addoption("--compat-seconds", type=float, help="begin no case after this time; the table counts the rest")
     group.addoption("--compat-max-flops", type=float, help="leave out fuzzed cases with more operations")
 
 
@@ -83,6 +87,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--compat-share"):
         first, step = map(int, config.getoption("--compat-share").split("/"))
         items[:] = items[first::step]
+    PLANNED.update(item.path.name for item in items)
 
 
 @pytest.hookimpl(hookwrapper=True)
@@ -94,6 +99,9 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
         if report.passed:
             return
     elif call.when == "teardown" and report.passed:
+        seconds = item.config.getoption("--compat-seconds")
+        if seconds and time.monotonic() - BEGIN > seconds:
+            item.session.shouldstop = "out of time"  # type: ignore[assignment]
         return
     name = item.path.name
     if ERRORS and call.when == "call":
@@ -108,10 +116,11 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     terminalreporter.section("pyminidnn.cudnn_compat")
-    columns = ("right", "wrong", "not supported", "skipped itself", "left out")
+    columns = ("right", "wrong", "not supported", "skipped itself", "left out", "no time")
     rows = [("file", *columns)]
-    names = [*RESULTS, *(n for n in LEFT_OUT if n not in RESULTS)]
+    names = list(dict.fromkeys([*RESULTS, *PLANNED, *LEFT_OUT]))
     for name in names:
+        RESULTS[name]["no time"] = PLANNED[name] - RESULTS[name].total()
         RESULTS[name]["left out"] = LEFT_OUT[name]
         rows.append((name, *(str(RESULTS[name][c]) for c in columns)))
     rows.append(("all", *(str(sum(RESULTS[n][c] for n in names)) for c in columns)))

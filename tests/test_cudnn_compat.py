@@ -138,6 +138,7 @@ def test_product_with_bias_and_gelu(device: str, intermediate: Any) -> None:
 def test_products_of_integers_are_exact(device: str) -> None:
     rng = np.random.default_rng(0)
     a, b = rng.integers(-128, 128, (2, 9, 3000)), rng.integers(-128, 128, (2, 3000, 5))
+    a[0], b[0] = rng.integers(100, 128, a[0].shape), rng.integers(100, 128, b[0].shape)  # sums above 2^24
     x, w = rng.integers(-128, 128, (2, 40, 6, 6)), rng.integers(-128, 128, (4, 40, 3, 3))
     integer = cudnn.data_type.INT32
     p = Program(device, cudnn.data_type.INT8, integer, integer)
@@ -165,8 +166,9 @@ def test_scale_bias_relu_before_a_convolution_with_statistics(device: str) -> No
         assert_close(got, Result(want, tolerance("float32", 256, abs(terms).sum((0, 2, 3), keepdims=True))))
 
 
-def test_batch_norm_updates_statistics_in_place(device: str) -> None:
-    """The next running statistics share the memory of the previous ones. relu's result is compared with a tensor."""
+@pytest.mark.parametrize("in_place", [True, False])
+def test_batch_norm_and_running_statistics(in_place: bool, device: str) -> None:
+    """The next running statistics may share the memory of the previous ones, which do not change otherwise."""
     x, shape = drawn((4, 6, 5, 5), seed=1, scale=3), (1, 6, 1, 1)
     scale, bias, mean, var = (drawn(shape, "float32", seed) for seed in range(2, 6))
     p = Program(device)
@@ -179,10 +181,13 @@ def test_batch_norm_updates_statistics_in_place(device: str) -> None:
     mask = p.g.cmp_gt(relu, p.put(np.zeros(x.shape)))
     for t, old in zip((next_mean, next_var), running, strict=True):
         t.set_output(True).set_data_type(FLOAT)
-        p.pack[t] = p.pack[old]
+        p.pack[t] = p.pack[old] if in_place else dnn.zeros(shape, device=device)
     got, positive, got_mean, got_inv = p.run(
         (relu, HALF), (mask, cudnn.data_type.BOOLEAN), (m, FLOAT), (inv, FLOAT)
     )  # fmt: skip
+    if not in_place:
+        assert np.array_equal(values_of(p.pack[running[0]]), mean)
+        assert np.array_equal(values_of(p.pack[running[1]]), abs(var))
     eps, momentum = float(np.float32(1e-3)), 0.25
     want, want_mean, want_inv, *new = reference.batch_norm_forward_training(
         x, scale, bias, running_mean=mean.ravel(), running_var=abs(var).ravel(), momentum=momentum, eps=eps
@@ -371,6 +376,28 @@ def test_functions_of_elements(device: str) -> None:
         assert_close(dx, Result(backward, tolerance("float32", 16, abs(backward) + 1)), name)
 
 
+def test_casts_round(device: str) -> None:
+    """A virtual HALF rounds float32. A float becomes the nearest integer."""
+    x = drawn((4, 33), "float32", scale=50)
+    p = Program(device, FLOAT)
+    t = p.put(x, "float32")
+    half = p.g.identity(t).set_data_type(HALF)
+    integer = cudnn.data_type.INT32
+    between = p.g.identity(p.g.identity(t).set_data_type(integer))
+    back, whole, also_whole = p.run((p.g.identity(half), FLOAT), (p.g.identity(t), integer), (between, FLOAT))
+    assert np.array_equal(values_of(back), rounded(x, "float16"))
+    assert np.array_equal(values_of(whole), np.rint(x)) and np.array_equal(values_of(also_whole), np.rint(x))
+
+
+def test_a_result_between_two_nodes_may_be_in_memory(device: str) -> None:
+    a, b = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1)
+    p = Program(device)
+    y = p.g.matmul(p.put(a), p.put(b))
+    product, relu = p.run((y, FLOAT), (p.g.relu(y), FLOAT))
+    assert_close(product, Result(a @ b, tolerance("float32", 8, abs(a) @ abs(b))))
+    assert np.array_equal(values_of(relu), np.maximum(values_of(product), 0))
+
+
 def test_functions_with_attributes(device: str) -> None:
     x, dy = drawn((5, 7), "float32", 1), drawn((5, 7), "float32", 2)
     p = Program(device, FLOAT)
@@ -416,7 +443,11 @@ def test_views_and_concatenation(device: str) -> None:
     rows = p.g.reshape(p.put(y)).set_dim([24, 8]).set_stride([8, 1])
     logical = p.g.reshape(swapped, reshape_mode=cudnn.reshape_mode.LOGICAL).set_dim([4, 9])
     both = p.g.concatenate([part, part], axis=2)
-    got = p.run(*((t, HALF) for t in (swapped, rows, logical, both)))
+    last = p.put(drawn((2, 3, 4, 5)), layout="NHWC")
+    joined = p.g.concatenate([last, last], axis=1)
+    got = p.run(*((t, HALF) for t in (swapped, rows, logical, both, joined)))
+    assert joined.get_stride() == channels_last((2, 6, 4, 5))
+    assert np.array_equal(values_of(got.pop()), np.concatenate([drawn((2, 3, 4, 5))] * 2, 1))
     want = x[1:, ::2, 2:6]
     wants = [want.swapaxes(1, 2), y.reshape(24, 8), want.swapaxes(1, 2).reshape(4, 9), np.concatenate([want] * 2, 2)]
     for t, w in zip(got, wants, strict=True):
@@ -481,7 +512,8 @@ def norm_whose_mean_is_read(p: Program) -> Any:
     y, mean, *_ = p.g.batchnorm(p.put(x), s, s, None, None, p.number(0.5), None)
     shift = p.g.neg(mean)  # before relu
     want, m, *_ = reference.batch_norm_forward_training(x, one, one, eps=0.5)
-    return p.g.add(p.g.relu(y), shift), np.maximum(want, 0) - m.reshape(1, 8, 1, 1)
+    relu = p.g.relu(y).set_data_type(HALF)
+    return p.g.add(relu, shift), np.maximum(want, 0) - m.reshape(1, 8, 1, 1)
 
 
 @pytest.mark.parametrize(
@@ -630,9 +662,10 @@ def scaled(p: Program, a: Any, b: Any, factor: float) -> Result:
 def test_numbers_may_change_between_executions(device: str) -> None:
     p, (a, b, factor, y) = product(device)
     out = dnn.zeros((1, 8, 8), device=device)
-    for value in (2.0, 2.0, 0.5):
+    for value in (2.0, 2.0, 0.5, *range(3, 20)):
         p.g.execute(p.pack | {y: out, factor: np.full((1, 1, 1), value, "float32")}, None)
         assert_close(out, scaled(p, a, b, value))
+    assert len(p.g._recordings) == 16
 
 
 def test_a_changed_tensor_changes_the_graph(device: str) -> None:

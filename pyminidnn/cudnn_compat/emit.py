@@ -314,11 +314,6 @@ _REDUCTIONS = {
 }  # fmt: skip
 
 
-def _wide(dtype: str) -> str:
-    """The dtype that sums are kept in."""
-    return {"float16": "float32", "bfloat16": "float32", "bool": "float32"}.get(dtype, dtype)
-
-
 def _reduction(r: Replay, n: Node) -> Results:
     (x,), (y,) = n.inputs, n.outputs
     mode = n.attributes["mode"]
@@ -327,7 +322,7 @@ def _reduction(r: Replay, n: Node) -> Results:
         raise ValueError(f"reduction ({n.where}): the result {list(wanted)} must have 1 or the size of the input "
                          f"{list(shape)} in each dimension")  # fmt: skip
     axes = [i for i, (s, w) in enumerate(zip(shape, wanted, strict=True)) if s != w]
-    value = cast(r.value(x), _wide(working(r, [x, y])))
+    value = cast(r.value(x), working(r, [x, y]))
     if mode == "MUL_NO_ZEROS":
         value = pointwise("where", pointwise("eq", value, 0), 1, value)
     if not axes:  # nothing shrinks; modes of magnitudes still take them
@@ -338,7 +333,7 @@ def _reduction(r: Replay, n: Node) -> Results:
 
 def _genstats(r: Replay, n: Node) -> Results:
     x = r.value(n.inputs[0])
-    value = cast(x, _wide(x.dtype))
+    value = cast(x, "float64" if x.dtype == "float64" else "float32")  # reduce() returns the dtype of its input
     axes = [i for i in range(value.ndim) if i != 1]
     outs = [r.out(t, value.dtype) for t in n.outputs]
     modes: tuple[Any, Any] = ("sum", "sumsq")

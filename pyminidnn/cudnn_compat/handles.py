@@ -143,7 +143,7 @@ def number(t: Tensor, d: Described, given: Any) -> float:
     if type(given) is int:
         array = _at_address(given, dtype, d, "cpu")
     elif isinstance(given, float):
-        return float(np.float32(given)) if dtype == "float32" else given
+        return given
     else:
         array = asarray(_array(t, given, None))
     if array.size != 1:

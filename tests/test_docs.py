@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The examples of docs/tensor.md, docs/array_api.md, docs/graph.md, docs/ops and the README run and print what the pages show."""
+"""The examples of docs/tensor.md, docs/array_api.md, docs/graph.md, docs/cudnn_compat.md, docs/ops and the README run
+and print what the pages show."""
 
 from __future__ import annotations
 
@@ -18,7 +19,10 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.mark.parametrize(
     "page",
-    [*(ROOT / "docs" / f"{p}.md" for p in ("tensor", "array_api", "graph")), *sorted((ROOT / "docs/ops").glob("*.md"))],
+    [
+        *(ROOT / "docs" / f"{p}.md" for p in ("tensor", "array_api", "graph", "cudnn_compat")),
+        *sorted((ROOT / "docs/ops").glob("*.md")),
+    ],
     ids=lambda p: p.stem,
 )
 def test_examples(page: Path) -> None:

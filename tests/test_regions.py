@@ -430,6 +430,20 @@ def test_nodes_between_two_nodes_of_a_region_are_respected(device: str) -> None:
     assert np.allclose(cycle(x, w).numpy(), cycle.__wrapped__(x, w).numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_a_call_that_must_run_between_keeps_nodes_apart(device: str) -> None:
+    """The residual is computed from the statistics of the batch norm, so the norm cannot add it."""
+
+    def f(x: Any, p: dict[str, Any]) -> Any:
+        y, mean, _ = training(x, p)
+        return relu(y + x * mean.reshape((1, 5, 1, 1)))
+
+    x, _, p = arguments_of(IMAGES, "float32", device)
+    fused = dnn.fuse(f)
+    assert sorted(i for nodes in fused.graph(x, p)._ended().regions(None) for i in nodes) == [0, 1, 2, 3]
+    assert engines_of(fused.graph(x, p))[:2] == ["batch_norm", "pointwise"]
+    assert np.allclose(fused(x, p).numpy(), f(x, p).numpy(), rtol=1e-5, atol=1e-6)
+
+
 def test_writes_keep_their_order(device: str) -> None:
     """A node reads an input before a later one overwrites it, whatever regions they are in."""
 

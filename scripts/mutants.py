@@ -507,8 +507,4 @@ LATER = [
         "F27", "graph/unfused.cpp", "v.readers.empty() ? v.writer : «v.readers.back()»", "v.writer",
         "an internal value of a region gives its memory away before it is read",
     ),
-    Mutant(
-        "F28", "graph/graph.cpp", "«known.deterministic == o.deterministic» &&", "true",
-        "handles with other options share a partition",
-    ),
 ]

@@ -373,6 +373,46 @@ def test_in_place_residual(device: str) -> None:
     assert np.allclose(r.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
 
 
+def test_running_statistics_change_once_in_a_run(device: str) -> None:
+    x, r, p = arguments_of(IMAGES, "float32", device)
+    results = []
+    for fused in (True, False):
+        mean, var = dnn.zeros((5,), device=device), dnn.ones((5,), device=device)
+
+        def f(x: Any, r: Any, mean: Any = mean, var: Any = var) -> Any:
+            return relu(
+                dnn.batch_norm_forward_training(x, p["scale"], p["bias"], running_mean=mean, running_var=var)[0] + r
+            )
+
+        g = dnn.fuse(f) if fused else f
+        outputs = [g(x, r), g(r, x)]
+        results.append([*outputs, mean, var])
+        if fused:
+            assert engines_of(g.graph(x, r)) == ["library_op"]
+    for got, wanted in zip(*results, strict=True):
+        assert np.allclose(got.numpy(), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+def test_a_step_of_training(device: str) -> None:
+    """Forward and backward calls in one graph: statistics and results of the forward calls are read later."""
+
+    def step(x: Any, r: Any, p: dict[str, Any]) -> list[Any]:
+        y = dnn.conv_forward(x, p["filters"], padding=1) + p["channels"]
+        z, mean, inv_std = dnn.batch_norm_forward_training(y, p["scale"], p["bias"])
+        out = relu(z)
+        dz = dnn.activation_backward(out * r, z, out, "relu")
+        dy, dscale, dbias = dnn.batch_norm_backward(dz, y, p["scale"], mean, inv_std)[:3]
+        dx = dnn.conv_backward_data(dy, p["filters"], x.shape, padding=1)
+        return [out, dscale, dbias, dx, dnn.conv_backward_filter(dy, x, p["filters"].shape, padding=1)]
+
+    x, r, p = arguments_of(IMAGES, "float32", device)
+    fused = dnn.fuse(step)
+    assert engines_of(fused.graph(x, r, p)).count("library_op") == 1, fused.why(x, r, p)  # the convolution and its bias
+    for got, wanted in zip(fused(x, r, p), step(x, r, p), strict=True):
+        scale = np.abs(wanted.numpy()).max()
+        assert np.allclose(got.numpy(), wanted.numpy(), rtol=1e-3, atol=1e-4 * scale)
+
+
 def test_nodes_between_two_nodes_of_a_region_are_respected(device: str) -> None:
     """The residual is computed after the matmul was recorded, by another call: the region runs behind that call."""
     x, w, _, r = mlp_arguments(device)
@@ -388,6 +428,20 @@ def test_nodes_between_two_nodes_of_a_region_are_respected(device: str) -> None:
         assert np.allclose(got.numpy(), wanted.numpy(), rtol=1e-4, atol=1e-5)
     cycle = dnn.fuse(lambda x, w: (lambda y: dnn.matmul(x, w) + dnn.tanh(y) + y)(dnn.matmul(x, w)))
     assert np.allclose(cycle(x, w).numpy(), cycle.__wrapped__(x, w).numpy(), rtol=1e-4, atol=1e-5)
+
+
+def test_a_call_that_must_run_between_keeps_nodes_apart(device: str) -> None:
+    """The residual is computed from the statistics of the batch norm, so the norm cannot add it."""
+
+    def f(x: Any, p: dict[str, Any]) -> Any:
+        y, mean, _ = training(x, p)
+        return relu(y + x * mean.reshape((1, 5, 1, 1)))
+
+    x, _, p = arguments_of(IMAGES, "float32", device)
+    fused = dnn.fuse(f)
+    assert sorted(i for nodes in fused.graph(x, p)._ended().regions(None) for i in nodes) == [0, 1, 2, 3]
+    assert engines_of(fused.graph(x, p))[:2] == ["batch_norm", "pointwise"]
+    assert np.allclose(fused(x, p).numpy(), f(x, p).numpy(), rtol=1e-5, atol=1e-6)
 
 
 def test_writes_keep_their_order(device: str) -> None:

@@ -3,7 +3,7 @@
 // and write views of buffers. A buffer is an input, a constant (a tensor that existed before the recording), or a
 // temporary. A graph is immutable, so any thread may run it.
 //
-// cpp/graph/recorder.h records a graph.
+// cpp/graph/recorder.h records a graph, cpp/graph/partition.h cuts it into regions that one engine runs.
 #pragma once
 #include <optional>
 #include <string>

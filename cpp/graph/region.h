@@ -7,6 +7,7 @@
 //   r.nodes[i].args<PointwiseProblem>(a)                     at run time: the Args of a node, with its numbers and seeds
 //   r.address(v, a)                                          at run time: the address of value number v
 //   r.values[v].input, .output, .internal()                  whether the region reads, writes or keeps a value
+//   PlanningHandle::current()                                in all functions of an engine: the handle, with its options
 #pragma once
 #include "cpp/engine/op.h"
 

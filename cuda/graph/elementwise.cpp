@@ -23,6 +23,25 @@ bool any_16_bit(const minidnn::Region& r) {
   return false;
 }
 
+// Whether a compiler may fuse products and sums in the formula of an activation in more than one way. Then two kernels
+// may give results that differ in the last bit.
+bool may_contract(const ActivationProblem& p) {
+  using enum Activation;
+  const bool forward = p.direction == ActivationDirection::forward;
+  switch (p.mode) {
+    case identity:
+    case relu:
+    case clipped_relu:
+    case leaky_relu:
+      return false;
+    case gelu_tanh:
+    case mish:
+      return true;
+    default:
+      return !forward;
+  }
+}
+
 KernelSpec spec(const minidnn::Region& r, std::string generated) {
   KernelSpec s{"cuda/graph/elementwise.cu", "minidnn::graph_elementwise<minidnn::Region>"};
   s.generated = std::move(generated);
@@ -99,6 +118,10 @@ struct Elementwise final : Engine<RegionProblem> {
     // The kernels of pointwise divide with another precision in 16 bits than in 32 bits.
     if (p.rounding_each && any_16_bit(r) && !all_16_bit(r))
       return "rounding='each' does not support 16-bit and wider floating dtypes in one kernel";
+    for (const RegionNode& n : r.nodes)
+      if (const auto* a = n.as<ActivationProblem>(); a && p.rounding_each && may_contract(*a))
+        return cat("rounding='each': ", minidnn::name(a->mode),
+                   " has products and sums that another kernel may fuse otherwise");
     const ElementSourceText s = element_source(r, e, p.rounding_each);
     if (s.numbers.size() > size_t(kMostElementNumbers) || s.words.size() > size_t(kMostElementWords))
       return cat("has ", s.numbers.size(), " numbers and ", s.words.size(), " seeds; supported are at most ",

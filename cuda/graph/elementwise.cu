@@ -62,11 +62,16 @@ template <class A> __device__ __forceinline__ A dropout(A x, uint32_t word, uint
   return uint64_t(word) < threshold ? A(0) : x * factor;
 }
 
+// The random words of kWidth elements, for each dropout.
+template <int kRandoms, int kWidth> struct RandomWords {
+  uint32_t of[kRandoms > 0 ? kRandoms : 1][kWidth];
+};
+
 // Element i of vector v of all tensors.
 template <class Region, int kVectors, int kWidth> struct ElementLane {
   Tensors<kVectors, kWidth, typename Region::Loads>& loads;
   Tensors<kVectors, kWidth, typename Region::Stores>& stores;
-  const uint32_t (&words)[Region::kRandoms ? Region::kRandoms : 1][kWidth];
+  const RandomWords<Region::kRandoms, kWidth>& words;
   int v, i;
 
   template <int k> __device__ __forceinline__ auto load() const {
@@ -79,7 +84,7 @@ template <class Region, int kVectors, int kWidth> struct ElementLane {
     using T = typename Decay<decltype(t)>::type;
     t.vectors[v].put(i, Stored<T>(value));
   }
-  template <int k> __device__ __forceinline__ uint32_t random() const { return words[k][i]; }
+  template <int k> __device__ __forceinline__ uint32_t random() const { return words.of[k][i]; }
 };
 
 template <class Region, int k = 0, class Lists>
@@ -127,7 +132,7 @@ __device__ __forceinline__ void store_all_elements(const ElementwiseGrid& g, con
 // The random words of kWidth elements. They are neighbours from element `at` on or, if kStep > 1, kStep apart.
 template <class Region, int kWidth, int kStep, int k = 0>
 __device__ __forceinline__ void random_words(const ElementwiseArgs& args, int64_t at,
-                                             uint32_t (&words)[Region::kRandoms ? Region::kRandoms : 1][kWidth]) {
+                                             RandomWords<Region::kRandoms, kWidth>& words) {
   if constexpr (k < Region::kRandoms) {
     if constexpr (kStep == 1) {
       static_assert(kWidth % 4 == 0);
@@ -135,7 +140,7 @@ __device__ __forceinline__ void random_words(const ElementwiseArgs& args, int64_
       for (int i = 0; i < kWidth; i += 4) {
         const Four four = Region::template random<k>(args, uint64_t(at + i) / 4);
 #pragma unroll
-        for (int j = 0; j < 4; ++j) words[k][i + j] = four.word[j];
+        for (int j = 0; j < 4; ++j) words.of[k][i + j] = four.word[j];
       }
     } else {
 #pragma unroll
@@ -144,7 +149,7 @@ __device__ __forceinline__ void random_words(const ElementwiseArgs& args, int64_
         const Four four = Region::template random<k>(args, element / 4);
         const uint32_t low = element & 1 ? four.word[1] : four.word[0],
                        high = element & 1 ? four.word[3] : four.word[2];
-        words[k][i] = element & 2 ? high : low;
+        words.of[k][i] = element & 2 ? high : low;
       }
     }
     random_words<Region, kWidth, kStep, k + 1>(args, at, words);
@@ -157,7 +162,7 @@ __device__ __forceinline__ void compute_all(const ElementwiseArgs& args, int64_t
                                             Tensors<kVectors, kWidth, typename Region::Stores>& stores) {
 #pragma unroll
   for (int v = 0; v < kVectors; ++v) {
-    uint32_t words[Region::kRandoms ? Region::kRandoms : 1][kWidth];
+    RandomWords<Region::kRandoms, kWidth> words;
     random_words<Region, kWidth, kStep>(args, at + v * kTileThreads * kWidth, words);
 #pragma unroll
     for (int i = 0; i < kWidth; ++i)

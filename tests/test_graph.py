@@ -52,6 +52,14 @@ def test_a_graph_by_hand_gives_the_bits_of_the_calls(device: str) -> None:
         assert same(g.run(x=x, w=w)["y"], mlp(x, w, b, r))
 
 
+def test_temporaries_are_numbered(device: str) -> None:
+    """Also if several inputs are one tensor."""
+    square = dnn.fuse(lambda a, b: dnn.exp(dnn.add(dnn.mul(a, b), a)))
+    x = on(device, 4)
+    text = square.graph(x, x).text()
+    assert "%0 = " in text and "%1 = " in text and "%2" not in text
+
+
 def test_a_bound_graph_computes_again_in_the_same_memory(device: str) -> None:
     x, w, b, r = mlp_arguments(device)
     with dnn.record(device=device, rounding="each") as g:

@@ -138,7 +138,10 @@ int Recorder::add_buffer(Buffer b, size_t residue) {
     MINIDNN_CHECK(OutOfMemory, b.bytes < kAddressesEnd - b.base - kGap,
                   "record: the tensors of the recording exceed the range of reserved addresses");
     next_ = (b.base + b.bytes + 15) / 16 * 16 + kGap;
-    if (b.name.empty()) b.name = cat("%", stand_ins_.size() - graph_->inputs.size());
+    if (b.name.empty()) {
+      const auto named = std::ranges::count(graph_->buffers, Buffer::Kind::temporary, &Buffer::kind);
+      b.name = cat("%", named);
+    }
     stand_ins_[b.base] = index;
     auto storage = std::make_shared<Standing>();
     storage->data = reinterpret_cast<void*>(b.base);

@@ -2,6 +2,8 @@
 // Implements recorder.h: stand-ins, inputs and outputs, and the nodes that recorded calls become.
 #include "cpp/graph/recorder.h"
 
+#include <algorithm>
+
 #include <atomic>
 #include <cstring>
 

@@ -3,7 +3,6 @@
 #include "cpp/graph/recorder.h"
 
 #include <algorithm>
-
 #include <atomic>
 #include <cstring>
 

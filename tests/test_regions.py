@@ -858,8 +858,8 @@ def test_special_values_of_elements(dtype: str, device: str) -> None:
         with forced(fused.graph(x, y), "elementwise") as count:
             got, apart = values_of(fused(x, y)), values_of(f(x, y))
             assert count == 1
-            # Separate calls overflow in float16, which may give a NaN.
-            assert dtype == "float16" or np.array_equal(np.isnan(got), np.isnan(apart))
+            # Separate calls round more values of 16 bits to 0 and Inf, so they have more NaNs.
+            assert dtype in ("float16", "bfloat16") or np.array_equal(np.isnan(got), np.isnan(apart))
 
 
 def test_numbers_are_read_when_a_region_runs(device: str) -> None:

@@ -60,14 +60,19 @@ DType compute_dtype(DType);
 // dtype.
 const ElementSpans& element_spans(DType);
 PointwiseFunction pointwise_function(Pointwise, DType);
-// load_span() reads the elements [i, i + n) of a tensor. `x` says where they are in `data`. store_span() writes them.
-// They have the compute type of `type`, which is another dtype than that of the tensor only if the tensor has bools:
-// then it stores whether each element is not 0. If `non_temporal` is set, stores of contiguous elements bypass the
-// caches, and order_stores() must be called before another thread reads the tensor.
-void load_span(const ElementIndexing&, const PointwiseAccess& x, DType, const void* data, int64_t i, int64_t n,
-               void* to);
-void store_span(const ElementIndexing&, const PointwiseAccess& x, DType, DType type, const void* from, int64_t i,
-                int64_t n, void* data, bool non_temporal);
+// Where the elements of a tensor are in its memory.
+struct ElementLayout {
+  const ElementIndexing& elements;
+  const PointwiseAccess& access;
+  DType dtype;
+};
+// load_span() reads the elements [i, i + n) of a tensor. store_span() writes them. They have the compute type of
+// `type`, which is another dtype than that of the tensor only if the tensor has bools: then it stores whether each
+// element is not 0. If `non_temporal` is set, stores of contiguous elements bypass the caches, and order_stores() must
+// be called before another thread reads the tensor.
+void load_span(const ElementLayout&, const void* data, int64_t i, int64_t n, void* to);
+void store_span(const ElementLayout&, DType type, const void* from, int64_t i, int64_t n, void* data,
+                bool non_temporal);
 void order_stores();
 
 }  // namespace minidnn

@@ -132,7 +132,7 @@ class TapeMaker {
     if (o.access.kind == Access::dense && t == compute_dtype(t)) return v.slot = in_place(o.value, t);
     v.slot = buffer();
     call([r = &r_, w = e_.indexing, x = o.access, t, value = o.value, to = v.slot](const Span& s) {
-      load_span(w, x, t, r->address(value, s.args), s.first, s.n, s.slot[to]);
+      load_span({w, x, t}, r->address(value, s.args), s.first, s.n, s.slot[to]);
     });
     return v.slot;
   }
@@ -162,7 +162,7 @@ class TapeMaker {
     else slot = add_dropout(n, t, i, from);
     if (store && slot != target_)
       call([r = &r_, w = e_.indexing, o = *store, t, slot, streams](const Span& s) {
-        store_span(w, o.access, t, t, s.slot[slot], s.first, s.n, r->address(o.value, s.args), streams);
+        store_span({w, o.access, t}, t, s.slot[slot], s.first, s.n, r->address(o.value, s.args), streams);
       });
     tape_.non_temporal = tape_.non_temporal || streams;
     steps_[size_t(i)].slot = slot;

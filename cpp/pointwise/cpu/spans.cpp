@@ -40,24 +40,23 @@ PointwiseFunction pointwise_function(Pointwise op, DType t) {
 }
 void order_stores() { pointwise_kernels().finish(); }
 
-void load_span(const ElementIndexing& w, const PointwiseAccess& x, DType dtype, const void* data, int64_t i, int64_t n,
-               void* to) {
-  const auto read = element_spans(dtype).read;
-  if (x.kind == Access::periodic && x.length == 1) return read(data, 0, n, to);
-  const int64_t bytes = int64_t(itemsize(dtype)), to_bytes = compute_bytes(dtype);
-  for_each_strided_span(w, x, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
+void load_span(const ElementLayout& t, const void* data, int64_t i, int64_t n, void* to) {
+  const auto read = element_spans(t.dtype).read;
+  if (t.access.kind == Access::periodic && t.access.length == 1) return read(data, 0, n, to);
+  const int64_t bytes = int64_t(itemsize(t.dtype)), to_bytes = compute_bytes(t.dtype);
+  for_each_strided_span(t.elements, t.access, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
     read(static_cast<const char*>(data) + at * bytes, stride, count, static_cast<char*>(to) + start * to_bytes);
   });
 }
 
-void store_span(const ElementIndexing& w, const PointwiseAccess& x, DType dtype, DType type, const void* from,
-                int64_t i, int64_t n, void* data, bool non_temporal) {
+void store_span(const ElementLayout& t, DType type, const void* from, int64_t i, int64_t n, void* data,
+                bool non_temporal) {
   const ElementSpans& spans = element_spans(type);
-  const int64_t bytes = int64_t(itemsize(dtype)), from_bytes = compute_bytes(type);
-  for_each_strided_span(w, x, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
+  const int64_t bytes = int64_t(itemsize(t.dtype)), from_bytes = compute_bytes(type);
+  for_each_strided_span(t.elements, t.access, i, n, [&](int64_t start, int64_t at, int64_t count, int64_t stride) {
     const char* const elements = static_cast<const char*>(from) + start * from_bytes;
     char* const to = static_cast<char*>(data) + at * bytes;
-    if (dtype == DType::boolean) spans.write_bool(elements, count, to, stride);
+    if (t.dtype == DType::boolean) spans.write_bool(elements, count, to, stride);
     else if (stride == 1) spans.write(elements, count, to, non_temporal);
     else spans.write_strided(elements, count, to, stride);
   });

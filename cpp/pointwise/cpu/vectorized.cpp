@@ -59,11 +59,11 @@ struct Vectorized final : Engine<PointwiseProblem> {
             const int64_t loaded = constant[k] ? kPointwiseSpan : count;
             if (selects && k == 0) load_condition(s, w, type, i, loaded, buffers[k]);
             else if (s.access->kind == Access::dense && computed_as_stored) operands[k] = s.data + i * bytes;
-            else load_span(w, *s.access, type, s.data, i, loaded, buffers[k]);
+            else load_span({w, *s.access, type}, s.data, i, loaded, buffers[k]);
           }
           void* const result = direct_store ? static_cast<char*>(args.out) + i * bytes : buffers[3];
           function(operands[0], operands[1], operands[2], result, count);
-          if (!direct_store) store_span(w, w.out, p.out.dtype, type, result, i, count, args.out, non_temporal);
+          if (!direct_store) store_span({w, w.out, p.out.dtype}, type, result, i, count, args.out, non_temporal);
         }
         if (non_temporal) order_stores();
       });
@@ -74,7 +74,7 @@ struct Vectorized final : Engine<PointwiseProblem> {
   // Reads elements of the bool condition of `where` as the C++ type in which elements of `type` are computed.
   static void load_condition(const Source& s, const ElementIndexing& w, DType type, int64_t i, int64_t n, void* to) {
     alignas(64) int32_t condition[kPointwiseSpan];
-    load_span(w, *s.access, DType::boolean, s.data, i, n, condition);
+    load_span({w, *s.access, DType::boolean}, s.data, i, n, condition);
     auto fill = [=](auto* out) __attribute__((optimize("O3"))) {
       for (int64_t k = 0; k < n; ++k) out[k] = condition[k];
     };

@@ -253,7 +253,7 @@ REFUSED: dict[str, tuple[Callable[..., Any], tuple[int, ...], str]] = {
         "supports a residual of the shape of y; here a smaller tensor is added"),
     "two readers": (
         lambda x, r, p: (lambda y: relu(y) + dnn.tanh(y))(dnn.matmul(x, p["w"])), MATRIX,
-        "%0 is used outside of the region, too"),
+        "%0 is read by 2 nodes; supports one"),
     "an output": (
         lambda x, r, p: (lambda y: [y, relu(y)])(dnn.matmul(x, p["w"])), MATRIX,
         "y0 is used outside of the region, too"),
@@ -611,7 +611,7 @@ def test_a_region_stores_no_internal_values(device: str) -> None:
     g = f.graph(x, w, b, r)._ended()
     assert g.bytes_of_temporaries(None) == 0 and g.arena_bytes == 2 * 512 * 512 * 4
     each = dnn.fuse(f.__wrapped__, rounding="each").graph(x, w, b, r)._ended()
-    assert each.bytes_of_temporaries(None) == each.arena_bytes
+    assert each.bytes_of_temporaries(None) == 512 * 512 * 4, "elementwise reads the product from memory"
 
 
 def test_a_partition_is_fast() -> None:
@@ -649,6 +649,354 @@ def test_threads_share_a_partition(device: str) -> None:
         for t in threads:
             t.join()
     assert not wrong
+
+
+# ---- functions of single elements
+
+ALL_DTYPES = (*DTYPES, "int8", "uint8", "int32", "int64", "bool")
+MODES = ("identity", "relu", "clipped_relu", "leaky_relu", "tanh", "sigmoid", "elu", "gelu", "gelu_tanh", "softplus",
+         "silu", "hardswish", "mish")  # fmt: skip
+ODD = (7, 301)  # 2107 elements: four spans of 512 and a rest
+
+
+def elements(dtype: str, shape: tuple[int, ...], device: str, seed: int) -> dnn.DeviceTensor:
+    rng = np.random.default_rng(seed)
+    if dtype == "bool":
+        return dnn.asarray(rng.random(shape) < 0.5, device=device)
+    if dtype in DTYPES:
+        return dnn.asarray(rng.standard_normal(shape), dtype=dtype, device=device)
+    return dnn.asarray(rng.integers(0 if dtype == "uint8" else -9, 10, shape), dtype=dtype, device=device)
+
+
+def bits(t: dnn.DeviceTensor) -> bytes:
+    """The values of a tensor, in which all NaNs are alike, and -0 differs from 0."""
+    values = values_of(t)
+    return bytes(np.where(values != values, values.dtype.type(0), values)) + bytes(values != values)
+
+
+def check_bits(f: Callable[..., Any], arguments: list[Any], regions: int = 1) -> dnn.Graph:
+    """With rounding="each", the engine gives the bits of the separate calls. Returns the graph."""
+    fused = dnn.fuse(f, rounding="each")
+    graph = fused.graph(*arguments)
+    with forced(graph, "elementwise") as count:
+        assert count >= regions and engines_of(graph).count("elementwise") == count, graph.why()
+        got = listed(fused(*arguments))
+    for g, w in zip(got, listed(f(*arguments)), strict=True):
+        assert (g.dtype, g.shape, g.strides) == (w.dtype, w.shape, w.strides)
+        assert bits(g) == bits(w), str(graph)
+    return graph
+
+
+def check_errors(f: Callable[..., Any], arguments: list[Any]) -> None:
+    """With rounding="fused", results are no further from the exact ones than those of separate calls."""
+    fused = dnn.fuse(f)
+    graph = fused.graph(*arguments)
+    with forced(graph, "elementwise") as count:
+        assert count and set(engines_of(graph)) == {"elementwise"}, graph.why()
+        got = listed(fused(*arguments))
+    exact = listed(f(*(t.to(dtype="float64") if str(t.dtype) in DTYPES else t for t in arguments)))
+    for g, w, e in zip(got, listed(f(*arguments)), exact, strict=True):
+        assert g.dtype == w.dtype
+        want = values_of(e)
+        rounding = EPS[str(g.dtype)] * max(np.abs(want).max(), 1e-3)
+        assert np.abs(values_of(g) - want).max() <= 1.1 * np.abs(values_of(w) - want).max() + rounding
+
+
+def accepts(op: str, dtype: str) -> bool:
+    x = elements(dtype, (3,), "cpu", 0)
+    operands = [x] * (2 if op in TWO else 3 if op in THREE else 1)
+    try:
+        dnn.pointwise(op, *([x > 0 if dtype != "bool" else x, x, x] if op == "where" else operands))
+    except dnn.DTypeError:
+        return False
+    return True
+
+
+THREE = ("clamp", "multiply_add", "lerp", "where")
+TWO = ("add", "sub", "mul", "div", "minimum", "maximum", "add_square", "copysign", "bitwise_and", "bitwise_or",
+       "bitwise_xor", "left_shift", "right_shift", "pow", "mod", "floor_div", "hypot", "logaddexp", "atan2", "eq", "ne",
+       "lt", "le", "gt", "ge", "logical_and", "logical_or", "logical_xor")  # fmt: skip
+
+
+@pytest.mark.parametrize("op", _C.pointwise_names())
+def test_every_function_in_a_chain(op: str, device: str) -> None:
+    for dtype in ALL_DTYPES:
+        if not accepts(op, dtype):
+            continue
+        join = "logical_or" if dtype == "bool" else "maximum"
+
+        def chain(a: Any, b: Any, c: Any, join: str = join) -> list[Any]:
+            before = dnn.pointwise(join, a, b)
+            if op == "where":
+                y = dnn.where(dnn.gt(a, b), before, c)
+            else:
+                y = dnn.pointwise(op, before, *[b, c][: 1 if op in TWO else 2 if op in THREE else 0])
+            kept = y if y.dtype == before.dtype else dnn.where(y, before, c)
+            return [dnn.pointwise(join, kept, c), y]
+
+        graph = check_bits(chain, [elements(dtype, ODD, device, seed) for seed in range(3)])
+        assert engines_of(graph) == ["elementwise"]
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_every_activation_in_a_chain(mode: str, dtype: str, device: str) -> None:
+    x, y = (elements(dtype, ODD, device, seed) for seed in range(2))
+
+    def chain(x: Any, y: Any) -> list[Any]:
+        z = dnn.activation_forward(x * 3, mode, alpha=0.7)
+        return [dnn.activation_backward(z + y, x, x, mode, alpha=0.7) * 2, dnn.activation_forward(z * y, mode)]
+
+    graph = check_bits(chain, [x, y])
+    assert engines_of(graph) == ["elementwise"]
+    check_errors(chain, [x, y])
+    check_bits(chain, [x[:, ::2], y[:, ::2]])  # another engine computes activations of such tensors
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_chains_of_two_to_eight_nodes(dtype: str, device: str) -> None:
+    x, y, z = (elements(dtype, ODD, device, seed) for seed in range(3))
+    steps = [lambda t, y, z: t * y, lambda t, y, z: t + z, lambda t, y, z: dnn.tanh(t), lambda t, y, z: t * 0.3,
+             lambda t, y, z: dnn.activation_forward(t, "gelu"), lambda t, y, z: t - y,
+             lambda t, y, z: dnn.maximum(t, z), lambda t, y, z: dnn.exp(t)]  # fmt: skip
+    for n in range(2, 9):
+
+        def chain(x: Any, y: Any, z: Any, n: int = n) -> Any:
+            for step in steps[:n]:
+                x = step(x, y, z)
+            return x
+
+        assert len(check_bits(chain, [x, y, z])._ended().nodes) == n
+        check_errors(chain, [x, y, z])
+        assert engines_of(dnn.fuse(chain).graph(x, y, z)) == ["elementwise"], "without a tuning record"
+
+
+CASTS_OF = [(a, b) for a in ALL_DTYPES for b in ALL_DTYPES]
+
+
+@pytest.mark.parametrize("dtypes", CASTS_OF, ids=lambda d: "-".join(d))
+def test_casts_in_a_chain(dtypes: tuple[str, str], device: str) -> None:
+    a, b = dtypes
+    x, y = elements(a, ODD, device, 0), elements(b, ODD, device, 1)
+    join = {t: "logical_xor" if t == "bool" else "maximum" if t == "uint8" else "mul" for t in dtypes}
+    special = np.resize([1e300, -1e300, np.nan, np.inf, 65519.999, 2049.0000001, -0.0, 300.7], ODD)
+    inputs = (
+        [x] if a in ("bool", "int8", "uint8", "int32", "int64") else [x, dnn.asarray(special, dtype=a, device=device)]
+    )
+    for t in inputs:
+        check_bits(lambda x, y: dnn.pointwise(join[b], dnn.pointwise(join[a], x, x).to(dtype=b), y), [t, y])
+        if a in DTYPES and b in DTYPES:
+            check_bits(lambda x, y: dnn.transform(x * x, alpha=0.3, dtype=b) + y, [t, y])
+
+
+def test_a_cast_rounds_in_every_mode(device: str) -> None:
+    x = elements("float32", ODD, device, 0)
+    for dtype in ("float16", "bfloat16", "int8"):
+        f = dnn.fuse(lambda x, dtype=dtype: (x * 3).to(dtype=dtype).to(dtype="float32") - x)
+        with forced(f.graph(x), "elementwise") as count:
+            assert count == 1 and bits(f(x)) == bits(f.__wrapped__(x))
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int32", "int64"])
+def test_integers_wrap_around_in_every_mode(dtype: str, device: str) -> None:
+    x = elements(dtype, ODD, device, 0)
+    f = dnn.fuse(lambda x: dnn.floor_div(x * x * x * x * x, x + 11) + 100)
+    with forced(f.graph(x), "elementwise") as count:
+        assert count == 1 and bits(f(x)) == bits(f.__wrapped__(x))
+
+
+def test_intermediate_results_are_not_rounded(device: str) -> None:
+    x = dnn.asarray(np.full(ODD, 300.0), dtype="float16", device=device)
+    f = dnn.fuse(lambda x: (x * x) * 0.5 - x)
+    with forced(f.graph(x), "elementwise"):
+        assert values_of(f(x))[0, 0] == 44704 and np.isinf(values_of(f.__wrapped__(x))).all()
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_operands_with_broadcasting_and_strides(dtype: str, device: str) -> None:
+    full, row, column, one = (
+        elements(dtype, s, device, i) for i, s in enumerate([(9, 5, 77), (77,), (5, 1), ()])
+    )  # fmt: skip
+    turned = elements(dtype, (77, 5, 9), device, 4).transpose((2, 1, 0))
+    reverse, part = full[:, ::-1, ::-1], elements(dtype, (9, 10, 80), device, 5)[:, ::2, 3:]
+
+    def f(full: Any, row: Any, column: Any, one: Any, turned: Any, reverse: Any, part: Any) -> Any:
+        return dnn.tanh(((full * row + column) * one + turned) * reverse - part)
+
+    for arguments in ([full, row, column, one, turned, reverse, part], [turned, row, column, one, full, part, reverse]):
+        graph = check_bits(f, arguments)
+        assert engines_of(graph) == ["elementwise"]
+        check_errors(f, arguments)
+        check_bits(lambda *a: dnn.transform(f(*a), layout="contiguous"), arguments)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int32"])
+@pytest.mark.parametrize("shape", [(1,), (3,), (511,), (512,), (513,), (2, 1, 5), (1, 100003), (64, 1024)])
+def test_sizes(shape: tuple[int, ...], dtype: str, device: str) -> None:
+    check_bits(lambda x, y: dnn.maximum(x * y, y) - x, [elements(dtype, shape, device, i) for i in range(2)])
+
+
+def test_empty_tensors_are_left_to_the_calls(device: str) -> None:
+    x = dnn.empty((0, 5), device=device)
+    assert dnn.fuse(lambda x: dnn.tanh(x * 2) + x)(x).shape == (0, 5)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int8", "bool"])
+def test_in_place_and_several_results(dtype: str, device: str) -> None:
+    def f(a: Any, b: Any, c: Any) -> list[Any]:
+        join = "logical_xor" if dtype == "bool" else "maximum"
+        t = dnn.pointwise(join, a, b)
+        dnn.pointwise(join, t, c, out=c)
+        last = dnn.pointwise(join, dnn.pointwise(join, t, c), b, out=b)
+        return [t, last, dnn.eq(t, last), c]
+
+    first = [elements(dtype, ODD, device, seed) for seed in range(3)]
+    second = [t.copy() for t in first]
+    fused = dnn.fuse(f, rounding="each")
+    with forced(fused.graph(*[t.copy() for t in first]), "elementwise") as count:
+        assert count == 1
+        got = fused(*first)
+    for g, w in zip([*got, *first], [*f(*second), *second], strict=True):
+        assert bits(g) == bits(w)
+
+
+def test_an_operand_that_is_overwritten_and_read_elsewhere_stays_apart(device: str) -> None:
+    x = elements("float32", (64, 64), device, 0)
+    f = dnn.fuse(lambda x: dnn.add(dnn.tanh(x.T), 1.0, out=x), rounding="each")
+    a, b = x.copy(), x.copy()
+    assert "is overwritten, and read at other elements" in f.why(a)
+    f(a), f.__wrapped__(b)
+    assert bits(a) == bits(b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_dropout_in_a_chain(dtype: str, device: str) -> None:
+    x, y = (elements(dtype, ODD, device, seed) for seed in range(2))
+    for seed in (0, 7):
+        f = dnn.fuse(lambda x, y, seed=seed: dnn.dropout_forward(x * y, 0.3, seed=seed, offset=5) + y, rounding="each")
+        assert engines_of(f.graph(x, y)) == ["elementwise"]
+        assert bits(f(x, y)) == bits(f.__wrapped__(x, y))
+    kept = dnn.fuse(lambda x, y: dnn.dropout_forward(x * y, 0.3, seed=7, offset=5) * 1.0)
+    with forced(kept.graph(x, y), "elementwise") as count:
+        zeros = values_of(dnn.dropout_forward(dnn.full_like(x, 1), 0.3, seed=7, offset=5)) == 0
+        assert count == 1 and np.array_equal(values_of(kept(x, y)) == 0, zeros | (values_of(x * y) == 0))
+    check_bits(lambda x: dnn.dropout_forward(x * 2, 0.0, seed=1), [x])
+    turned = elements(dtype, (301, 7), device, 0).T
+    f = dnn.fuse(lambda x: dnn.dropout_forward(dnn.tanh(x), 0.3, seed=1))
+    assert "dropout numbers elements in row-major order" in f.why(turned)
+    assert bits(f(turned)) == bits(f.__wrapped__(turned))
+
+
+def test_dynamic_seeds_of_dropout(device: str) -> None:
+    x = elements("float32", ODD, device, 0)
+    f = dnn.fuse(lambda x, offset: dnn.dropout_forward(x * 2, 0.5, seed=1, offset=offset) + x, dynamic=("offset",))
+    for offset in (3, 4):
+        assert engines_of(f.graph(x, offset)) == ["elementwise"]
+        assert np.allclose(values_of(f(x, offset)), values_of(f.__wrapped__(x, offset)))
+    assert bits(f(x, 3)) != bits(f(x, 4))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_special_values_of_elements(dtype: str, device: str) -> None:
+    values = [np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-40, 6e4, -6e4]
+    x = dnn.asarray(np.resize(values, ODD), dtype=dtype, device=device)
+    y = dnn.asarray(np.repeat(np.resize(values, ODD[0]), ODD[1]).reshape(ODD), dtype=dtype, device=device)
+    for f in (
+        lambda x, y: dnn.where(dnn.isnan(x * y), x, dnn.minimum(x, y)) + 1.0,
+        lambda x, y: dnn.activation_forward(dnn.maximum(x, y), "silu") / y,
+        lambda x, y: dnn.activation_backward(x, y * 2, y, "silu") * y,
+        lambda x, y: dnn.copysign(dnn.reciprocal(x), y) - x,
+    ):
+        check_bits(f, [x, y])
+        fused = dnn.fuse(f)
+        with forced(fused.graph(x, y), "elementwise") as count:
+            got, apart = values_of(fused(x, y)), values_of(f(x, y))
+            assert count == 1
+            # Separate calls round more values of 16 bits to 0 and Inf, so they have more NaNs.
+            assert dtype in ("float16", "bfloat16") or np.array_equal(np.isnan(got), np.isnan(apart))
+
+
+def test_numbers_are_read_when_a_region_runs(device: str) -> None:
+    x = elements("float32", ODD, device, 0)
+    problems = set()
+    for number in (0.5, 3.0):
+        f = dnn.fuse(lambda x, n=number: dnn.tanh(x * n) + n)
+        assert np.allclose(values_of(f(x)), values_of(f.__wrapped__(x)), rtol=1e-6, atol=1e-6)
+        problems |= {r.problem for r in f.graph(x).explain()}
+    assert len(problems) == 1
+
+
+def random_elements(seed: int) -> Callable[..., list[Any]]:
+    """A function of 2 to 12 calls on elements: maths, tests, casts, scalings, dropout, numbers, writes in place, several results."""
+
+    def f(*tensors: Any) -> list[Any]:
+        rng = np.random.default_rng(seed)
+        made = list(tensors)
+        for _ in range(rng.integers(2, 13)):
+            a = made[-1] if rng.random() < 0.7 else made[rng.integers(len(made))]
+            real = str(a.dtype) in DTYPES
+            b, c = (made[rng.integers(len(made))].to(dtype=a.dtype) for _ in range(2))
+            kind = rng.integers(9)
+            if kind == 0:
+                made.append(a.to(dtype=ALL_DTYPES[rng.integers(9)]))
+            elif kind == 1:
+                made.append(dnn.where(dnn.lt(a, b), a, c))
+            elif kind == 2 and real:
+                made.append(dnn.activation_forward(a, MODES[rng.integers(len(MODES))]))
+            elif kind == 3 and real:
+                made.append(dnn.activation_backward(a, *[dnn.abs(a)] * 2, MODES[rng.integers(len(MODES))]))
+            elif kind == 4 and real:
+                made.append(dnn.dropout_forward(a, 0.3, seed=int(rng.integers(9)), offset=int(rng.integers(9))))
+            elif kind == 5 and str(a.dtype) != "bool":
+                made.append(a * (0.3 if real else 3) + c)
+            elif kind == 6 and real:
+                made.append(dnn.pointwise(("tanh", "abs", "sqrt", "exp", "floor", "sin")[rng.integers(6)], a))
+            elif kind == 7 and real:
+                made.append(dnn.transform(a, alpha=0.7, dtype=DTYPES[rng.integers(4)]))
+            elif str(a.dtype) == "bool":
+                made.append(dnn.pointwise(("logical_and", "bitwise_xor", "ne")[rng.integers(3)], a, b))
+            else:
+                made.append(dnn.pointwise(("add", "sub", "mul", "minimum", "maximum")[rng.integers(5)], a, b))
+        return [made[-1], made[int(rng.integers(len(tensors), len(made)))]]
+
+    return f
+
+
+@pytest.mark.parametrize("first", range(0, 400, 20))
+def test_random_functions_of_elements_give_the_bits_of_the_calls(first: int, device: str) -> None:
+    regions = 0
+    for seed in range(first, first + 20):
+        rng = np.random.default_rng(seed)
+        rows, columns = int(rng.integers(1, 9)), int(rng.integers(1, 400))
+        shapes = [(rows, columns), (columns,), (rows, 1), (), (rows, columns)]
+        x = [elements(ALL_DTYPES[rng.integers(9)], s, device, seed + i) for i, s in enumerate(shapes)]
+        x.append(elements("float32", (columns, rows), device, seed).T)
+        x.append(elements(ALL_DTYPES[rng.integers(9)], (rows, 2 * columns), device, seed)[:, ::2])
+        order = [x[i] for i in rng.permutation(len(x))]
+        regions += engines_of(check_bits(random_elements(seed), order, 0)).count("elementwise")
+    assert regions >= 20
+
+
+def test_two_threads_compute_what_one_does(device: str) -> None:
+    x, y = (elements("float32", (300, 1001), device, seed) for seed in range(2))
+    f = dnn.fuse(lambda x, y: dnn.exp(dnn.tanh(x * y) + 0.5) - x, rounding="each")
+    assert engines_of(f.graph(x, y)) == ["elementwise"]
+    wanted, got = f.__wrapped__(x, y), []
+    threads = [threading.Thread(target=lambda: got.extend(f(x, y) for _ in range(5))) for _ in range(2)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert len(got) == 10 and all(bits(g) == bits(wanted) for g in got)
+    with dnn.Handle(device, threads=1):
+        assert bits(f(x, y)) == bits(wanted)
+
+
+def test_large_results_bypass_the_caches(device: str) -> None:
+    """On the CPU, results of 4 MB and more are stored by non-temporal stores."""
+    for dtype in ("float32", "bfloat16"):
+        x, y = (elements(dtype, (1031, 2053), device, seed) for seed in range(2))
+        check_bits(lambda x, y: dnn.maximum(x * y, y) - x, [x, y])
 
 
 # ---- reports

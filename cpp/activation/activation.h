@@ -2,6 +2,8 @@
 // The public C++ functions that compute activations and their gradients, and functions that engines call. The formulas
 // are in activation_math.h.
 #pragma once
+#include <functional>
+
 #include "cpp/activation/activation_math.h"
 #include "cpp/engine/op.h"
 
@@ -39,5 +41,9 @@ double activation_flop(const ActivationProblem&);
 // (cpp/simd/gemm_microkernel.h).
 struct FloatsFunction;
 FloatsFunction activation_on_floats(Activation);
+// Computes n contiguous elements of y or dx, with the bits of the engine of the CPU that is chosen for the problem. The
+// arrays have the dtype of the problem. `out` may be x or dy.
+using ActivationSpan = std::function<void(const void* x, const void* dy, void* out, int64_t n, double alpha)>;
+ActivationSpan activation_on_span(const ActivationProblem&);
 
 }  // namespace minidnn

@@ -294,12 +294,12 @@ class Groups {
     return "";
   }
 
-  // Sets `us` to the lowest estimate of an engine other than `unfused`. Returns "", or the shortest reason if there is
-  // no such engine.
+  // Sets `us` to the lowest estimate of an engine other than `unfused`. Returns "", or the reasons of all engines if
+  // there is no such engine.
   std::string cheapest(const Region& region, double& us) const {
     const RegionCandidate candidate(region, graph_.rounding_each);
     const RegionProblem& p = candidate.problem();
-    std::string shortest;
+    std::string reasons;
     bool any = false;
     for (const Engine<RegionProblem>* e : engines<RegionProblem>(graph_.place)) {
       if (e->name().ends_with(".unfused")) continue;
@@ -310,15 +310,14 @@ class Groups {
         why = line.why_not;
       }
       if (!why.empty()) {
-        why = cat(e->name().substr(e->name().rfind('.') + 1), ": ", why);
-        if (shortest.empty() || why.size() < shortest.size()) shortest = std::move(why);
+        reasons += cat(reasons.empty() ? "" : "; ", e->name().substr(e->name().rfind('.') + 1), ": ", why);
         continue;
       }
       const double estimate = e->estimate_us(p, handle_.device());
       us = any ? std::min(us, estimate) : estimate;
       any = true;
     }
-    return any ? "" : shortest;
+    return any ? "" : reasons;
   }
 
   const Graph& graph_;

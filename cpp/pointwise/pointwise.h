@@ -3,6 +3,7 @@
 #pragma once
 #include "cpp/engine/op.h"
 #include "cpp/pointwise/pointwise_math.h"
+#include "cpp/simd/element_spans.h"
 
 namespace minidnn {
 
@@ -50,5 +51,28 @@ struct JointIndexing {
 JointIndexing joint_indexing(const std::vector<TensorDesc>& tensors);
 double pointwise_bytes(const PointwiseProblem&);
 double pointwise_flop(const PointwiseProblem&);
+
+// For engines of the CPU that compute functions of elements in spans. A span has at most kPointwiseSpan contiguous
+// elements, in the C++ type in which elements of their dtype are computed (PointwiseType). compute_dtype() returns the
+// dtype of this type: float32, float64, int32 or int64.
+DType compute_dtype(DType);
+// Returns the loops for elements of a dtype, and the loop of a function. It is null if the function does not accept the
+// dtype.
+const ElementSpans& element_spans(DType);
+PointwiseFunction pointwise_function(Pointwise, DType);
+// Where the elements of a tensor are in its memory.
+struct ElementLayout {
+  const ElementIndexing& elements;
+  const PointwiseAccess& access;
+  DType dtype;
+};
+// load_span() reads the elements [i, i + n) of a tensor. store_span() writes them. They have the compute type of
+// `type`, which is another dtype than that of the tensor only if the tensor has bools: then it stores whether each
+// element is not 0. If `non_temporal` is set, stores of contiguous elements bypass the caches, and order_stores() must
+// be called before another thread reads the tensor.
+void load_span(const ElementLayout&, const void* data, int64_t i, int64_t n, void* to);
+void store_span(const ElementLayout&, DType type, const void* from, int64_t i, int64_t n, void* data,
+                bool non_temporal);
+void order_stores();
 
 }  // namespace minidnn

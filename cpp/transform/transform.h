@@ -47,6 +47,12 @@ Tensor scalar_of(int64_t);
 // is ordered on the stream of the handle; if it is null, on the stream of the current handle.
 Tensor full(const TensorDesc&, Place, const Tensor& scalar, const HandlePtr& handle = nullptr);
 
+// Casts n contiguous elements on the CPU. `from` is float32, float64, int32 or int64. The results have the C++ type in
+// which elements of the dtype `to` are computed (PointwiseType), and the values of elements of this dtype. `y` may
+// be x if its elements have the same size.
+using CastSpan = void (*)(const void* x, void* y, int64_t n);
+CastSpan cast_on_span(DType from, DType to);
+
 double transform_bytes(const TransformProblem&);
 
 }  // namespace minidnn

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.activation.vectorized: computes the formulas of activation_math.h in vectorised loops (vectorized_isa.cpp), for
 // dense tensors in memory order.
-#include "cpp/activation/activation.h"
+#include "cpp/activation/cpu/reference_span.h"
 #include "cpp/activation/cpu/vectorized_kernel.h"
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
@@ -16,16 +16,18 @@ namespace {
 // Threads divide a tensor at multiples of kChunk, so that the part of each thread begins at a cache line.
 constexpr int64_t kChunk = 2048;
 
+std::string why_not(const ActivationProblem& p) {
+  if (p.x.dtype == DType::float64) return "float64 is not supported";
+  bool backward = p.direction == ActivationDirection::backward;
+  bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
+  return dense ? "" : "needs dense tensors with equal strides";
+}
+
 }  // namespace
 
 struct Vectorized final : Engine<ActivationProblem> {
   std::string name() const override { return "cpu.activation.vectorized"; }
-  std::string why_not(const ActivationProblem& p, const Device&) const override {
-    if (p.x.dtype == DType::float64) return "float64 is not supported";
-    bool backward = p.direction == ActivationDirection::backward;
-    bool dense = is_dense(p.x) && same_strides(p.x, p.out) && (!backward || same_strides(p.x, p.dy));
-    return dense ? "" : "needs dense tensors with equal strides";
-  }
+  std::string why_not(const ActivationProblem& p, const Device&) const override { return activation::why_not(p); }
   // The vectorised loops reach twice the FLOP/s of the loops without SIMD, and 2.5 times their memory bandwidth
   // (measured on 2 Zen 3 cores, 2026-11).
   double estimate_us(const ActivationProblem& p, const Device& d) const override {
@@ -61,6 +63,16 @@ FloatsFunction activation_on_floats(Activation mode) {
   if (mode == Activation::identity) return {};
   const ActivationLoops& loops = activation_kernels().of[int64_t(DType::float32)];
   return {loops.forward[int64_t(mode)], loops.apply};
+}
+
+ActivationSpan activation_on_span(const ActivationProblem& p) {
+  if (!cpu::activation::why_not(p).empty()) return cpu::activation::reference_on_span(p);
+  const ActivationLoops& loops = activation_kernels().of[int64_t(p.x.dtype)];
+  const bool backward = p.direction == ActivationDirection::backward;
+  return [loop = (backward ? loops.backward : loops.forward)[int64_t(p.mode)], apply = loops.apply](
+             const void* x, const void* dy, void* out, int64_t n, double alpha) {
+    apply(loop, x, dy, out, n, float(alpha), false);
+  };
 }
 
 template const Engine<ActivationProblem>& engine_object<ActivationProblem, cpu::activation::Vectorized>();

@@ -63,15 +63,12 @@ template <class A> void write_bool(const void* from, int64_t n, void* to, int64_
 }
 
 template <class T> constexpr PointwiseTypeKernels kernels_of() {
-  return {{
+  return {{read<T>, write<T>, write_strided<T>, write_bool<PointwiseType<T>>},
+          {
 #define MINIDNN_FUNCTION(name, group, operands, formula) function_for<T, Pointwise::name>(),
               MINIDNN_POINTWISE(MINIDNN_FUNCTION)
 #undef MINIDNN_FUNCTION
-          },
-          read<T>,
-          write<T>,
-          write_strided<T>,
-          write_bool<PointwiseType<T>>};
+          }};
 }
 
 }  // namespace

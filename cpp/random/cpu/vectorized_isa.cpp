@@ -91,12 +91,12 @@ template <> struct Numbers<Random::dropout> {
 template <Random kind, class T> void loop(const RandomArgs& a, bool non_temporal, int64_t begin, int64_t end) {
   alignas(64) uint32_t words[kSpan];
   alignas(64) float widened[kSpan];
-  write_all<Order::memory>(static_cast<T*>(a.out) + begin, end - begin, non_temporal,
+  write_all<Order::memory>(static_cast<T*>(a.out), end - begin, non_temporal,
                            [&](int64_t i, int64_t count, float* y) __attribute__((always_inline)) {
                              const float* x = nullptr;
                              const int64_t whole = whole_steps(count);
                              if constexpr (kind == Random::dropout)
-                               x = read_span<Order::memory>(static_cast<const T*>(a.x) + begin + i, widened, count);
+                               x = read_span<Order::memory>(static_cast<const T*>(a.x) + i, widened, count);
                              words_of(a, uint64_t(begin + i) / 4, words, whole);
                              Numbers<kind>::make(a, words, x, y, whole);
                            });

@@ -7,7 +7,8 @@
 
 namespace minidnn {
 
-// Computes the random numbers of the elements [begin, end) of a row-major result. `begin` is a multiple of 4.
+// Computes the random numbers of the elements [begin, end) of a row-major result. `begin` is a multiple of 4. The
+// arguments point to element `begin` of x and of the result.
 using RandomLoop = void (*)(const RandomArgs&, bool non_temporal, int64_t begin, int64_t end);
 
 struct RandomKernels {

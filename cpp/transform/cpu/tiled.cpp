@@ -172,6 +172,8 @@ struct Tiled final : Engine<TransformProblem> {
 
 }  // namespace cpu::transform
 
+CastSpan cast_on_span(DType from, DType to) { return transform_kernels().cast_computed[int64_t(from)][int64_t(to)]; }
+
 template const Engine<TransformProblem>& engine_object<TransformProblem, cpu::transform::Tiled>();
 
 }  // namespace minidnn

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The loops of cpu.transform.tiled, compiled once per instruction set: copies, casts, scaling and transposition of
 // tiles.
+#include "cpp/pointwise/pointwise_math.h"
 #include "cpp/simd/convert.h"
 #include "cpp/simd/transpose.h"
 #include "cpp/transform/cpu/tiled_kernel.h"
@@ -88,6 +89,17 @@ template <class T> void transpose(const void* x, int64_t step, void* to, int64_t
   transpose_tile(static_cast<const T*>(x), step, static_cast<T*>(to), across, across, along);
 }
 
+template <class From, class To> void cast_computed(const void* x, void* y, int64_t n) {
+  const From* from = static_cast<const From*>(x);
+  PointwiseType<To>* to = static_cast<PointwiseType<To>*>(y);
+#pragma GCC ivdep  // y does not overlap x, or is x itself and has elements of the same size
+  for (int64_t i = 0; i < n; ++i) to[i] = PointwiseType<To>(minidnn::cast<To>(from[i]));
+}
+#define MINIDNN_CASTS(From)                                                                   \
+  {cast_computed<From, float>,    cast_computed<From, double>,  cast_computed<From, float16>, \
+   cast_computed<From, bfloat16>, cast_computed<From, int8_t>,  cast_computed<From, uint8_t>, \
+   cast_computed<From, int32_t>,  cast_computed<From, int64_t>, cast_computed<From, bool>}
+
 }  // namespace
 
 extern const TransformKernels transform_kernels;
@@ -105,6 +117,7 @@ const TransformKernels transform_kernels = {
      {},
      {scale<float16, float>, nullptr, scale<float16, float16>, scale<float16, bfloat16>},
      {scale<bfloat16, float>, nullptr, scale<bfloat16, float16>, scale<bfloat16, bfloat16>}},
+    {MINIDNN_CASTS(float), MINIDNN_CASTS(double), {}, {}, {}, {}, MINIDNN_CASTS(int32_t), MINIDNN_CASTS(int64_t)},
     store_fence};
 
 }  // namespace minidnn::MINIDNN_ISA

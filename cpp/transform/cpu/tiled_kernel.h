@@ -33,6 +33,9 @@ struct TransformKernels {
   // supports this pair of dtypes.
   TransformLoop cast[6][4];
   TransformLoop scale[6][4];
+  // Casts of elements between the types in which they are computed, indexed by the dtypes of x and y. A pointer is null
+  // if elements of the dtype of x are computed in another type.
+  void (*cast_computed[8][9])(const void* x, void* y, int64_t n);
   // Issues a store fence. It must be called after non-temporal stores, before another thread reads the result.
   void (*finish)();
 };

@@ -77,7 +77,7 @@ class Writer {
     } else text = dropout(n, step);
     // int8 and uint8 wrap as when they are stored, in every mode.
     const bool narrow = step.dtype == DType::int8 || step.dtype == DType::uint8;
-    if (each_ || casts || narrow) text = cat("rounded<", cuda_name(step.dtype), ">(", text, ")");
+    if (each_ || casts || narrow) text = cat("rounded<", cuda_name(step.dtype), ">(", text, ", a.zero)");
     return text;
   }
 

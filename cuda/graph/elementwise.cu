@@ -40,13 +40,12 @@ template <int k, class Tensors> __device__ __forceinline__ auto& tensor(Tensors&
   else return tensor<k - 1>(all.rest);
 }
 
-// Rounds a value to the dtype T. A float or a double stays as it is, but the compiler can not fuse its operation with
-// the next one.
-template <class T> __device__ __forceinline__ PointwiseType<T> rounded(PointwiseType<T> v) {
+// Rounds a value to the dtype T. A float or a double stays as it is. Its bits are combined with the parameter `zero`,
+// whose value the compiler does not know. So the compiler cannot fuse a product with the next sum.
+template <class T> __device__ __forceinline__ PointwiseType<T> rounded(PointwiseType<T> v, int64_t zero) {
   if constexpr (sizeof(PointwiseType<T>) == sizeof(T) && PointwiseTypeOf<T>::operand == 1) {
-    if constexpr (sizeof(T) == 4) asm volatile("" : "+f"(v));
-    else asm volatile("" : "+d"(v));
-    return v;
+    if constexpr (sizeof(T) == 4) return __uint_as_float(__float_as_uint(v) ^ uint32_t(zero));
+    else return __longlong_as_double(__double_as_longlong(v) ^ zero);
   } else if constexpr (PointwiseTypeOf<T>::operand == 4) return v;
   else return PointwiseType<T>(T(v));
 }

@@ -20,6 +20,7 @@ struct ElementwiseArgs {
   void* store[kMostElementStores]{};
   double number[kMostElementNumbers]{};
   uint64_t word[kMostElementWords]{};
+  int64_t zero = 0;  // always 0
 };
 
 }  // namespace minidnn

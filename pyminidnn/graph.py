@@ -158,6 +158,17 @@ class Graph:
         """
         return self._ended().why(handle)
 
+    def source(self, region: int = 1, *, handle: Handle | None = None) -> str:
+        """The CUDA source that is generated for a region whose results depend on single elements. It needs no GPU.
+
+        The source has one line for each node, which calls functions of the library's headers. The loops around it are
+        in cuda/graph/elementwise.cu of the package's sources.
+
+        region  counted from 1, as in why(). NotSupported: its results do not depend on single elements.
+        handle  whose options choose the regions; None: the current handle of the device
+        """
+        return self._ended().source(region, handle)
+
     def explain(self, *, handle: Handle | None = None) -> Reports:
         """A Report for each region: its engines, their estimates or reasons, and the choice. It runs no engine.
 
@@ -350,6 +361,10 @@ class Fused(Generic[_P, _R]):
     def why(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
         """How the graph of these arguments runs, and why: see Graph.why()."""
         return self.graph(*args, **kwargs).why()
+
+    def source(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
+        """The CUDA source of the first region of the graph of these arguments: see Graph.source()."""
+        return self.graph(*args, **kwargs).source()
 
     def clear(self) -> None:
         """Forgets all recordings."""

@@ -85,6 +85,19 @@ void bind_kernels(py::module_& m) {
       py::arg("spec"), py::arg("arch"), py::arg("folder"), py::call_guard<ReleaseGil>(),
       "Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is "
       "None.");
+  m.def(
+      "compile_region",
+      [](const std::string& source, const std::string& arch) {
+        KernelSpec spec{"cuda/graph/elementwise.cu", "minidnn::graph_elementwise<minidnn::Region>"};
+        spec.generated = source;
+        std::shared_ptr<const cuda::Cubin> cubin;
+        {
+          const ReleaseGil release;
+          cubin = cuda::cubin(spec, arch);
+        }
+        return py::bytes(cubin->code);
+      },
+      py::arg("source"), py::arg("arch"), "Compiles the text of Graph.source(), and returns the cubin.");
 }
 
 }  // namespace

@@ -214,6 +214,12 @@ void bind_graph(py::module_& m) {
       .def(
           "why", [](const Graph& g, const HandlePtr& handle) { return why_text(g, handle_of(g, handle)); },
           py::arg("handle"), py::call_guard<ReleaseGil>())
+      .def(
+          "source",
+          [](const Graph& g, int64_t region, const HandlePtr& handle) {
+            return source_text(g, handle_of(g, handle), region);
+          },
+          py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
   py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The generated kernels of regions: 40 usual regions are compiled for three architectures, without a GPU."""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import pyminidnn as dnn
+from pyminidnn import _C
+
+ARCHITECTURES = ("sm_80", "sm_90a", "sm_120")
+ROWS, COLUMNS = 4096, 1024
+DTYPES = ("float32", "bfloat16", "float16")
+
+REGIONS: dict[str, Callable[..., Any]] = {
+    "sigmoid(a + b c)": lambda x, b, r: dnn.activation_forward(dnn.multiply_add(x, r, b), "sigmoid"),
+    "bias, gelu_tanh, residual": lambda x, b, r: dnn.activation_forward(x + b, "gelu_tanh") + r,
+    "bias, gelu, residual": lambda x, b, r: dnn.activation_forward(x + b, "gelu") + r,
+    "silu gate": lambda x, b, r: dnn.mul(dnn.activation_forward(x, "silu"), r),
+    "scale, bias, relu": lambda x, b, r: dnn.relu(x * b + b),
+    "dropout after gelu": lambda x, b, r: dnn.dropout(dnn.activation_forward(x + b, "gelu"), 0.1, seed=7, offset=1),
+    "two dropouts": lambda x, b, r: dnn.dropout(dnn.dropout(x, 0.1, seed=1) + r, 0.2, seed=2),
+    "gradient of gelu": lambda x, b, r: dnn.activation_backward(x, r, None, "gelu") * 0.5,
+    "gradient of silu": lambda x, b, r: dnn.activation_backward(x + r, r, None, "silu"),
+    "clamp, square, sum": lambda x, b, r: dnn.clamp(x, -1.0, 1.0) ** 2 + r,
+    "two results": lambda x, b, r: (x + b, dnn.exp(x + b)),
+    "where": lambda x, b, r: dnn.where(x > r, x, b * 2.0),
+    "eight nodes": lambda x, b, r: dnn.tanh(dnn.abs(x - b) * 3.0 + r) / (dnn.square(r) + 1.0),
+}
+MIXED: dict[str, Callable[..., Any]] = {"to bfloat16": lambda x, b, r: (x * b + r).to(dtype="bfloat16") * 2.0}
+
+
+def attributes(cubin: bytes) -> Iterator[tuple[int, int]]:
+    """The attributes of kernels in a cubin: number and value. 0x2F: registers, 0x11: bytes of the stack frame."""
+    (offset,) = struct.unpack_from("<Q", cubin, 0x28)
+    size, count, names = struct.unpack_from("<HHH", cubin, 0x3A)
+    headers = [struct.unpack_from("<IIQQQQIIQQ", cubin, offset + i * size) for i in range(count)]
+    for header in headers:
+        begin = headers[names][4] + header[0]
+        if cubin[begin : cubin.index(b"\0", begin)] == b".nv.info":
+            for match in re.finditer(
+                rb"\x04(.)\x08\x00....(....)", cubin[header[4] : header[4] + header[5]], re.DOTALL
+            ):
+                yield match[1][0], struct.unpack("<I", match[2])[0]
+
+
+def sources() -> Iterator[tuple[str, str]]:
+    handle = dnn.Handle("cpu", threads=1)
+    for name, function in [*REGIONS.items(), *MIXED.items()]:
+        for dtype in DTYPES if name in REGIONS else DTYPES[:1]:
+            with dnn.record(handle=handle) as g:
+                x, r = (g.input(n, (ROWS, COLUMNS), dtype) for n in "xr")
+                results = function(x, g.input("b", (COLUMNS,), dtype), r)
+                for i, y in enumerate(results if isinstance(results, tuple) else (results,)):
+                    g.output(f"y{i}", y)
+            yield f"{name}, {dtype}", g.source(handle=handle)
+
+
+def test_usual_regions_compile_without_spills() -> None:
+    if why := _C.why_no_nvrtc():
+        pytest.skip(why)
+    all_sources = dict(sources())
+    assert len(all_sources) == 40
+    for name, source in all_sources.items():
+        lines = re.findall(r"^    const \w+ v\d+ = ", source, re.MULTILINE)
+        assert len(lines) > 1, f"{name} is not one region:\n{source}"
+
+    def compiled(work: tuple[str, str, str]) -> str:
+        name, source, arch = work
+        found = dict(attributes(_C.compile_region(source, arch)))
+        good = 0 < found[0x2F] <= 64 and found[0x11] == 0
+        return "" if good else f"{name}, {arch}: {found[0x2F]} registers, {found[0x11]} bytes of stack\n{source}"
+
+    work = [(name, source, arch) for name, source in all_sources.items() for arch in ARCHITECTURES]
+    with ThreadPoolExecutor(2) as pool:
+        assert not [text for text in pool.map(compiled, work) if text]
+
+
+def test_the_source_of_a_region() -> None:
+    with dnn.record(device="cpu") as g:
+        x, b = g.input("x", (ROWS, COLUMNS), "bfloat16"), g.input("b", (COLUMNS,), "bfloat16")
+        g.output("y", dnn.activation_forward(dnn.add(x, b), "silu"))
+    source = g.source()
+    assert "using Loads = Types<minidnn::bfloat16, minidnn::bfloat16>;" in source
+    assert "const float v0 = PointwiseOp<Pointwise::add>::of(" in source
+    assert "x.template store<0>(v1);" in source
+    with pytest.raises(dnn.ShapeError, match=r"source: region must be 1 to 1; got 2"):
+        g.source(2)
+
+
+def test_regions_without_generated_code_say_why() -> None:
+    f = dnn.fuse(dnn.softmax_forward)
+    with pytest.raises(dnn.NotSupported, match=r"source: no code is generated for region 1: softmax is no function of"):
+        f.source(dnn.ones((4, 8)))

@@ -69,6 +69,7 @@ class TapeMaker {
   struct Value {
     int slot = -1, last = -1;
     bool constant = false;
+    bool uncast = false;  // the result of a test, 0 or 1 in the type of its operands
   };
 
   int buffer() {
@@ -152,9 +153,9 @@ class TapeMaker {
     const DType t = step.dtype;
     const bool streams = store && store->access.kind == Access::dense && t != DType::boolean &&
                          non_temporal(double(e_.indexing.n * int64_t(itemsize(t))));
-    target_ = store && store->access.kind == Access::dense && t == compute_dtype(t) && !streams
-                  ? in_place(store->value, t)
-                  : -1;
+    const bool stores_rounded = each_ && n.as<ActivationProblem>() && steps_[size_t(i)].last < 0;
+    const bool direct = store && store->access.kind == Access::dense && !streams;
+    target_ = direct && (t == compute_dtype(t) || stores_rounded) ? in_place(store->value, t) : -1;
     int slot;
     if (const auto* p = n.as<PointwiseProblem>()) slot = add_pointwise(*p, i, from);
     else if (const auto* a = n.as<ActivationProblem>()) slot = add_activation(*a, n, i, from);
@@ -188,9 +189,31 @@ class TapeMaker {
       spans.read(rounded, 1, s.n, s.slot[slot]);
     });
   }
+  // Rounds the result of a step, unless all that use it round it: stores and, if each value is rounded, activations.
   // Integers always wrap around. A value of a floating dtype is rounded if each is.
-  void round_result(DType t, int slot) {
-    if (is_rounded(t) && (each_ || !is_floating(t))) round(t, slot);
+  void round_result(DType t, int step, int slot) {
+    if (!is_rounded(t) || (is_floating(t) && !each_)) return;
+    if (!all_uses(step, [](const RegionNode& n, size_t) { return n.as<ActivationProblem>() != nullptr; }))
+      round(t, slot);
+  }
+  // Whether f(node, k) holds for each use of a step as operand k of a node.
+  template <class F> bool all_uses(int step, F f) const {
+    for (size_t i = size_t(step); i < e_.steps.size(); ++i)
+      for (size_t k = 0; k < e_.steps[i].sources.size(); ++k)
+        if (const ElementSource& s = e_.steps[i].sources[k]; s.kind == ElementSource::Kind::step && s.index == step)
+          if (!f(r_.nodes[i], k)) return false;
+    return true;
+  }
+  // Whether the result of a test is only the condition of `where` for elements that are computed in this type.
+  bool is_condition_only(int step, DType type) const {
+    return e_.steps[size_t(step)].store < 0 && all_uses(
+                                                   step,
+                                                   [&](const RegionNode& n, size_t k) {
+                                                     const auto* p = n.as<PointwiseProblem>();
+                                                     return p && k == 0 &&
+                                                            info(p->op).group == PointwiseGroup::select &&
+                                                            compute_dtype(pointwise_dtype(*p)) == type;
+                                                   });
   }
   void cast(DType from, DType to, int x, int y) {
     call([cast = cast_on_span(compute_dtype(from), to), x, y](const Span& s) { cast(s.slot[x], s.slot[y], s.n); });
@@ -200,13 +223,16 @@ class TapeMaker {
     const DType t = pointwise_dtype(p), type = compute_dtype(t);
     const PointwiseGroup group = info(p.op).group;
     int condition = -1;
-    if (group == PointwiseGroup::select && type != DType::int32) {
+    const ElementSource& first = e_.steps[size_t(step)].sources[0];
+    const bool uncast = first.kind == ElementSource::Kind::step && steps_[size_t(first.index)].uncast;
+    if (group == PointwiseGroup::select && type != DType::int32 && !uncast) {
       condition = buffer();
       cast(DType::boolean, type, from[0], condition);
       from[0] = condition;
     }
     from.resize(3, from[0]);
-    const bool casts = gives_bool(group) && type != DType::int32;
+    steps_[size_t(step)].uncast = gives_bool(group) && is_condition_only(step, type);
+    const bool casts = gives_bool(group) && type != DType::int32 && !steps_[size_t(step)].uncast;
     if (condition >= 0) release(condition);
     int y = casts ? buffer() : result_slot(step);
     call([f = pointwise_function(p.op, t), a = from[0], b = from[1], c = from[2], y](const Span& s) {
@@ -218,7 +244,7 @@ class TapeMaker {
       cast(type, DType::boolean, numbers, y);
       release(numbers);
     }
-    round_result(p.out.dtype, y);
+    round_result(p.out.dtype, step, y);
     return y;
   }
 
@@ -226,14 +252,15 @@ class TapeMaker {
     const DType t = p.x.dtype;
     const int x = from[0], dy = from.back(), y = result_slot(step);
     if (each_) {
-      call([f = activation_on_span(p), spans = element_spans(t), &n, x, dy, y, rounds = is_rounded(t)](const Span& s) {
+      call([f = activation_on_span(p), spans = element_spans(t), &n, x, dy, y, rounds = is_rounded(t),
+            stores = target_ >= 0](const Span& s) {
         const double alpha = n.args<ActivationProblem>(s.args).alpha;
         if (!rounds) return f(s.slot[x], s.slot[dy], s.slot[y], s.n, alpha);
         alignas(64) char xs[kPointwiseSpan * 2], dys[kPointwiseSpan * 2];
         spans.write(s.slot[x], s.n, xs, false);
-        spans.write(s.slot[dy], s.n, dys, false);
-        f(xs, dys, xs, s.n, alpha);
-        spans.read(xs, 1, s.n, s.slot[y]);
+        if (dy != x) spans.write(s.slot[dy], s.n, dys, false);
+        f(xs, dy != x ? dys : xs, stores ? s.slot[y] : xs, s.n, alpha);
+        if (!stores) spans.read(xs, 1, s.n, s.slot[y]);
       });
       return y;
     }
@@ -270,7 +297,7 @@ class TapeMaker {
       a.out = s.slot[y];
       dropout_on_span(a, type, s.first, s.n);
     });
-    round_result(t, y);
+    round_result(t, step, y);
     return y;
   }
 
@@ -293,12 +320,12 @@ bool is_transposed(const TransformProblem& p) {
 }
 
 // The time of a node for each element on one thread, in nanoseconds, with operands in the first-level cache (measured
-// on 2 Sapphire Rapids cores, 2026-11). Functions of maths take 0.2 to 7.
+// on 2 Xeon cores with AVX-512, 2026-11). Functions of maths take 0.2 to 7.
 double node_ns(const RegionNode& n) {
   if (const auto* p = n.as<PointwiseProblem>()) {
     const PointwiseGroup group = info(p->op).group;
     if (group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2) return 1;
-    return gives_bool(group) || group == PointwiseGroup::select ? 0.15 : 0.06;
+    return gives_bool(group) || group == PointwiseGroup::select ? 0.1 : 0.06;
   }
   if (const auto* p = n.as<ActivationProblem>())
     return p->mode <= Activation::leaky_relu ? 0.06 : p->x.dtype == DType::float64 ? 4 : 0.4;

@@ -158,13 +158,14 @@ class Graph:
         """
         return self._ended().why(handle)
 
-    def source(self, region: int = 1, *, handle: Handle | None = None) -> str:
-        """The CUDA source that is generated for a region whose results depend on single elements. It needs no GPU.
+    def source(self, region: int | None = None, *, handle: Handle | None = None) -> str:
+        """The CUDA source that is generated for nodes whose results depend on single elements. It needs no GPU.
 
         The source has one line for each node, which calls functions of the library's headers. The loops around it are
         in cuda/graph/elementwise.cu of the package's sources.
 
-        region  counted from 1, as in why(). NotSupported: its results do not depend on single elements.
+        region  counted from 1, as in why(); None: all nodes together. NotSupported: the results do not depend on single
+                elements
         handle  whose options choose the regions; None: the current handle of the device
         """
         return self._ended().source(region, handle)
@@ -363,7 +364,7 @@ class Fused(Generic[_P, _R]):
         return self.graph(*args, **kwargs).why()
 
     def source(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
-        """The CUDA source of the first region of the graph of these arguments: see Graph.source()."""
+        """The CUDA source of the graph of these arguments as one kernel: see Graph.source()."""
         return self.graph(*args, **kwargs).source()
 
     def clear(self) -> None:

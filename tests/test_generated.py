@@ -24,13 +24,15 @@ REGIONS: dict[str, Callable[..., Any]] = {
     "bias, gelu, residual": lambda x, b, r: dnn.activation_forward(x + b, "gelu") + r,
     "silu gate": lambda x, b, r: dnn.mul(dnn.activation_forward(x, "silu"), r),
     "scale, bias, relu": lambda x, b, r: dnn.relu(x * b + b),
-    "dropout after gelu": lambda x, b, r: dnn.dropout_forward(dnn.activation_forward(x + b, "gelu"), 0.1, seed=7, offset=1),
+    "dropout after gelu": lambda x, b, r: dnn.dropout_forward(
+        dnn.activation_forward(x + b, "gelu"), 0.1, seed=7, offset=1
+    ),
     "two dropouts": lambda x, b, r: dnn.dropout_forward(dnn.dropout_forward(x, 0.1, seed=1) + r, 0.2, seed=2),
     "gradient of gelu": lambda x, b, r: dnn.activation_backward(x, r, r, "gelu") * 0.5,
     "gradient of silu": lambda x, b, r: dnn.activation_backward(x + r, r, r, "silu"),
     "clamp, square, sum": lambda x, b, r: dnn.clamp(x, -1.0, 1.0) ** 2 + r,
     "two results": lambda x, b, r: (x + b, dnn.exp(x + b)),
-    "where": lambda x, b, r: dnn.where(x > r, x, b * 2.0),
+    "where": lambda x, b, r: dnn.where(x > b, x, r * 2.0),
     "eight nodes": lambda x, b, r: dnn.tanh(dnn.abs(x - b) * 3.0 + r) / (dnn.square(r) + 1.0),
 }
 MIXED: dict[str, Callable[..., Any]] = {"to bfloat16": lambda x, b, r: (x * b + r).to(dtype="bfloat16") * 2.0}
@@ -96,5 +98,5 @@ def test_the_source_of_a_region() -> None:
 
 def test_regions_without_generated_code_say_why() -> None:
     f = dnn.fuse(dnn.softmax_forward)
-    with pytest.raises(dnn.NotSupported, match=r"source: no code is generated for region 1: softmax is no function of"):
+    with pytest.raises(dnn.NotSupported, match=r"source: no code is generated for all nodes together: softmax is"):
         f.source(dnn.ones((4, 8)))

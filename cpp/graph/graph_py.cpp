@@ -216,7 +216,7 @@ void bind_graph(py::module_& m) {
           py::arg("handle"), py::call_guard<ReleaseGil>())
       .def(
           "source",
-          [](const Graph& g, int64_t region, const HandlePtr& handle) {
+          [](const Graph& g, std::optional<int64_t> region, const HandlePtr& handle) {
             return source_text(g, handle_of(g, handle), region);
           },
           py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())

@@ -59,8 +59,8 @@ MadeRegion make_region(const Graph&, const std::vector<int>& nodes);
 // the other engines; then one sentence for each pair of nodes that is not fused.
 std::string why_text(const Graph&, Handle&);
 
-// Returns the source that cuda.graph.elementwise generates for a region. Regions are counted from 1, as in why_text().
-// Throws NotSupported if the region is no function of single elements.
-std::string source_text(const Graph&, Handle&, int64_t region);
+// Returns the source that cuda.graph.elementwise generates for a region, or for all nodes together. Regions are counted
+// from 1, as in why_text(). Throws NotSupported if their results do not depend on single elements.
+std::string source_text(const Graph&, Handle&, std::optional<int64_t> region);
 
 }  // namespace minidnn::graph

@@ -27,7 +27,8 @@ class Writer {
       if (step.store >= 0) lines += cat("    x.template store<", step.store, ">(v", i, ");\n");
     }
     const ElementVectors vectors = element_vectors(r_, e_);
-    const bool few = e_.loads.size() + e_.stores.size() <= 5;
+    // Random words of a whole vector are in registers.
+    const bool few = e_.loads.size() + e_.stores.size() <= 5 && randoms_ == 0;
     to_.text =
         cat("// ", r_.text(), "\nnamespace minidnn {\nstruct Region {\n  using Loads = Types<", types(e_.loads),
             ">;\n  using Stores = Types<", types(e_.stores), ">;\n  static constexpr int kVectors = ", vectors.vectors,
@@ -141,6 +142,8 @@ ElementVectors element_vectors(const Region& r, const ElementRegion& e) {
     if (const auto* p = n.as<PointwiseProblem>()) {
       const PointwiseGroup group = info(p->op).group;
       long_code = long_code || group == PointwiseGroup::maths1 || group == PointwiseGroup::maths2;
+    } else if (n.as<RandomProblem>()) {
+      long_code = true;
     }
   const int width = std::max(4, 16 / int(widest));
   const size_t tensors = e.loads.size();

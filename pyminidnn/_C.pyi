@@ -8,7 +8,7 @@ import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
 from pyminidnn.options import Activation, ConvMode, DTypeLike, Family, IndexDType, Layout, LayoutName, LossReduction, Math, PadMode, Pointwise, PoolMode, ReduceMode
-__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'array_text', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'flattened', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'max_text_precision', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recorded_number', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'run_graph', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'array_text', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'compile_region', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'flattened', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'max_text_precision', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recorded_number', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'run_graph', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -725,6 +725,8 @@ class Graph:
         """
         The indices of the nodes of each region, in the order in which they run.
         """
+    def source(self, region: int | None, handle: Handle | None) -> str:
+        ...
     def text(self) -> str:
         ...
     def why(self, handle: Handle | None) -> str:
@@ -811,6 +813,10 @@ def clear_tuning() -> None:
 def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
     """
     Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is None.
+    """
+def compile_region(source: str, arch: str) -> bytes:
+    """
+    Compiles the text of Graph.source(), and returns the cubin.
     """
 def concat(tensors: collections.abc.Sequence[DeviceTensor], axis: int, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...

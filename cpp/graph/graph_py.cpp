@@ -61,6 +61,10 @@ std::vector<std::vector<int>> regions_of(const Graph& g, const HandlePtr& handle
   return all;
 }
 
+std::string source_of(const Graph& g, std::optional<int64_t> region, const HandlePtr& handle) {
+  return source_text(g, handle_of(g, handle), region);
+}
+
 // Chooses the plans of a graph as a run does. explain() and find() report on them.
 void choose_plans(const Graph& g, const HandlePtr& handle) {
   Handle& h = handle_of(g, handle);
@@ -214,12 +218,7 @@ void bind_graph(py::module_& m) {
       .def(
           "why", [](const Graph& g, const HandlePtr& handle) { return why_text(g, handle_of(g, handle)); },
           py::arg("handle"), py::call_guard<ReleaseGil>())
-      .def(
-          "source",
-          [](const Graph& g, std::optional<int64_t> region, const HandlePtr& handle) {
-            return source_text(g, handle_of(g, handle), region);
-          },
-          py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
+      .def("source", &source_of, py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
   py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")

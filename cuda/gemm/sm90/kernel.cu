@@ -88,8 +88,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   using Traits =
       Sm90Traits<T, kTileM, kTileN, kStages, kPingPong, kCluster, kSplit, kPromote, kSourceA, kSourceB, kSpatial>;
   // Products of TF32 that are not promoted have larger errors than the short formulas of activations.
-  constexpr Formula kFormula =
-      sizeof(Y) == 2 || (sizeof(T) == 4 && !kPromote) ? Formula::fast_ftz : Formula::accurate;
+  constexpr Formula kFormula = sizeof(Y) == 2 || (sizeof(T) == 4 && !kPromote) ? Formula::fast_ftz : Formula::accurate;
   using Epilogue = GemmEpilogue<T, Y, kActivation, kBias, kC, kStore, kFormula>;
   constexpr int kWarpgroups = Traits::kWarpgroups;
   constexpr bool kTransposeA = Traits::kTransposeA, kTransposeB = Traits::kTransposeB;

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused functions of recorded calls against torch. Each chain of functions of elements has two rows: against eager
-torch and against torch.compile. In a chain, each operand is read once and the result is written once."""
+torch and against torch.compile. In a chain, each operand is read once and the result is written once. On a GPU, linear
+layers with bias and activation have two rows, too: against torch, and against cuBLAS's product alone, which shows what
+bias and activation cost."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -41,7 +44,47 @@ CHAINS: dict[str, tuple[Chain, Chain]] = {
 }  # fmt: skip
 
 
+ACTIVATIONS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "identity": lambda y: y,
+    "relu": torch.relu,
+    "gelu_tanh": lambda y: functional.gelu(y, approximate="tanh"),
+    "gelu": functional.gelu,
+    "silu": functional.silu,
+}
+
+
+def linear(mode: str, x: Any, w: Any, b: Any) -> Any:
+    return ours(mode, dnn.matmul(x, w) + b)
+
+
+def two_kernels(activation: Callable[[torch.Tensor], torch.Tensor], *operands: torch.Tensor) -> torch.Tensor:
+    return activation(torch.addmm(*operands))
+
+
+def linear_rows(device: str) -> Iterator[Row]:
+    """activation(x @ w + b) in bfloat16, as calls that a user records."""
+    m, n = 8192, 4096
+    for k in (512, 1024, 4096):
+        x, w, b = (torch.randn(shape, device=device).bfloat16() for shape in ((m, k), (k, n), (n,)))
+        w = w / k**0.5
+        tensors = [dnn.from_dlpack(t) for t in (x, w, b)]
+        common: dict[str, Any] = {"bytes": 2 * (m * k + k * n + m * n), "flop": 2.0 * m * n * k,
+                                  "dtype": "bfloat16", "terms": k}  # fmt: skip
+        for mode, peer in ACTIVATIONS.items():
+            layer: Chain = partial(linear, mode)
+            call = partial(dnn.fuse(layer), *tensors)
+            ways = {"two kernels": partial(two_kernels, peer, b, x, w)}
+            if mode in ("relu", "gelu_tanh"):  # cuBLAS's epilogues
+                ways["one"] = partial(torch._addmm_activation, b, x, w, use_gelu=mode != "relu")
+            name = f"linear bf16 {m}x{n}x{k}, {mode}"
+            yield Row(name, call, ways, list="linear", **common)
+            yield Row(f"{name}, product alone", call, partial(torch.matmul, x, w), list="linear, product alone",
+                      seen=(lambda _: [], lambda _: []), **common)  # fmt: skip
+
+
 def rows(device: str) -> Iterator[Row]:
+    if device != "cpu":
+        yield from linear_rows(device)
     for dtype in SHORT:
         n = BYTES * (1 if device == "cpu" else 16) // dtype.itemsize
         operands = [(torch.rand(n, device=device) * 2 - 1).to(dtype) for _ in range(3)]
@@ -57,5 +100,6 @@ def rows(device: str) -> Iterator[Row]:
 
 
 if __name__ == "__main__":
-    targets = {"element chains, eager": Target(mean=2.0), "element chains, compiled": Target(mean=1.0)}
+    targets = {"element chains, eager": Target(mean=2.0), "element chains, compiled": Target(mean=1.0),
+               "linear": Target(mean=1.0), "linear, product alone": Target(mean=0.94)}  # fmt: skip
     main(rows, __doc__, targets)

@@ -112,12 +112,15 @@ static void check_sm90_choices() {
   if (large.tile.m != 128 || large.tile.n != 256) fail("a large product takes " + large.config());
   const Sm90Tiling small = best(matmul(DType::bfloat16, 512, 512, 512, false, false));
   if (small.tile.m * small.tile.n > 64 * 128) fail("a small product takes " + small.config());
-  // A long epilogue runs while another warpgroup multiplies (ping-pong).
-  GemmTask with_gelu = gemm_task(matmul(DType::bfloat16, 8192, 4096, 1024, false, false));
-  with_gelu.has_bias = true;
-  with_gelu.activation = Activation::gelu_tanh;
-  const Sm90Tiling gelu = sm90_tilings(with_gelu, h100()).front();
-  if (!gelu.tile.ping_pong) fail("a product with a long epilogue takes " + gelu.config());
+  // An epilogue runs while another warpgroup multiplies (ping-pong).
+  for (int64_t k : {512, 1024})
+    for (Activation mode : {Activation::identity, Activation::gelu_tanh}) {
+      GemmTask layer = gemm_task(matmul(DType::bfloat16, 8192, 4096, k, false, false));
+      layer.has_bias = true;
+      layer.activation = mode;
+      const Sm90Tiling tiling = sm90_tilings(layer, h100()).front();
+      if (!tiling.tile.ping_pong) fail(cat("a linear layer with k = ", k, " takes ", tiling.config()));
+    }
   const Sm90Tiling long_sum = best(matmul(DType::bfloat16, 64, 64, 1 << 16, false, false));
   if (long_sum.split.chunks == 1) fail("one tile of a long sum is not split: " + long_sum.config());
 }

@@ -99,8 +99,11 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
                       (t.cluster > 1 ? 605 : 250);  // clocks to start a tile
   double end = 161 + elements / split.cluster() * (split.passes() > 1 || itemsize(task.y) == 4 ? 0.067 : 0.029);
   // If one warpgroup stores while the other one multiplies (ping-pong), its instructions take about four times as long.
-  if (const double more = split.passes() > 1 ? 0 : epilogue_clocks(task); more > 0)
-    end += elements / split.cluster() * (t.ping_pong && !split.in_cluster ? 0.25 + 4 * more : more);
+  // Two warpgroups that share a tile lose 0.05 clocks per element more than three.
+  if (const double more = split.passes() > 1 ? 0 : epilogue_clocks(task); more > 0) {
+    const bool alone = t.ping_pong && !split.in_cluster;
+    end += elements / split.cluster() * (alone ? 0.15 + 4 * more : t.m == 192 ? more : 0.05 + more);
+  }
   // Clocks of a reduction in a cluster: two barriers, stores to other blocks, and loads from shared memory.
   if (split.in_cluster) end += 2230 + elements * 0.29;
   const bool overlap = t.ping_pong && !split.in_cluster;

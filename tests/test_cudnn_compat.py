@@ -389,6 +389,17 @@ def test_casts_round(device: str) -> None:
     assert np.array_equal(values_of(whole), np.rint(x)) and np.array_equal(values_of(also_whole), np.rint(x))
 
 
+@pytest.mark.parametrize("kind", [HALF, FLOAT])
+def test_virtual_tensors_round_in_large_chains(kind: Any, device: str) -> None:
+    """One kernel may compute a chain. A virtual HALF overflows in it, and a virtual FLOAT does not."""
+    x = np.full((64, 4096), 300.0)
+    p = Program(device, HALF, kind)
+    t = p.put(x)
+    square = p.g.mul(t, t)
+    (y,) = p.run((p.g.div(p.g.add(square, square), p.put(x * 10)), HALF))
+    assert np.array_equal(values_of(y), np.full_like(x, np.inf if kind == HALF else 60.0))
+
+
 def test_a_result_between_two_nodes_may_be_in_memory(device: str) -> None:
     a, b = drawn((2, 6, 8)), drawn((2, 8, 4), seed=1)
     p = Program(device)

@@ -205,7 +205,10 @@ def recorded(
 
     Raises ValueError or cudnnGraphNotSupportedError, whose text names the node and the line that made it.
     """
-    graph = Graph(target.device)
+    # A virtual tensor of a 16-bit type is rounded to it, also if one kernel computes it and the nodes behind it.
+    virtual = (d.kind for t, d in known.items() if t not in target.tensors and t not in numbers)
+    rounds = any(DTYPE_OF[kind] in ("float16", "bfloat16") for kind in virtual)
+    graph = Graph(target.device, rounding="each" if rounds else "fused")
     try:
         with graph:
             joined = with_epilogues(nodes, known)

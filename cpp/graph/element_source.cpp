@@ -39,6 +39,10 @@ class Writer {
             "  template <class Lane> __device__ __forceinline__ static void of(const Lane& x, const "
             "ElementwiseArgs& a) {\n",
             lines, "  }\n};\n}  // namespace minidnn\n");
+    const ElementCounts counts = element_counts(r_, e_);
+    MINIDNN_CHECK(Error, to_.numbers.size() == counts.numbers && to_.words.size() == counts.words,
+                  "graph: the generated source has ", to_.numbers.size(), " numbers and ", to_.words.size(),
+                  " words instead of ", counts.numbers, " and ", counts.words);
     return std::move(to_);
   }
 
@@ -149,6 +153,18 @@ ElementVectors element_vectors(const Region& r, const ElementRegion& e) {
   const size_t tensors = e.loads.size();
   const int vectors = long_code || width > 8 || tensors > 4 ? 1 : tensors > 2 ? 2 : widest == 8 ? 2 : 4;
   return {vectors, width};
+}
+
+ElementCounts element_counts(const Region& r, const ElementRegion& e) {
+  ElementCounts counts;
+  for (size_t i = 0; i < r.nodes.size(); ++i) {
+    for (const ElementSource& s : e.steps[i].sources) counts.numbers += s.kind == ElementSource::Kind::number;
+    const auto* transform = r.nodes[i].as<TransformProblem>();
+    const bool dropout = r.nodes[i].as<RandomProblem>();
+    counts.numbers += r.nodes[i].as<ActivationProblem>() || (transform && transform->scaled) || dropout;
+    counts.words += dropout ? 3 : 0;
+  }
+  return counts;
 }
 
 ElementSourceText element_source(const Region& r, const ElementRegion& e, bool rounding_each) {

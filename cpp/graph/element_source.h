@@ -18,6 +18,12 @@ struct ElementVectors {
 };
 ElementVectors element_vectors(const Region&, const ElementRegion&);
 
+// The numbers and the words that the text needs. This is faster than making the text.
+struct ElementCounts {
+  size_t numbers = 0, words = 0;
+};
+ElementCounts element_counts(const Region&, const ElementRegion&);
+
 // `rounding_each`: whether each step rounds its result to its dtype.
 ElementSourceText element_source(const Region&, const ElementRegion&, bool rounding_each);
 

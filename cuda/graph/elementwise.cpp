@@ -122,9 +122,9 @@ struct Elementwise final : Engine<RegionProblem> {
       if (const auto* a = n.as<ActivationProblem>(); a && p.rounding_each && may_contract(*a))
         return cat("rounding='each': ", minidnn::name(a->mode),
                    " has products and sums that another kernel may fuse otherwise");
-    const ElementSourceText s = element_source(r, e, p.rounding_each);
-    if (s.numbers.size() > size_t(kMostElementNumbers) || s.words.size() > size_t(kMostElementWords))
-      return cat("has ", s.numbers.size(), " numbers and ", s.words.size(), " seeds; supported are at most ",
+    const ElementCounts counts = element_counts(r, e);
+    if (counts.numbers > size_t(kMostElementNumbers) || counts.words > size_t(kMostElementWords))
+      return cat("has ", counts.numbers, " numbers and ", counts.words, " words of dropouts; supported are at most ",
                  kMostElementNumbers, " and ", kMostElementWords);
     return "";
   }

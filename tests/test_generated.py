@@ -97,6 +97,17 @@ def test_the_source_of_a_region() -> None:
         g.source(2)
 
 
+def test_a_kernel_serves_all_shapes() -> None:
+    """The kernel cache is keyed by the source. Its first lines are comments that the cache does not see."""
+
+    def code(*shape: int) -> str:
+        x, b = dnn.ones(shape, dtype="float16"), dnn.ones(shape[-1:], dtype="float16")
+        lines = dnn.fuse(lambda x, b: dnn.tanh(x + b) * 0.5).source(x, b).splitlines()
+        return "\n".join(line for line in lines if not line.startswith("// "))
+
+    assert code(4, 8) == code(3, 5, 7) and "8" not in re.sub(r"kWidth = 8", "", code(4, 8))
+
+
 def test_regions_without_generated_code_say_why() -> None:
     f = dnn.fuse(dnn.softmax_forward)
     with pytest.raises(dnn.NotSupported, match=r"source: no code is generated for all nodes together: softmax is"):

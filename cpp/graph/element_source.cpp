@@ -30,7 +30,7 @@ class Writer {
     // Random words of a whole vector are in registers.
     const bool few = e_.loads.size() + e_.stores.size() <= 5 && randoms_ == 0;
     to_.text =
-        cat("// ", r_.text(), "\nnamespace minidnn {\nstruct Region {\n  using Loads = Types<", types(e_.loads),
+        cat("namespace minidnn {\nstruct Region {\n  using Loads = Types<", types(e_.loads),
             ">;\n  using Stores = Types<", types(e_.stores), ">;\n  static constexpr int kVectors = ", vectors.vectors,
             ", kWidth = ", vectors.width, ", kRandoms = ", randoms_, ", kMinBlocks = ", few ? 4 : 2, ";\n",
             "  template <int k> __device__ __forceinline__ static Four random(const ElementwiseArgs& a, uint64_t "

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Generates the source of a kernel for a region of single elements: the struct Region that cuda/graph/elementwise.cu
-// reads. It has one line for each step, which calls functions of the headers of maths and has no formula of its own.
+// reads. It has one line for each step, which calls functions of the headers of maths and has no formula of its own. It
+// has no sizes and no strides, so regions that differ in these alone share a kernel.
 #pragma once
 #include "cpp/graph/element_region.h"
 

@@ -23,7 +23,8 @@ std::string source_text(const Graph& g, Handle& h, std::optional<int64_t> region
   const std::string why = made.why_not.empty() ? element_region(made.region, elements) : made.why_not;
   MINIDNN_CHECK(NotSupported, why.empty(), "source: no code is generated for ",
                 region ? cat("region ", *region) : std::string("all nodes together"), ": ", why);
-  return cat("// The argument Region of minidnn::graph_elementwise in cuda/graph/elementwise.cu.\n",
+  return cat("// ", made.region.text(),
+             "\n// The argument Region of minidnn::graph_elementwise in cuda/graph/elementwise.cu.\n",
              element_source(made.region, elements, g.rounding_each).text);
 }
 

@@ -102,9 +102,22 @@ std::string product_cast(DType operands, DType to) {
              name(to));
 }
 
-class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
+// A product, whose activation comes last.
+template <class P> class AbsorbingProduct : public AbsorbingCall<P> {
  public:
-  using AbsorbingCall::AbsorbingCall;
+  using AbsorbingCall<P>::AbsorbingCall;
+  std::string activation(Activation mode, Word alpha) override {
+    P& p = this->problem();
+    if (p.activation != Activation::identity) return cat("has one activation, ", minidnn::name(p.activation));
+    p.activation = mode;
+    this->set(offsetof(ArgsOf<P>, activation_alpha), alpha);
+    return "";
+  }
+};
+
+class AbsorbingMatmul final : public AbsorbingProduct<MatmulProblem> {
+ public:
+  using AbsorbingProduct::AbsorbingProduct;
   std::string add(const Added& o) override {
     MatmulProblem& p = problem();
     const TensorDesc& d = o.desc;
@@ -120,13 +133,6 @@ class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
     added_ = o.value;
     set(offsetof(MatmulArgs, c), o.address);
     set(offsetof(MatmulArgs, beta), constant(1));
-    return "";
-  }
-  std::string activation(Activation mode, Word alpha) override {
-    MatmulProblem& p = problem();
-    if (p.activation != Activation::identity) return cat("has one activation, ", minidnn::name(p.activation));
-    p.activation = mode;
-    set(offsetof(MatmulArgs, activation_alpha), alpha);
     return "";
   }
   void store(const TensorDesc& d, Word address) override {
@@ -154,9 +160,9 @@ class AbsorbingMatmul final : public AbsorbingCall<MatmulProblem> {
   }
 };
 
-class AbsorbingConv final : public AbsorbingCall<ConvProblem> {
+class AbsorbingConv final : public AbsorbingProduct<ConvProblem> {
  public:
-  using AbsorbingCall::AbsorbingCall;
+  using AbsorbingProduct::AbsorbingProduct;
   std::string add(const Added& o) override {
     ConvProblem& p = problem();
     const TensorDesc& d = o.desc;
@@ -172,13 +178,6 @@ class AbsorbingConv final : public AbsorbingCall<ConvProblem> {
     p.residual = d;
     added_ = o.value;
     set(offsetof(ConvArgs, residual), o.address);
-    return "";
-  }
-  std::string activation(Activation mode, Word alpha) override {
-    ConvProblem& p = problem();
-    if (p.activation != Activation::identity) return cat("has one activation, ", minidnn::name(p.activation));
-    p.activation = mode;
-    set(offsetof(ConvArgs, activation_alpha), alpha);
     return "";
   }
   void store(const TensorDesc& d, Word address) override {

@@ -86,12 +86,12 @@ template <class Region, int kVectors, int kWidth> struct ElementLane {
   template <int k> __device__ __forceinline__ uint32_t random() const { return words.of[k][i]; }
 };
 
-template <class Region, int k = 0, class Lists>
+template <int k = 0, class Lists>
 __device__ __forceinline__ void load_all_vectors(const ElementwiseGrid& g, const ElementwiseArgs& args, int64_t at,
                                                  Lists& to) {
   if constexpr (requires { to.rest; }) {
     load_vectors(g.load[k], g.period[k], args.load[k], at, to.vectors);
-    load_all_vectors<Region, k + 1>(g, args, at, to.rest);
+    load_all_vectors<k + 1>(g, args, at, to.rest);
   }
 }
 template <int k = 0, class Lists>
@@ -181,7 +181,7 @@ __global__ void __launch_bounds__(kTileThreads, Region::kMinBlocks)
     const int64_t at = begin + int(threadIdx.x) * kWidth;
     Tensors<kVectors, kWidth, typename Region::Loads> loads;
     Tensors<kVectors, kWidth, typename Region::Stores> stores;
-    load_all_vectors<Region>(g, args, at, loads);
+    load_all_vectors(g, args, at, loads);
     compute_all<Region, kVectors, kWidth, 1>(args, at, loads, stores);
     store_all_vectors<kVectors, kWidth>(args, at, stores);
     return;

@@ -18,8 +18,8 @@ struct NodePlan {
 
 // An engine and a config that can run a problem, by their estimated time.
 struct NodeChoice {
-  std::string
-      algo;  // such as "cuda.matmul.wgmma:tile=128x64"; the text after the colon is empty if there are no configs
+  // Such as "cuda.matmul.wgmma:tile=128x64". Without configs, nothing follows the colon.
+  std::string algo;
   double estimate_us = 0;
   size_t workspace_bytes = 0;
 };

@@ -430,6 +430,10 @@ template <class P> void check_supported(const Handle& h, const P& p, const std::
   throw NotSupported(cat("no engine can run ", report.problem, " on ", report.device, report.reasons()));
 }
 
+// Whether Family<P>::check() reads elements of a call's tensors, such as indices.
+template <class P>
+constexpr bool kHasCheck = requires(const P& p, const ArgsOf<P>& args) { Family<P>::check(p, args); };
+
 // Returns the functions of Family<P> that a recorded call needs.
 template <class P> const NodeKind& node_kind() {
   using Args = ArgsOf<P>;
@@ -443,8 +447,7 @@ template <class P> const NodeKind& node_kind() {
                   Ports& ports) { Family<P>::ports(*static_cast<const P*>(p), *static_cast<Args*>(args), ports); },
       .check =
           [](const void* p, const void* args) {
-            if constexpr (requires { Family<P>::check(*static_cast<const P*>(p), *static_cast<const Args*>(args)); })
-              Family<P>::check(*static_cast<const P*>(p), *static_cast<const Args*>(args));
+            if constexpr (kHasCheck<P>) Family<P>::check(*static_cast<const P*>(p), *static_cast<const Args*>(args));
           },
       .plan = [](Handle& h, const void* p, const std::string& algo) -> NodePlan {
         auto choice = find_plan(h, *static_cast<const P*>(p), algo);
@@ -457,11 +460,9 @@ template <class P> const NodeKind& node_kind() {
           },
       .choices = [](const Handle& h, const void* p, const std::string& algo,
                     bool all) { return choices(h, *static_cast<const P*>(p), algo, all); },
-      .has_check = requires(const P& p, const Args& a){Family<P>::check(p, a);
-}
-,
-};  // namespace minidnn
-return kind;
+      .has_check = kHasCheck<P>,
+  };
+  return kind;
 }
 
 // Finds a plan, and runs it with workspace from the allocator. Every public function that computes calls run(). While

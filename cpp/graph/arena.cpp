@@ -7,7 +7,6 @@
 namespace minidnn::graph {
 
 size_t place_in_arena(const std::vector<Lifetime>& tensors, std::vector<size_t>& at) {
-  const auto rounded = [](size_t bytes) { return (bytes + kArenaUnit - 1) / kArenaUnit * kArenaUnit; };
   at.assign(tensors.size(), 0);
   std::vector<size_t> order;  // the largest first
   for (size_t i = 0; i < tensors.size(); ++i)
@@ -25,7 +24,7 @@ size_t place_in_arena(const std::vector<Lifetime>& tensors, std::vector<size_t>&
     size_t offset = 0;  // the first gap that is large enough
     for (size_t k : near) {
       if (offset + t.bytes <= at[k]) break;
-      offset = std::max(offset, rounded(at[k] + tensors[k].bytes));
+      offset = std::max(offset, in_arena_units(at[k] + tensors[k].bytes));
     }
     at[i] = offset;
     total = std::max(total, offset + t.bytes);

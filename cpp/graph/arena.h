@@ -13,8 +13,11 @@ struct Lifetime {
   int first = -1, last = -1;
 };
 
-// Stores the offset of each tensor in `at`, a multiple of kArenaUnit, and returns the bytes of the arena.
+// Offsets in an arena are multiples of kArenaUnit. in_arena_units() rounds bytes up to such a multiple.
 constexpr size_t kArenaUnit = 512;
+constexpr size_t in_arena_units(size_t bytes) { return (bytes + kArenaUnit - 1) / kArenaUnit * kArenaUnit; }
+
+// Stores the offset of each tensor in `at`, and returns the bytes of the arena.
 size_t place_in_arena(const std::vector<Lifetime>&, std::vector<size_t>& at);
 
 }  // namespace minidnn::graph

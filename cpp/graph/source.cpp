@@ -12,7 +12,7 @@ std::string source_text(const Graph& g, Handle& h, std::optional<int64_t> region
   std::vector<int> nodes(g.nodes.size());
   std::iota(nodes.begin(), nodes.end(), 0);
   if (region) {
-    const Partition partition = make_partition(g, h);
+    const Partition& partition = g.partition(h);
     const int64_t count = int64_t(partition.steps.size());
     MINIDNN_CHECK(ShapeError, *region >= 1 && *region <= count, "source: region must be 1 to ", count, "; got ",
                   *region);

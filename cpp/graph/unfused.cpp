@@ -33,7 +33,7 @@ Layout layout_of(const Region& r, const Handle& h) {
     const RegionValue& v = r.values[i];
     if (v.internal()) lifetimes[i] = {bytes_of(v.desc), v.writer, v.readers.empty() ? v.writer : v.readers.back()};
   }
-  l.arena_bytes = (place_in_arena(lifetimes, l.at) + kArenaUnit - 1) / kArenaUnit * kArenaUnit;
+  l.arena_bytes = in_arena_units(place_in_arena(lifetimes, l.at));
   return l;
 }
 

@@ -21,6 +21,11 @@ std::string families(const Graph& g, const std::vector<int>& nodes) {
   return text;
 }
 
+std::string node_line(const Graph& g, int i) {
+  const Node& n = g.nodes[size_t(i)];
+  return cat("\n  node ", i, ": ", n.kind->text(n.problem.data()), n.where.empty() ? "" : ", ", n.where);
+}
+
 std::string region_text(const Graph& g, Handle& h, const std::vector<int>& nodes) {
   const Region region = make_region(g, nodes).region;
   const RegionCandidate candidate(region, g.rounding_each);
@@ -36,19 +41,10 @@ std::string region_text(const Graph& g, Handle& h, const std::vector<int>& nodes
     if (e.name.ends_with(".unfused") && e.name != best->name) text += cat(" (one by one ", us_text(e.estimate_us), ")");
   if (!best->name.ends_with(".unfused"))
     text += cat("; saves ", bytes_text(region.bytes_apart() - region.bytes_together()), " of traffic");
-  for (int i : nodes) {
-    const Node& n = g.nodes[size_t(i)];
-    text += cat("\n  node ", i, ": ", n.kind->text(n.problem.data()), n.where.empty() ? "" : ", ", n.where);
-  }
+  for (int i : nodes) text += node_line(g, i);
   for (const EngineReport& e : report.engines)
     if (!e.why_not.empty()) text += cat("\n  ", e.name, ": ", e.why_not);
   return text;
-}
-
-std::string node_text(const Graph& g, int i) {
-  const Node& n = g.nodes[size_t(i)];
-  return cat(n.kind->family, " -> a plain call", "\n  node ", i, ": ", n.kind->text(n.problem.data()),
-             n.where.empty() ? "" : ", ", n.where);
 }
 
 }  // namespace
@@ -60,7 +56,10 @@ std::string why_text(const Graph& g, Handle& h) {
   std::string text;
   for (size_t i = 0; i < partition.steps.size(); ++i) {
     const PartitionStep& s = partition.steps[i];
-    text += cat("region ", i + 1, ": ", s.region ? region_text(g, h, s.nodes) : node_text(g, s.nodes[0]), "\n");
+    text += cat("region ", i + 1, ": ",
+                s.region ? region_text(g, h, s.nodes)
+                         : cat(g.nodes[size_t(s.nodes[0])].kind->family, " -> a plain call", node_line(g, s.nodes[0])),
+                "\n");
   }
   for (const NotFused& n : partition.not_fused)
     text += cat("not fused: ", n.value, " from node ", n.from, " (", g.nodes[size_t(n.from)].kind->family, ") to node ",

@@ -17,7 +17,7 @@ struct MmaActivation {
 
 MmaActivation activation_of(const GemmTask& t, MmaProducts products) {
   if (t.activation == Activation::relu || t.activation == Activation::identity) return {};
-  return {t.activation, itemsize(t.y) == 2 || (t.type == DType::float32 && products == MmaProducts::one)};
+  return {t.activation, has_fast_activation(t, products == MmaProducts::three)};
 }
 
 KernelSpec spec(DType type, const MmaTileShape& t, MmaProducts products, bool a_along_k, bool b_along_k, bool wide,

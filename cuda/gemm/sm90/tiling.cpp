@@ -52,7 +52,7 @@ Extents shape_of(const GemmTask& task, const TmaView& low) {
 // store a tile together. Fitted to matmul 8192 x 4096 x {512, 1024} in bfloat16 on an H100. float32 results that use
 // Formula::accurate take about four times as many instructions.
 double epilogue_clocks(const GemmTask& task) {
-  const bool fast = itemsize(task.y) == 2 || (task.type == DType::float32 && !task.promote);
+  const bool fast = has_fast_activation(task, task.promote);
   const double activation = [&] {
     switch (task.activation) {
       case Activation::identity:

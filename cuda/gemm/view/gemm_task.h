@@ -22,6 +22,12 @@ struct GemmTask {
   bool sums = false;
 };
 
+// Whether epilogues use short formulas of activations (cuda/device/fast_activation.cuh): for 16-bit results, and for
+// sums of TF32 products that are not `exact`, that is, neither promoted nor made of three products.
+inline bool has_fast_activation(const GemmTask& t, bool exact) {
+  return itemsize(t.y) == 2 || (t.type == DType::float32 && !exact);
+}
+
 GemmTask gemm_task(const MatmulProblem&);
 GemmTask gemm_task(const ConvProblem&);
 

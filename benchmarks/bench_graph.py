@@ -17,7 +17,7 @@ from torch.nn import functional
 
 import pyminidnn as dnn
 
-BYTES = 16 << 20  # of each tensor on the CPU; on a GPU, each has 16 times as many
+BYTES = 16 << 20  # the size of each tensor on the CPU; tensors on a GPU are 16 times as large
 SHORT = {torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16"}
 Chain = Callable[[Any, Any, Any], Any]
 

@@ -296,7 +296,8 @@ def fuse(function: Callable[_P, _R] | None = None, *, dynamic: Sequence[str] = (
     dynamic   names of int parameters (seeds and offsets of random numbers) that may change without a new recording
     rounding  "fused" or "each", as in record()
 
-    Calls whose sequence equals one call with options run as that call; why() says which.
+    Calls whose sequence equals one call with options run as that call, and chains of functions of single elements run
+    as one. why() says which.
 
     A signature has the dtype, shape, strides, device and alignment of each array, which arrays share memory, the type
     and value of every other argument, and the options of the current handle. Lists, tuples and dicts may hold arrays.

@@ -15,7 +15,7 @@ namespace minidnn {
 // A tensor that the region loads or stores. If a value is loaded with several strides, it has several operands.
 struct ElementOperand {
   int value;        // the index in Region::values
-  TensorDesc desc;  // of the shape of the region, with stride 0 in broadcast dimensions
+  TensorDesc desc;  // has the shape of the region, and stride 0 in broadcast dimensions
   PointwiseAccess access{};
 };
 
@@ -23,14 +23,14 @@ struct ElementOperand {
 struct ElementSource {
   enum class Kind { step, load, number };
   Kind kind;
-  int index;  // of the step, of the tensor in ElementRegion::loads, or of the value in Region::values
+  int index;  // the number of the step, or the index in ElementRegion::loads or in Region::values
   DType dtype;
 };
 
 // The step with the number i computes node i of the region.
 struct ElementStep {
   std::vector<ElementSource> sources;  // in the order of the node's ports
-  DType dtype;                         // of the result
+  DType dtype;                         // the dtype of the result
   int store = -1;                      // the index of the result in ElementRegion::stores, or -1
 };
 

@@ -39,7 +39,7 @@ struct View {
   int buffer = -1;
   int64_t offset = 0;  // in bytes
   TensorDesc desc{};
-  size_t bytes() const { return size_t(desc.numel()) * itemsize(desc.dtype); }  // of its elements
+  size_t bytes() const { return size_t(desc.numel()) * itemsize(desc.dtype); }  // the size of its elements
 };
 
 struct Port {

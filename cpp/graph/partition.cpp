@@ -210,7 +210,7 @@ class Groups {
 
   // Joins group a, group b and all that must run between them. If no engine supports them because of a cast, tries
   // with the casts of their operands and with the groups behind them: a cast of an operand and that of the result may
-  // only be supported together. Returns "", or why the groups stay apart.
+  // only be supported together. Returns "", or why the groups are not joined.
   std::string try_to_join(int a, int b) {
     std::vector<int> groups = between(a, b);
     const std::string why = join(groups);

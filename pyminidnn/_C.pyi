@@ -814,9 +814,9 @@ def compile_kernel(spec: KernelSpec, arch: str, folder: str | None) -> None:
     """
     Compiles a kernel into `folder`, in the layout of packaged cubins, or into the user's cache if `folder` is None.
     """
-def compile_region(source: str, arch: str) -> bytes:
+def compile_region(source: str, arch: str, by_vectors: bool = True) -> bytes:
     """
-    Compiles the text of Graph.source(), and returns the cubin.
+    Compiles the text of Graph.source(), and returns the cubin. by_vectors: whether rows have whole vectors.
     """
 def concat(tensors: collections.abc.Sequence[DeviceTensor], axis: int, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...

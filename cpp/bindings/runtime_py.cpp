@@ -87,8 +87,11 @@ void bind_kernels(py::module_& m) {
       "None.");
   m.def(
       "compile_region",
-      [](const std::string& source, const std::string& arch) {
+      [](const std::string& source, const std::string& arch, bool by_vectors) {
         KernelSpec spec{"cuda/graph/elementwise.cu", "minidnn::graph_elementwise<minidnn::Region>"};
+        if (source.find("in cuda/graph/row_reduction.cu") != std::string::npos)
+          spec = {"cuda/graph/row_reduction.cu", by_vectors ? "minidnn::graph_rows<minidnn::Region, true>"
+                                                            : "minidnn::graph_rows<minidnn::Region, false>"};
         spec.generated = source;
         std::shared_ptr<const cuda::Cubin> cubin;
         {
@@ -97,7 +100,8 @@ void bind_kernels(py::module_& m) {
         }
         return py::bytes(cubin->code);
       },
-      py::arg("source"), py::arg("arch"), "Compiles the text of Graph.source(), and returns the cubin.");
+      py::arg("source"), py::arg("arch"), py::arg("by_vectors") = true,
+      "Compiles the text of Graph.source(), and returns the cubin. by_vectors: whether rows have whole vectors.");
 }
 
 }  // namespace

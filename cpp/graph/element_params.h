@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many tensors and numbers a region of single elements may have (element_region.h). Kernels include this file.
+// How many tensors and numbers a region of single elements (element_region.h) or of single rows (row_region.h) may have.
+// Kernels include this file.
 #pragma once
 
 namespace minidnn {
@@ -7,5 +8,9 @@ namespace minidnn {
 constexpr int kMostElementLoads = 8, kMostElementStores = 4;
 constexpr int kMostElementNumbers = 32;  // doubles, such as alpha
 constexpr int kMostElementWords = 16;    // other 64-bit numbers, such as seeds
+
+constexpr int kMostStatistics = 3;
+// The most tensors that have one element for each row, and the most numbers that are known for each row.
+constexpr int kMostRowLoads = 4, kMostRowStores = 6, kMostRowNumbers = 24;
 
 }  // namespace minidnn

@@ -4,10 +4,8 @@
 #include "cpp/core/text.h"
 
 namespace minidnn {
-namespace {
 
-// "" or why a node is no function of single elements.
-std::string why_not_node(const RegionNode& n) {
+std::string why_not_element(const RegionNode& n) {
   if (n.as<PointwiseProblem>() || n.as<ActivationProblem>()) return "";
   if (const auto* p = n.as<TransformProblem>()) return p->reads_y ? "beta of transform reads the former result" : "";
   if (const auto* p = n.as<RandomProblem>())
@@ -15,11 +13,13 @@ std::string why_not_node(const RegionNode& n) {
   return cat(n.kind->family, " is no function of single elements");
 }
 
-const RegionPort& result_of(const RegionNode& n) {
+const RegionPort& element_result(const RegionNode& n) {
   for (const RegionPort& p : n.ports)
     if (p.writes) return p;
   throw Error(cat(n.kind->family, " has no result"));
 }
+
+namespace {
 
 class Builder {
  public:
@@ -27,10 +27,10 @@ class Builder {
 
   std::string build() {
     for (const RegionNode& n : r_.nodes)
-      if (std::string why = why_not_node(n); !why.empty()) return why;
+      if (std::string why = why_not_element(n); !why.empty()) return why;
     for (const RegionNode& n : r_.nodes)
-      if (r_.values[size_t(result_of(n).value)].output) {
-        shape_ = &result_of(n).desc;
+      if (r_.values[size_t(element_result(n).value)].output) {
+        shape_ = &element_result(n).desc;
         break;
       }
     if (!shape_) return "the region has no result";
@@ -52,7 +52,7 @@ class Builder {
 
   std::string add(int node) {
     const RegionNode& n = r_.nodes[size_t(node)];
-    ElementStep step{{}, result_of(n).desc.dtype};
+    ElementStep step{{}, element_result(n).desc.dtype};
     for (const RegionPort& p : n.ports) {
       if (!same_shape(p.desc, *shape_))
         return cat(name(p.value), " has the shape ", shape_text(p.desc), ", results have ", shape_text(*shape_));
@@ -61,7 +61,7 @@ class Builder {
       step.sources.push_back(source(p, node, why));
       if (!why.empty()) return why;
     }
-    const RegionPort& out = result_of(n);
+    const RegionPort& out = element_result(n);
     const RegionValue& v = r_.values[size_t(out.value)];
     if (v.output) {
       // Elements that were loaded are overwritten by the thread that has loaded them.
@@ -79,14 +79,14 @@ class Builder {
     const RegionValue& v = r_.values[size_t(p.value)];
     if (v.number >= 0) return {ElementSource::Kind::number, p.value, p.desc.dtype};
     if (v.writer >= 0 && v.writer < node) {
-      if (!same_strides(result_of(r_.nodes[size_t(v.writer)]).desc, p.desc))
+      if (!same_strides(element_result(r_.nodes[size_t(v.writer)]).desc, p.desc))
         why = cat(name(p.value), " is read at other elements than it is written");
       return {ElementSource::Kind::step, v.writer, p.desc.dtype};
     }
     for (size_t i = 0; i < to_.loads.size(); ++i)
       if (to_.loads[i].value == p.value && same_strides(to_.loads[i].desc, p.desc))
         return {ElementSource::Kind::load, int(i), p.desc.dtype};
-    if (v.output && v.writer > node && !same_strides(result_of(r_.nodes[size_t(v.writer)]).desc, p.desc))
+    if (v.output && v.writer > node && !same_strides(element_result(r_.nodes[size_t(v.writer)]).desc, p.desc))
       why = cat(name(p.value), " is overwritten, and read at other elements");
     to_.loads.push_back({p.value, p.desc});
     return {ElementSource::Kind::load, int(to_.loads.size()) - 1, p.desc.dtype};
@@ -116,13 +116,14 @@ std::string element_region(const Region& r, ElementRegion& to) {
   return Builder(r, to).build();
 }
 
+double element_flop(const RegionNode& n) {
+  if (const auto* p = n.as<PointwiseProblem>()) return pointwise_flop(*p);
+  if (const auto* a = n.as<ActivationProblem>()) return activation_flop(*a);
+  return 2 * double(n.ports.front().desc.numel());
+}
 double element_flop(const Region& r) {
   double flop = 0;
-  for (const RegionNode& n : r.nodes) {
-    if (const auto* p = n.as<PointwiseProblem>()) flop += pointwise_flop(*p);
-    else if (const auto* a = n.as<ActivationProblem>()) flop += activation_flop(*a);
-    else flop += 2 * double(n.ports.front().desc.numel());
-  }
+  for (const RegionNode& n : r.nodes) flop += element_flop(n);
   return flop;
 }
 

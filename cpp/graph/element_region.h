@@ -44,6 +44,11 @@ struct ElementRegion {
 
 // Fills `to`. Returns "", or why a region is no function of single elements, or has too many tensors.
 std::string element_region(const Region&, ElementRegion& to);
+// Returns "", or why a node is no function of single elements.
+std::string why_not_element(const RegionNode&);
+// The result of a function of single elements.
+const RegionPort& element_result(const RegionNode&);
+double element_flop(const RegionNode&);
 double element_flop(const Region&);
 
 }  // namespace minidnn

@@ -5,6 +5,7 @@
 #include "cpp/core/text.h"
 #include "cpp/graph/element_source.h"
 #include "cpp/graph/partition.h"
+#include "cpp/graph/row_source.h"
 
 namespace minidnn::graph {
 
@@ -19,13 +20,19 @@ std::string source_text(const Graph& g, Handle& h, std::optional<int64_t> region
     nodes = partition.steps[size_t(*region - 1)].nodes;
   }
   const MadeRegion made = make_region(g, nodes);
+  const Region& r = made.region;
+  const auto text = [&](const char* kernel, const std::string& source) {
+    return cat("// ", r.text(), "\n// The argument Region of minidnn::", kernel, ".\n", source);
+  };
   ElementRegion elements;
-  const std::string why = made.why_not.empty() ? element_region(made.region, elements) : made.why_not;
-  MINIDNN_CHECK(NotSupported, why.empty(), "source: no code is generated for ",
-                region ? cat("region ", *region) : std::string("all nodes together"), ": ", why);
-  return cat("// ", made.region.text(),
-             "\n// The argument Region of minidnn::graph_elementwise in cuda/graph/elementwise.cu.\n",
-             element_source(made.region, elements, g.rounding_each).text);
+  RowRegion rows;
+  std::string why = made.why_not;
+  if (why.empty() && (why = element_region(r, elements)).empty())
+    return text("graph_elementwise in cuda/graph/elementwise.cu", element_source(r, elements, g.rounding_each).text);
+  if (made.why_not.empty() && !g.rounding_each && (why = row_region(r, rows)).empty())
+    return text("graph_rows in cuda/graph/row_reduction.cu", row_source(r, rows).text);
+  throw NotSupported(cat("source: no code is generated for ",
+                         region ? cat("region ", *region) : std::string("all nodes together"), ": ", why));
 }
 
 }  // namespace minidnn::graph

@@ -10,6 +10,7 @@ namespace cuda::graph {
 using List = EngineList<RegionProblem,
     struct LibraryOp,
     struct Elementwise,
+    struct RowReduction,
     struct Unfused>;
 // clang-format on
 }  // namespace cuda::graph

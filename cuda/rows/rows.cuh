@@ -41,13 +41,13 @@ template <class T, int kN> __device__ __forceinline__ float largest_of(const Vec
 }
 
 // The threads that share a row, from the view of one of them: its position among these threads, and reductions over
-// them.
-class RowReduce {
+// them. A kernel has at most kReductions reductions.
+template <int kReductions> class RowTeam {
  public:
   int64_t row;
   int32_t chunk, rank, threads;
 
-  __device__ explicit RowReduce(const Shape& s) : threads(s.threads), chunks_(s.chunks), clustered_(s.clustered) {
+  __device__ explicit RowTeam(const Shape& s) : threads(s.threads), chunks_(s.chunks), clustered_(s.clustered) {
     const int32_t group = blockIdx.x / s.chunks;
     chunk = int32_t(blockIdx.x) - group * s.chunks;
     team_ = int32_t(threadIdx.x) / threads;
@@ -90,27 +90,44 @@ class RowReduce {
     return e;
   }
 
-  static constexpr int kReductions = 3;  // the maximum number of reductions in a kernel
-  // Reduces v over all threads of the row (of the calling block, if the row has several blocks without a cluster).
-  // kSlot is the number of the reduction in the kernel, from 0 on.
-  template <class Op, int kSlot> __device__ float reduce(float v) const {
-    v = warp_reduce<Op>(v, threads < 32 ? threads : 32);
-    if (threads <= 32) return v;
-    __shared__ float of_warp[kReductions][32];
+  // Reduces each v[i] over all threads of the row (of the calling block, if the row has several blocks without a
+  // cluster). kSlot is the number of the reduction in the kernel, from 0 on.
+  template <class Op, int kSlot, int kN> __device__ void reduce(float (&v)[kN]) const {
+    static_assert(kSlot < kReductions && kN <= 4);
+#pragma unroll
+    for (int i = 0; i < kN; ++i) v[i] = warp_reduce<Op>(v[i], threads < 32 ? threads : 32);
+    if (threads <= 32) return;
+    __shared__ float of_warp[kReductions][kN][32];
     const int lane = threadIdx.x % 32, warps = threads / 32;
-    if (lane == 0) of_warp[kSlot][threadIdx.x / 32] = v;
+    if (lane == 0) {
+#pragma unroll
+      for (int i = 0; i < kN; ++i) of_warp[kSlot][i][threadIdx.x / 32] = v[i];
+    }
     named_barrier_sync(team_ + 1, threads);
-    v = lane < warps ? of_warp[kSlot][team_ * warps + lane] : Op::identity();
-    v = warp_reduce<Op>(v);
+#pragma unroll
+    for (int i = 0; i < kN; ++i) {
+      v[i] = lane < warps ? of_warp[kSlot][i][team_ * warps + lane] : Op::identity();
+      v[i] = warp_reduce<Op>(v[i]);
+    }
 #if __CUDA_ARCH__ >= 900
     if (clustered_) {
-      const float4* of_block = exchange<kSlot>({v, 0, 0, 0});
-      v = of_block[0].x;
+      float4 mine{};
+#pragma unroll
+      for (int i = 0; i < kN; ++i) (&mine.x)[i] = v[i];
+      const float4* of_block = exchange<kSlot>(mine);
+#pragma unroll
+      for (int i = 0; i < kN; ++i) v[i] = (&of_block[0].x)[i];
 #pragma unroll 1
-      for (int i = 1; i < chunks_; ++i) v = Op::of(v, of_block[i].x);
+      for (int block = 1; block < chunks_; ++block)
+#pragma unroll
+        for (int i = 0; i < kN; ++i) v[i] = Op::of(v[i], (&of_block[block].x)[i]);
     }
 #endif
-    return v;
+  }
+  template <class Op, int kSlot> __device__ float reduce(float v) const {
+    float all[1]{v};
+    reduce<Op, kSlot>(all);
+    return all[0];
   }
 
  private:
@@ -133,6 +150,7 @@ class RowReduce {
 
   int32_t team_, chunks_, clustered_;
 };
+using RowReduce = RowTeam<3>;
 
 // The aligned 16-byte vectors that cover a row of a tensor. `width` is the number of elements in a vector. Vector v
 // begins at element v * width - skip of the row.

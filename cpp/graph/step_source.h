@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Writes functions of single elements as expressions of C++, for generated kernels. An expression calls functions of the
+// headers of maths and has no formula of its own.
+#pragma once
+#include "cpp/graph/element_region.h"
+
+namespace minidnn {
+
+// The C++ type of a value in a register: PointwiseType.
+const char* register_type(DType);
+// The C++ types of operands in memory, separated by commas.
+std::string cuda_types(const std::vector<ElementOperand>&);
+
+class StepSource {
+ public:
+  // `rounding_each`: whether each function rounds its result to its dtype.
+  StepSource(const Region& r, bool rounding_each) : r_(r), each_(rounding_each) {}
+
+  // Returns the result of a node. `operands` has an expression for each tensor that the node reads, in the order of its
+  // ports.
+  std::string function(const RegionNode&, const std::vector<std::string>& operands);
+  // Returns a double of RegionArgs in the type of a register.
+  std::string number(size_t word, DType);
+  // Returns the number of a region's value that is known when the region runs.
+  std::string number_of_value(int value, DType t) { return number(size_t(r_.values[size_t(value)].number), t); }
+
+  // Where the arguments of the kernel take their numbers and words from: indices into RegionArgs::words.
+  const std::vector<size_t>& numbers() const { return numbers_; }
+  const std::vector<size_t>& words() const { return words_; }
+  // The function that returns random words, and the number of dropouts. They are complete after all calls of function().
+  int randoms() const { return randoms_; }
+  std::string random_function(const char* args_type) const;
+
+ private:
+  std::string word(size_t index);
+  std::string pointwise(const PointwiseProblem&, const std::vector<std::string>& operands) const;
+  std::string activation(const ActivationProblem&, const RegionNode&, const std::vector<std::string>& operands);
+  std::string transform(const TransformProblem&, const RegionNode&, const std::string& x);
+  std::string dropout(const RegionNode&, const std::string& x);
+
+  const Region& r_;
+  const bool each_;
+  std::vector<size_t> numbers_, words_;
+  int randoms_ = 0;
+  std::string random_texts_;
+};
+
+}  // namespace minidnn

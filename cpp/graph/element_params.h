@@ -7,7 +7,8 @@ namespace minidnn {
 
 constexpr int kMostElementLoads = 8, kMostElementStores = 4;
 constexpr int kMostElementNumbers = 32;  // doubles, such as alpha
-constexpr int kMostElementWords = 16;    // other 64-bit numbers, such as seeds
+constexpr int kMostElementWords = 16;    // other 64-bit numbers, such as offsets of random numbers
+constexpr int kMostElementSeeds = 4;     // of dropouts
 
 constexpr int kMostStatistics = 3;
 // The most tensors that have one element for each row, and the most numbers that are known for each row.

@@ -2,16 +2,15 @@
 #include "cpp/graph/element_source.h"
 
 #include "cpp/core/text.h"
-#include "cpp/graph/step_source.h"
 
 namespace minidnn {
 namespace {
 
 class Writer {
  public:
-  Writer(const Region& r, const ElementRegion& e, bool each) : r_(r), e_(e), steps_(r, each) {}
+  Writer(const Region& r, const ElementRegion& e, bool each) : r_(r), e_(e), steps_(r, each, "fast") {}
 
-  ElementSourceText write() {
+  GeneratedSource write() {
     std::string lines;
     for (size_t i = 0; i < e_.steps.size(); ++i) {
       const ElementStep& step = e_.steps[i];
@@ -24,9 +23,7 @@ class Writer {
     const ElementVectors vectors = element_vectors(r_, e_);
     // Random words of a whole vector are in registers.
     const bool few = e_.loads.size() + e_.stores.size() <= 5 && steps_.randoms() == 0;
-    ElementSourceText to;
-    to.numbers = steps_.numbers();
-    to.words = steps_.words();
+    GeneratedSource to = steps_.source();
     to.text = cat("namespace minidnn {\nstruct Region {\n  using Loads = Types<", cuda_types(e_.loads),
                   ">;\n  using Stores = Types<", cuda_types(e_.stores),
                   ">;\n  static constexpr int kVectors = ", vectors.vectors, ", kWidth = ", vectors.width,
@@ -35,10 +32,6 @@ class Writer {
                   "  template <class Lane> __device__ __forceinline__ static void of(const Lane& x, const "
                   "ElementwiseArgs& a) {\n",
                   lines, "  }\n};\n}  // namespace minidnn\n");
-    const ElementCounts counts = element_counts(r_, e_);
-    MINIDNN_CHECK(Error, to.numbers.size() == counts.numbers && to.words.size() == counts.words,
-                  "graph: the generated source has ", to.numbers.size(), " numbers and ", to.words.size(),
-                  " words instead of ", counts.numbers, " and ", counts.words);
     return to;
   }
 
@@ -74,19 +67,7 @@ ElementVectors element_vectors(const Region& r, const ElementRegion& e) {
   return {vectors, width};
 }
 
-ElementCounts element_counts(const Region& r, const ElementRegion& e) {
-  ElementCounts counts;
-  for (size_t i = 0; i < r.nodes.size(); ++i) {
-    for (const ElementSource& s : e.steps[i].sources) counts.numbers += s.kind == ElementSource::Kind::number;
-    const auto* transform = r.nodes[i].as<TransformProblem>();
-    const bool dropout = r.nodes[i].as<RandomProblem>();
-    counts.numbers += r.nodes[i].as<ActivationProblem>() || (transform && transform->scaled) || dropout;
-    counts.words += dropout ? 3 : 0;
-  }
-  return counts;
-}
-
-ElementSourceText element_source(const Region& r, const ElementRegion& e, bool rounding_each) {
+GeneratedSource element_source(const Region& r, const ElementRegion& e, bool rounding_each) {
   return Writer(r, e, rounding_each).write();
 }
 

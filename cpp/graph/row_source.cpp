@@ -7,7 +7,6 @@
 #include <set>
 
 #include "cpp/core/text.h"
-#include "cpp/graph/step_source.h"
 
 namespace minidnn {
 namespace {
@@ -89,7 +88,7 @@ class Kept {
 
 class Writer {
  public:
-  Writer(const Region& r, const RowRegion& e) : r_(r), e_(e), kept_(r, e), steps_(r, false) {
+  Writer(const Region& r, const RowRegion& e) : r_(r), e_(e), kept_(r, e), steps_(r, false, "fast_ftz") {
     for (const ElementOperand& o : e.loads) {
       constexpr const char* kNames[] = {"load", "column", "broadcast"};
       const auto kind = size_t(row_load_of(e, o));
@@ -98,7 +97,7 @@ class Writer {
     }
   }
 
-  RowSourceText write() {
+  GeneratedSource write() {
     std::string functions = row_function("before", "", "", 0, "");
     for (size_t k = 0; k < e_.statistics.size(); ++k) functions += stage_functions(int(k));
     std::string stores;
@@ -110,15 +109,13 @@ class Writer {
       }
     functions += cat(lane_function("void of(", ""), lines_, "  }\n");
     const RowVectors v = row_vectors(r_, e_);
-    RowSourceText to;
-    to.numbers = steps_.numbers();
-    to.words = steps_.words();
+    GeneratedSource to = steps_.source();
     to.text = cat("namespace minidnn {\nstruct Region {\n  using Loads = Types<", cuda_types(operands_[0]),
                   ">;\n  using Columns = Types<", cuda_types(operands_[1]), ">;\n  using Broadcast = Types<",
                   cuda_types(operands_[2]), ">;\n  using Stores = Types<", cuda_types(e_.stores),
                   ">;\n  using RowLoads = Types<", cuda_types(e_.row_loads), ">;\n  using Statistics = Types<",
                   statistics_, ">;\n  static constexpr int kVectors = ", v.vectors, ", kWidth = ", v.width,
-                  ", kKept = ", v.kept, ", kRowNumbers = ", e_.row_numbers, ", kRandoms = ", steps_.randoms(), ";\n",
+                  ", kKept = ", v.kept, ", kRowNumbers = ", e_.row_numbers, ",\n    kRandoms = ", steps_.randoms(), ", kLargestBlock = ", v.largest_block, ";\n",
                   steps_.random_function("RowArgs"), functions, "};\n}  // namespace minidnn\n");
     return to;
   }
@@ -287,10 +284,10 @@ class Writer {
     if (const auto* p = n.as<LayerNormProblem>()) {
       const std::string eps = cat(
           "a.number[",
-          (steps_.number(n.first_word + offsetof(LayerNormArgs, eps) / 8, DType::float64), steps_.numbers().size() - 1),
+          (steps_.number(n.first_word + offsetof(LayerNormArgs, eps) / 8, DType::float64), steps_.source().numbers.size() - 1),
           "]");
       if (p->kind == RowNorm::rms) {
-        put(first, cat("norm::inverse_std(s / float(a.cols), ", eps, ")"));
+        put(first, cat("norm::inverse_std(s * a.per_col, ", eps, ")"));
       } else {
         put(first + 2, cat("norm::inverse_std(s.variance, ", eps, ")"));
         put(first, "s.mean");
@@ -305,7 +302,7 @@ class Writer {
         put(first + 1, q->log ? "maths::log(s.sum)" : "1.0f / s.sum");
       }
     } else {
-      put(s.results[0].row_number, cat("reduced<", mode_name(*n.as<ReduceProblem>()), ">(s, float(a.cols))"));
+      put(s.results[0].row_number, cat("reduced<", mode_name(*n.as<ReduceProblem>()), ">(s, a.per_col)"));
     }
     for (const RowResult& result : s.results) text += store(result);
     return text;
@@ -367,7 +364,8 @@ RowVectors row_vectors(const Region& r, const RowRegion& e) {
   for (const ElementOperand& o : e.stores) widest = std::max(widest, itemsize(o.desc.dtype));
   bool long_code = false;
   for (const RegionNode& n : r.nodes) long_code = long_code || instructions(n) > Kept::kCheap;
-  const double most = long_code ? 24 : 36;
+  const double most = long_code ? 48 : 36;
+  if (long_code || v.kept) v.largest_block = 768;
   v.width = std::max(4, 16 / int(widest));
   int elements = 32;
   while (elements > v.width && elements * registers > most) elements /= 2;
@@ -375,6 +373,6 @@ RowVectors row_vectors(const Region& r, const RowRegion& e) {
   return v;
 }
 
-RowSourceText row_source(const Region& r, const RowRegion& e) { return Writer(r, e).write(); }
+GeneratedSource row_source(const Region& r, const RowRegion& e) { return Writer(r, e).write(); }
 
 }  // namespace minidnn

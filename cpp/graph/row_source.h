@@ -3,12 +3,14 @@
 // It has no sizes and no strides, so regions that differ in these alone share a kernel.
 #pragma once
 #include "cpp/graph/row_region.h"
+#include "cpp/graph/step_source.h"
 
 namespace minidnn {
 
 // What a thread has of a row in registers.
 struct RowVectors {
   int vectors, width;  // at most `vectors` vectors of `width` elements of each dense tensor
+  int largest_block = 1024;  // the most threads of a block: with fewer, a thread may have more registers
   int kept = 0;        // the number of values of each element that stay in registers between statistics
 };
 // A value that many instructions compute is kept, if it is used before and after a statistic. Others are computed again.
@@ -19,11 +21,6 @@ RowVectors row_vectors(const Region&, const RowRegion&);
 enum class RowLoad { dense, column, other };
 RowLoad row_load_of(const RowRegion&, const ElementOperand&);
 
-struct RowSourceText {
-  std::string text;
-  // Where RowArgs takes its numbers and words from: indices into RegionArgs::words.
-  std::vector<size_t> numbers, words;
-};
-RowSourceText row_source(const Region&, const RowRegion&);
+GeneratedSource row_source(const Region&, const RowRegion&);
 
 }  // namespace minidnn

@@ -19,13 +19,23 @@ std::string cuda_types(const std::vector<ElementOperand>& operands) {
   return text;
 }
 
+std::string GeneratedSource::too_many() const {
+  if (numbers.size() <= size_t(kMostElementNumbers) && words.size() <= size_t(kMostElementWords) &&
+      seeds.size() <= size_t(kMostElementSeeds))
+    return "";
+  return cat("has ", numbers.size(), " numbers and ", seeds.size(), " dropouts; supported are at most ",
+             kMostElementNumbers, " and ", kMostElementSeeds);
+}
+
 std::string StepSource::number(size_t word, DType t) {
-  numbers_.push_back(word);
-  return cat(register_type(t), "(a.number[", numbers_.size() - 1, "])");
+  source_.numbers.push_back(word);
+  const size_t i = source_.numbers.size() - 1;
+  const char* type = register_type(t);
+  return std::string_view(type) == "float" ? cat("a.single[", i, "]") : cat(type, "(a.number[", i, "])");
 }
 std::string StepSource::word(size_t index) {
-  words_.push_back(index);
-  return cat("a.word[", words_.size() - 1, "]");
+  source_.words.push_back(index);
+  return cat("a.word[", source_.words.size() - 1, "]");
 }
 
 std::string StepSource::function(const RegionNode& n, const std::vector<std::string>& operands) {
@@ -66,7 +76,7 @@ std::string StepSource::activation(const ActivationProblem& p, const RegionNode&
   for (const RegionPort& port : n.ports)
     if (port.reads) (port.name == "dy" ? dy : x) = operands[k++];
   const std::string mode =
-      cat("Activation::", name(p.mode), ", Formula::", fast ? "fast" : "accurate", ">(", x, ", ", alpha, ")");
+      cat("Activation::", name(p.mode), ", Formula::", fast ? fast_formula_ : "accurate", ">(", x, ", ", alpha, ")");
   return backward ? cat(dy, " * activate_gradient<", mode) : cat("activate<", mode);
 }
 
@@ -80,10 +90,11 @@ std::string StepSource::transform(const TransformProblem& p, const RegionNode& n
 
 std::string StepSource::dropout(const RegionNode& n, const std::string& x) {
   auto at = [&](size_t offset) { return word(n.first_word + offset / 8); };
-  const std::string seed = at(offsetof(RandomArgs, seed)), offset = at(offsetof(RandomArgs, offset));
-  random_texts_ +=
-      cat("    if constexpr (k == ", randoms_, ") return random_words_of(", seed, ", ", offset, ", group);\n");
-  return cat("dropout(", x, ", x.template random<", randoms_++, ">(), ", at(offsetof(RandomArgs, threshold)), ", ",
+  const int k = randoms();
+  source_.seeds.push_back(n.first_word + offsetof(RandomArgs, seed) / 8);
+  random_texts_ += cat("    if constexpr (k == ", k, ") return random_words_of(a.keys[", k, "], ",
+                       at(offsetof(RandomArgs, offset)), ", group);\n");
+  return cat("dropout(", x, ", x.template random<", k, ">(), ", at(offsetof(RandomArgs, threshold)), ", ",
              number(n.first_word + offsetof(RandomArgs, width) / 8, element_result(n).desc.dtype), ")");
 }
 

@@ -11,10 +11,20 @@ const char* register_type(DType);
 // The C++ types of operands in memory, separated by commas.
 std::string cuda_types(const std::vector<ElementOperand>&);
 
+struct GeneratedSource {
+  std::string text;
+  // Where the arguments of the kernel take their numbers, words and seeds from: indices into RegionArgs::words.
+  std::vector<size_t> numbers, words, seeds;
+  // Returns "", or why the arguments do not hold them.
+  std::string too_many() const;
+};
+
 class StepSource {
  public:
-  // `rounding_each`: whether each function rounds its result to its dtype.
-  StepSource(const Region& r, bool rounding_each) : r_(r), each_(rounding_each) {}
+  // `rounding_each`: whether each function rounds its result to its dtype. `fast_formula` is the Formula of activations
+  // of 16-bit tensors (cuda/device/fast_activation.cuh).
+  StepSource(const Region& r, bool rounding_each, const char* fast_formula)
+      : r_(r), each_(rounding_each), fast_formula_(fast_formula) {}
 
   // Returns the result of a node. `operands` has an expression for each tensor that the node reads, in the order of its
   // ports.
@@ -24,11 +34,9 @@ class StepSource {
   // Returns the number of a region's value that is known when the region runs.
   std::string number_of_value(int value, DType t) { return number(size_t(r_.values[size_t(value)].number), t); }
 
-  // Where the arguments of the kernel take their numbers and words from: indices into RegionArgs::words.
-  const std::vector<size_t>& numbers() const { return numbers_; }
-  const std::vector<size_t>& words() const { return words_; }
+  const GeneratedSource& source() const { return source_; }
   // The function that returns random words, and the number of dropouts. They are complete after all calls of function().
-  int randoms() const { return randoms_; }
+  int randoms() const { return int(source_.seeds.size()); }
   std::string random_function(const char* args_type) const;
 
  private:
@@ -40,8 +48,8 @@ class StepSource {
 
   const Region& r_;
   const bool each_;
-  std::vector<size_t> numbers_, words_;
-  int randoms_ = 0;
+  const char* const fast_formula_;
+  GeneratedSource source_;
   std::string random_texts_;
 };
 

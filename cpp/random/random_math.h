@@ -13,16 +13,37 @@ struct Four {
   uint32_t word[4];
 };
 
-MINIDNN_HD Four philox(Four counter, uint32_t key0, uint32_t key1) {
+struct WideProduct {
+  MINIDNN_HD static uint64_t of(uint32_t a, uint32_t b) { return uint64_t(a) * b; }
+};
+
+// The keys of the ten rounds.
+struct PhiloxKeys {
+  static constexpr int kRounds = 10;
+  uint32_t first[kRounds], second[kRounds];
+
+  PhiloxKeys() = default;
+  MINIDNN_HD PhiloxKeys(uint32_t key0, uint32_t key1) {
 #ifdef __CUDACC__
 #pragma unroll
 #endif
-  for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t(0xD2511F53u) * counter.word[0], b = uint64_t(0xCD9E8D57u) * counter.word[2];
-    counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ key0, uint32_t(b), uint32_t(a >> 32) ^ counter.word[3] ^ key1,
-                uint32_t(a)}};
-    key0 += 0x9E3779B9u;
-    key1 += 0xBB67AE85u;
+    for (uint32_t round = 0; round < kRounds; ++round) {
+      first[round] = key0 + round * 0x9E3779B9u;
+      second[round] = key1 + round * 0xBB67AE85u;
+    }
+  }
+  MINIDNN_HD explicit PhiloxKeys(uint64_t seed) : PhiloxKeys(uint32_t(seed), uint32_t(seed >> 32)) {}
+};
+
+// `Product` has the function that multiplies two 32-bit numbers.
+template <class Product = WideProduct> MINIDNN_HD Four philox(Four counter, const PhiloxKeys& keys) {
+#ifdef __CUDACC__
+#pragma unroll
+#endif
+  for (int round = 0; round < PhiloxKeys::kRounds; ++round) {
+    const uint64_t a = Product::of(0xD2511F53u, counter.word[0]), b = Product::of(0xCD9E8D57u, counter.word[2]);
+    counter = {{uint32_t(b >> 32) ^ counter.word[1] ^ keys.first[round], uint32_t(b),
+                uint32_t(a >> 32) ^ counter.word[3] ^ keys.second[round], uint32_t(a)}};
   }
   return counter;
 }
@@ -88,8 +109,8 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
 // the input.
 template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
   auto words = [&](uint64_t at) {
-    return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}}, uint32_t(a.seed),
-                  uint32_t(a.seed >> 32));
+    return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}},
+                  PhiloxKeys(a.seed));
   };
   if constexpr (kind == Random::dropout) {
     const Four w = words(group);

@@ -35,7 +35,7 @@ void bind_random(py::module_& m) {
   m.def(
       "philox",
       [](std::array<uint32_t, 4> c, std::array<uint32_t, 2> key) {
-        const Four w = philox({{c[0], c[1], c[2], c[3]}}, key[0], key[1]);
+        const Four w = philox({{c[0], c[1], c[2], c[3]}}, {key[0], key[1]});
         return std::array<uint32_t, 4>{w.word[0], w.word[1], w.word[2], w.word[3]};
       },
       py::arg("counter"), py::arg("key"), "Philox 4x32-10, for tests against published vectors.");

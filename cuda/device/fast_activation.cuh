@@ -12,7 +12,7 @@
 namespace minidnn {
 
 // Which formulas compute an activation:
-//   accurate  those of activation_math.h
+//   accurate  those of activation_math.h, and a shorter one of gelu for float32
 //   fast      those of this file; the bounds hold down to the smallest bfloat16 (2^-133)
 //   fast_ftz  with an instruction or two less; results below 2^-119 may become 0
 enum class Formula { accurate, fast, fast_ftz };
@@ -47,6 +47,24 @@ template <Formula kFormula> MINIDNN_HD float gelu(float x) {
   return x * (x < 0 ? below : 1 - below);
 }
 
+// As gelu(), for float32 results. The relative error is at most (11 + x^2) 2^-24. The distribution at -a is
+// exp(-a^2 / 2) times a polynomial of 1 / (a + 3), which was fitted for 0 <= a <= 14.3 and has a relative error of at most
+// 5.2 2^-24 with its roundings. erfcf() would take twice as many instructions.
+MINIDNN_HD float gelu_in_float32(float x) {
+  const float e = exp2(-0.5f * kLog2E * (x * x)), r = reciprocal_ftz(::fabsf(x) + 3);
+  float p = -537.7535400390625f * r + 1000.1573486328125f;
+  p = p * r - 700.835693359375f;
+  p = p * r + 202.98287963867188f;
+  p = p * r - 23.76556968688965f;
+  p = p * r + 11.429594993591309f;
+  p = p * r + 2.8614611625671387f;
+  p = p * r + 1.2129701375961304f;
+  p = p * r + 0.39849206805229187f;
+  p = p * r + 5.447253897727933e-06f;
+  const float below = p * e;
+  return x * (x < 0 ? below : 1 - below);
+}
+
 // exp(x) - 1 for x <= 0. Near 0, where the subtraction would cancel, the result is a polynomial.
 MINIDNN_HD float expm1_of_negative(float x) {
   const float small = x * (1 + x * (0.5f + x * (1.0f / 6 + x * (1.0f / 24))));
@@ -69,7 +87,8 @@ template <Formula kFormula> MINIDNN_HD float tanh_of_softplus(float x) {
 
 template <Activation kMode, Formula kFormula, class T> MINIDNN_HD T activate(T x, T alpha) {
   using enum Activation;
-  if constexpr (kFormula == Formula::accurate) return activate<kMode>(x, alpha);
+  if constexpr (kFormula == Formula::accurate && kMode == gelu && sizeof(T) == 4) return fast::gelu_in_float32(x);
+  else if constexpr (kFormula == Formula::accurate) return activate<kMode>(x, alpha);
   else if constexpr (kMode == Activation::tanh) return fast::tanh(x);
   else if constexpr (kMode == sigmoid) return fast::sigmoid_of_log2<kFormula>(-fast::kLog2E * x);
   else if constexpr (kMode == silu) return x * fast::sigmoid_of_log2<kFormula>(-fast::kLog2E * x);

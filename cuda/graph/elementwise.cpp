@@ -67,7 +67,7 @@ ElementwiseGrid grid_of(const ElementRegion& e) {
 struct ElementwisePlan final : Plan<RegionProblem> {
   const minidnn::Region& region;
   ElementRegion elements;
-  ElementSourceText source;
+  GeneratedSource source;
   ElementwiseGrid grid;
   int width;
   std::shared_ptr<const cuda::Kernel> kernel;
@@ -99,9 +99,12 @@ struct ElementwisePlan final : Plan<RegionProblem> {
       by_vectors = by_vectors && elements.stores[i].access.kind == Access::dense &&
                    has_vectors(elements.stores[i], args.store[i]);
     }
-    for (size_t i = 0; i < source.numbers.size(); ++i)
+    for (size_t i = 0; i < source.numbers.size(); ++i) {
       args.number[i] = std::bit_cast<double>(a.words[source.numbers[i]]);
+      args.single[i] = float(args.number[i]);
+    }
     for (size_t i = 0; i < source.words.size(); ++i) args.word[i] = a.words[source.words[i]];
+    for (size_t i = 0; i < source.seeds.size(); ++i) args.keys[i] = PhiloxKeys(a.words[source.seeds[i]]);
     cuda::launch(*kernel, config, stream, grid, args, int64_t(by_vectors));
   }
 };
@@ -122,11 +125,7 @@ struct Elementwise final : Engine<RegionProblem> {
       if (const auto* a = n.as<ActivationProblem>(); a && p.rounding_each && may_contract(*a))
         return cat("rounding='each': ", minidnn::name(a->mode),
                    " has products and sums that another kernel may fuse otherwise");
-    const ElementCounts counts = element_counts(r, e);
-    if (counts.numbers > size_t(kMostElementNumbers) || counts.words > size_t(kMostElementWords))
-      return cat("has ", counts.numbers, " numbers and ", counts.words, " words of dropouts; supported are at most ",
-                 kMostElementNumbers, " and ", kMostElementWords);
-    return "";
+    return element_source(r, e, p.rounding_each).too_many();
   }
   double estimate_us(const RegionProblem& p, const Device& d) const override {
     const minidnn::Region& r = region_of(p);

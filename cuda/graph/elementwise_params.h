@@ -3,6 +3,7 @@
 #pragma once
 #include "cpp/graph/element_params.h"
 #include "cpp/pointwise/pointwise_math.h"
+#include "cpp/random/random_math.h"
 #include "cuda/device/block_tile_params.h"
 
 namespace minidnn {
@@ -19,7 +20,9 @@ struct ElementwiseArgs {
   const void* load[kMostElementLoads]{};
   void* store[kMostElementStores]{};
   double number[kMostElementNumbers]{};
+  float single[kMostElementNumbers]{};  // the same numbers, rounded
   uint64_t word[kMostElementWords]{};
+  PhiloxKeys keys[kMostElementSeeds];  // of the seed of each dropout
   int64_t zero = 0;  // always 0
 };
 

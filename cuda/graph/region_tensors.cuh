@@ -40,15 +40,19 @@ template <class T> __device__ __forceinline__ PointwiseType<T> rounded(Pointwise
   else return PointwiseType<T>(T(v));
 }
 
+struct MulWide {
+  __device__ __forceinline__ static uint64_t of(uint32_t a, uint32_t b) { return mul_wide(a, b); }
+};
 // The random words of elements 4 * group to 4 * group + 3, as in random_four().
-__device__ __forceinline__ Four random_words_of(uint64_t seed, uint64_t offset, uint64_t group) {
-  return philox({{uint32_t(group), uint32_t(group >> 32), uint32_t(offset), uint32_t(offset >> 32)}}, uint32_t(seed),
-                uint32_t(seed >> 32));
+__device__ __forceinline__ Four random_words_of(const PhiloxKeys& keys, uint64_t offset, uint64_t group) {
+  return philox<MulWide>({{uint32_t(group), uint32_t(group >> 32), uint32_t(offset), uint32_t(offset >> 32)}}, keys);
 }
 
 // Dropout of one element, which is kept unless its random word is below the threshold.
 template <class A> __device__ __forceinline__ A dropout(A x, uint32_t word, uint64_t threshold, A factor) {
-  return uint64_t(word) < threshold ? A(0) : x * factor;
+  // The threshold is at most 2^32. It is compared by its two words, because a kernel has 32-bit comparisons.
+  const bool all = threshold >> 32 != 0;
+  return all | (word < uint32_t(threshold)) ? A(0) : x * factor;
 }
 
 // The random words of kWidth elements, for each dropout.

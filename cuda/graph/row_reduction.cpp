@@ -33,7 +33,8 @@ Tiling tiling_of(const RegionProblem& p, const minidnn::Region& r, const RowRegi
   for (const auto* operands : {&e.loads, &e.stores})
     for (const ElementOperand& o : *operands) t.by_vectors = t.by_vectors && has_vectors(e.indexing, o.access, width);
   if (!t.by_vectors) t.vectors.vectors = row_vectors_without_alignment(t.vectors.vectors);
-  t.shape = rows::shape_of(e.rows, e.cols, width, t.vectors.vectors, cuda::largest_cluster(d));
+  t.shape = rows::shape_of(e.rows, e.cols, width, t.vectors.vectors, cuda::largest_cluster(d),
+                          t.vectors.largest_block);
   return t;
 }
 
@@ -50,15 +51,24 @@ RowGrid grid_of(const RowRegion& e, const Tiling& t) {
     g.broadcast[broadcasts] = o.access;
     g.broadcast_varies[broadcasts++] = o.access.strides[e.indexing.rank - 1] != 0;
   }
-  for (size_t i = 0; i < e.row_loads.size(); ++i) g.row_load[i] = e.row_loads[i].access;
-  for (size_t i = 0; i < e.row_stores.size(); ++i) g.row_store[i] = e.row_stores[i].access;
+  const auto is_plain = [&](const PointwiseAccess& x) {
+    return x.kind == Access::periodic && x.inner == e.cols && x.length == e.rows && x.stride == 1;
+  };
+  for (size_t i = 0; i < e.row_loads.size(); ++i) {
+    g.row_load[i] = e.row_loads[i].access;
+    g.plain_row_loads |= uint32_t(is_plain(g.row_load[i])) << i;
+  }
+  for (size_t i = 0; i < e.row_stores.size(); ++i) {
+    g.row_store[i] = e.row_stores[i].access;
+    g.plain_row_stores |= uint32_t(is_plain(g.row_store[i])) << i;
+  }
   return g;
 }
 
 struct RowReductionPlan final : Plan<RegionProblem> {
   const minidnn::Region& region;
   RowRegion rows;
-  RowSourceText source;
+  GeneratedSource source;
   RowGrid grid;
   std::shared_ptr<const cuda::Kernel> kernel;
   cuda::LaunchConfig config;
@@ -78,10 +88,13 @@ struct RowReductionPlan final : Plan<RegionProblem> {
     for (size_t i = 0; i < rows.stores.size(); ++i) args.store[i] = region.address(rows.stores[i].value, a);
     for (size_t i = 0; i < rows.row_loads.size(); ++i) args.row_load[i] = region.address(rows.row_loads[i].value, a);
     for (size_t i = 0; i < rows.row_stores.size(); ++i) args.row_store[i] = region.address(rows.row_stores[i].value, a);
-    for (size_t i = 0; i < source.numbers.size(); ++i)
+    for (size_t i = 0; i < source.numbers.size(); ++i) {
       args.number[i] = std::bit_cast<double>(a.words[source.numbers[i]]);
+      args.single[i] = float(args.number[i]);
+    }
     for (size_t i = 0; i < source.words.size(); ++i) args.word[i] = a.words[source.words[i]];
-    args.cols = rows.cols;
+    for (size_t i = 0; i < source.seeds.size(); ++i) args.keys[i] = PhiloxKeys(a.words[source.seeds[i]]);
+    args.per_col = float(1 / double(rows.cols));
     cuda::launch(*kernel, config, stream, grid, args);
   }
 };
@@ -113,22 +126,20 @@ struct RowReduction final : Engine<RegionProblem> {
       return cat("supports rows that fit the registers of up to ", cuda::largest_cluster(d), " blocks; got ", e.cols,
                  " elements");
     if (rows::blocks_of(t.shape) > INT32_MAX) return "supports at most 2^31 - 1 blocks; got more";
-    const RowSourceText source = row_source(r, e);
-    if (source.numbers.size() > size_t(kMostElementNumbers) || source.words.size() > size_t(kMostElementWords))
-      return cat("has ", source.numbers.size(), " numbers and ", source.words.size(),
-                 " words of dropouts; supported are at most ", kMostElementNumbers, " and ", kMostElementWords);
-    return "";
+    return row_source(r, e).too_many();
   }
-  // The estimate of the time is a guess: 0.88 of the copy rate. The rate is lower without vectors, or if there are too
-  // few rows to fill the GPU.
+  // The estimate of the time is a guess: 0.88 of the copy rate. The rate is lower without vectors, mostly with dropout,
+  // which then computes four random words for each element, and if there are too few blocks to fill the GPU.
   double estimate_us(const RegionProblem& p, const Device& d) const override {
     const minidnn::Region& r = region_of(p);
     RowRegion e;
     row_region(r, e);
     const Tiling t = tiling_of(p, r, e, d);
-    const double filled =
-        std::min(1.0, double(rows::blocks_of(t.shape) * rows::block_of(t.shape)) / (512.0 * d.sm_count));
-    return 1 + roofline_us(row_region_flop(r), r.bytes_together(), d, (t.by_vectors ? 0.88 : 0.4) * filled);
+    const double filled = std::min(1.0, 3 * double(rows::blocks_of(t.shape)) / d.sm_count);
+    bool random = false;
+    for (const RegionNode& n : r.nodes) random = random || n.as<RandomProblem>();
+    const double useful = t.by_vectors ? 0.88 : random ? 0.12 : 0.35;
+    return 1 + roofline_us(row_region_flop(r), r.bytes_together(), d, useful * filled);
   }
   std::unique_ptr<Plan<RegionProblem>> build(const RegionProblem& p, const Device& d, const Config&) const override {
     auto plan = std::make_unique<RowReductionPlan>(region_of(p));

@@ -48,6 +48,7 @@ template <class Region> struct RowView {
   RowValues<Region>& values;
   const RowGrid& g;
   const RowArgs& args;
+  int64_t number_of_row;
   int64_t first;  // the number of the row's first element
   bool stores;    // whether this thread stores results of the row
 
@@ -59,7 +60,9 @@ template <class Region> struct RowView {
     return value_of<T>(t.vectors[0].get(0));
   }
   template <int k, class T> __device__ __forceinline__ void store(float v) const {
-    if (stores) static_cast<T*>(args.row_store[k])[offset_of(g, g.row_store[k], first)] = T(v);
+    if (!stores) return;
+    const int64_t at = g.plain_row_stores >> k & 1 ? number_of_row : offset_of(g, g.row_store[k], first);
+    static_cast<T*>(args.row_store[k])[at] = T(v);
   }
 };
 
@@ -118,7 +121,7 @@ template <class Region, bool kByVectors> class RowKernel {
   __device__ __forceinline__ void run() {
     load_dense();
     load_rows();
-    const Row row{values_, g_, args_, first_, exists_ && team_.chunk == 0 && team_.rank == 0};
+    const Row row{values_, g_, args_, team_.row, first_, exists_ && team_.chunk == 0 && team_.rank == 0};
     Region::before(row, args_);
     statistics<0>(row);
     each_element<true, true>([&](const Lane& lane) { Region::of(lane, args_); });
@@ -154,7 +157,9 @@ template <class Region, bool kByVectors> class RowKernel {
   template <int k = 0, class Lists> __device__ __forceinline__ void load_rows_from(Lists& to) {
     if constexpr (requires { to.rest; }) {
       using T = Stored<typename Lists::type>;
-      to.vectors[0].put(0, static_cast<const T*>(args_.row_load[k])[offset_of(g_, g_.row_load[k], first_)]);
+      int64_t at = exists_ ? team_.row : 0;
+      if (!(g_.plain_row_loads >> k & 1)) at = offset_of(g_, g_.row_load[k], first_);
+      to.vectors[0].put(0, static_cast<const T*>(args_.row_load[k])[at]);
       load_rows_from<k + 1>(to.rest);
     }
   }
@@ -223,7 +228,7 @@ template <class Region, bool kByVectors> class RowKernel {
         each_element<true, false>([&](const Lane& lane) { Region::keep(Stage<k>{}, lane, args_); });
       using Statistic = typename TypeAt<k, Statistics>::type;
       const auto result =
-          Statistic::template of<reductions_before<k, Statistics>()>(team_, float(args_.cols), Contributions<k>{*this});
+          Statistic::template of<reductions_before<k, Statistics>()>(team_, args_.per_col, Contributions<k>{*this});
       Region::after(Stage<k>{}, row, result, args_);
       statistics<k + 1>(row);
     }
@@ -255,7 +260,7 @@ template <class Region, bool kByVectors> class RowKernel {
 };
 
 template <class Region, bool kByVectors>
-__global__ void __launch_bounds__(rows::kLargestBlock)
+__global__ void __launch_bounds__(Region::kLargestBlock)
     graph_rows(const __grid_constant__ RowGrid g, const __grid_constant__ RowArgs args) {
   RowKernel<Region, kByVectors>(g, args).run();
 }

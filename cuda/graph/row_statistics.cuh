@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of rows for generated kernels. X::of<kSlot>(team, cols, each) combines the values that each(f) passes to f,
-// over all threads of a row. It makes X::kReductions reductions, of which kSlot is the first. All threads of a row get
+// Statistics of rows for generated kernels. X::of<kSlot>(team, per_col, each) combines the values that each(f) passes to f,
+// over all threads of a row; per_col is 1 / the number of elements of a row. It makes X::kReductions reductions, of which kSlot is the first. All threads of a row get
 // the same bits.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
@@ -38,10 +38,10 @@ struct RowMoments {
   float mean, rest, variance;
 
   template <int kSlot, class Team, class Each>
-  __device__ __forceinline__ static RowMoments of(const Team& team, float cols, const Each& each) {
+  __device__ __forceinline__ static RowMoments of(const Team& team, float per_col, const Each& each) {
     float sum = 0;
     each([&](float v) { sum += v; });
-    const float per_element = 1 / cols, mean = team.template reduce<SumOp, kSlot>(sum) * per_element;
+    const float mean = team.template reduce<SumOp, kSlot>(sum) * per_col;
     float sums[2]{};  // of deviations, and of their squares
     each([&](float v) {
       const float deviation = v - mean;
@@ -49,8 +49,8 @@ struct RowMoments {
       sums[1] += deviation * deviation;
     });
     team.template reduce<SumOp, kSlot + 1>(sums);
-    const float rest = sums[0] * per_element;
-    return {mean, rest, max_or_nan((sums[1] - sums[0] * rest) * per_element, 0.f)};
+    const float rest = sums[0] * per_col;
+    return {mean, rest, max_or_nan((sums[1] - sums[0] * rest) * per_col, 0.f)};
   }
 };
 
@@ -85,8 +85,8 @@ __device__ __forceinline__ float softmax_gradient(float y, float dy, float sum, 
   if constexpr (kLog) return y == -INFINITY ? 0 : (dy - maths::exp(y) * sum) * scale;
   else return y * (dy - sum) * scale;
 }
-template <ReduceMode kMode> __device__ __forceinline__ float reduced(float combined, float cols) {
-  if constexpr (kMode == ReduceMode::mean) return combined / cols;
+template <ReduceMode kMode> __device__ __forceinline__ float reduced(float combined, float per_col) {
+  if constexpr (kMode == ReduceMode::mean) return combined * per_col;
   else if constexpr (kMode == ReduceMode::norm2) return ::sqrtf(combined);
   else if constexpr (kMode == ReduceMode::min) return -combined;
   else return combined;

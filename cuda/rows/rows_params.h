@@ -32,9 +32,10 @@ MINIDNN_HD int64_t vectors_of(int64_t cols, int64_t width) {
 }
 
 // Returns how rows of `cols` elements are distributed to threads, with vectors_per_thread vectors of `width` elements
-// in the registers of each. A cluster has at most max_cluster blocks (1 without clusters). Longer rows are processed in
-// chunks of kBlock threads.
-MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vectors_per_thread, int64_t max_cluster) {
+// in the registers of each. A cluster has at most max_cluster blocks (1 without clusters), and a block at most
+// largest_block threads. Longer rows are processed in chunks of kBlock threads.
+MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vectors_per_thread, int64_t max_cluster,
+                          int64_t largest_block = kLargestBlock) {
   Shape s;
   s.rows = rows;
   s.cols = int32_t(cols);
@@ -51,12 +52,12 @@ MINIDNN_HD Shape shape_of(int64_t rows, int64_t cols, int64_t width, int64_t vec
   }
   s.threads = kBlock;
   s.chunks = int32_t(ceil_div<int64_t>(wanted, kBlock));
-  if (max_cluster > 1 && wanted <= max_cluster * kLargestBlock) {
+  if (max_cluster > 1 && wanted <= max_cluster * largest_block) {
     s.clustered = 1;
-    s.chunks = wanted > kPortableCluster * kLargestBlock ? int32_t(max_cluster)
+    s.chunks = wanted > kPortableCluster * largest_block ? int32_t(max_cluster)
                                                          : min_of<int32_t>(power_of_two(s.chunks), kPortableCluster);
     s.threads = warps(ceil_div<int64_t>(wanted, s.chunks));
-  } else if (wanted <= kLargestBlock) {
+  } else if (wanted <= largest_block) {
     s.chunks = 1;
     s.threads = warps(wanted);
   }

@@ -33,6 +33,14 @@ __device__ __forceinline__ float rcp_approx_ftz(float x) {
   return result;
 }
 
+// The product of two 32-bit numbers, in one instruction. The compiler may replace an ordinary product by one of 64-bit
+// numbers, which takes two.
+__device__ __forceinline__ uint64_t mul_wide(uint32_t a, uint32_t b) {
+  uint64_t result;
+  asm("mul.wide.u32 %0, %1, %2;" : "=l"(result) : "r"(a), "r"(b));
+  return result;
+}
+
 // The larger of a and b. The result is NaN if a or b is NaN.
 __device__ __forceinline__ float max_nan(float a, float b) {
   float result;

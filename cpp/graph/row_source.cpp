@@ -115,8 +115,9 @@ class Writer {
                   cuda_types(operands_[2]), ">;\n  using Stores = Types<", cuda_types(e_.stores),
                   ">;\n  using RowLoads = Types<", cuda_types(e_.row_loads), ">;\n  using Statistics = Types<",
                   statistics_, ">;\n  static constexpr int kVectors = ", v.vectors, ", kWidth = ", v.width,
-                  ", kKept = ", v.kept, ", kRowNumbers = ", e_.row_numbers, ",\n    kRandoms = ", steps_.randoms(), ", kLargestBlock = ", v.largest_block, ";\n",
-                  steps_.random_function("RowArgs"), functions, "};\n}  // namespace minidnn\n");
+                  ", kKept = ", v.kept, ", kRowNumbers = ", e_.row_numbers, ",\n    kRandoms = ", steps_.randoms(),
+                  ", kLargestBlock = ", v.largest_block, ";\n", steps_.random_function("RowArgs"), functions,
+                  "};\n}  // namespace minidnn\n");
     return to;
   }
 
@@ -282,10 +283,10 @@ class Writer {
       text += cat("    x.template put<", number, ">(", value, ");\n");
     };
     if (const auto* p = n.as<LayerNormProblem>()) {
-      const std::string eps = cat(
-          "a.number[",
-          (steps_.number(n.first_word + offsetof(LayerNormArgs, eps) / 8, DType::float64), steps_.source().numbers.size() - 1),
-          "]");
+      const std::string eps = cat("a.number[",
+                                  (steps_.number(n.first_word + offsetof(LayerNormArgs, eps) / 8, DType::float64),
+                                   steps_.source().numbers.size() - 1),
+                                  "]");
       if (p->kind == RowNorm::rms) {
         put(first, cat("norm::inverse_std(s * a.per_col, ", eps, ")"));
       } else {
@@ -365,11 +366,11 @@ RowVectors row_vectors(const Region& r, const RowRegion& e) {
   bool long_code = false;
   for (const RegionNode& n : r.nodes) long_code = long_code || instructions(n) > Kept::kCheap;
   const double most = long_code ? 48 : 36;
-  if (long_code || v.kept) v.largest_block = 768;
   v.width = std::max(4, 16 / int(widest));
   int elements = 32;
   while (elements > v.width && elements * registers > most) elements /= 2;
   v.vectors = elements / v.width;
+  if (elements * registers > 24) v.largest_block = 768;  // up to 80 registers instead of 64
   return v;
 }
 

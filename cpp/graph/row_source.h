@@ -9,9 +9,9 @@ namespace minidnn {
 
 // What a thread has of a row in registers.
 struct RowVectors {
-  int vectors, width;  // at most `vectors` vectors of `width` elements of each dense tensor
+  int vectors, width;        // at most `vectors` vectors of `width` elements of each dense tensor
   int largest_block = 1024;  // the most threads of a block: with fewer, a thread may have more registers
-  int kept = 0;        // the number of values of each element that stay in registers between statistics
+  int kept = 0;              // the number of values of each element that stay in registers between statistics
 };
 // A value that many instructions compute is kept, if it is used before and after a statistic. Others are computed again.
 RowVectors row_vectors(const Region&, const RowRegion&);

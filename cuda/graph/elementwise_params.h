@@ -23,7 +23,7 @@ struct ElementwiseArgs {
   float single[kMostElementNumbers]{};  // the same numbers, rounded
   uint64_t word[kMostElementWords]{};
   PhiloxKeys keys[kMostElementSeeds];  // of the seed of each dropout
-  int64_t zero = 0;  // always 0
+  int64_t zero = 0;                    // always 0
 };
 
 }  // namespace minidnn

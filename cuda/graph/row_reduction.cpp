@@ -32,9 +32,13 @@ Tiling tiling_of(const RegionProblem& p, const minidnn::Region& r, const RowRegi
   t.by_vectors = p.alignment == 16 && e.cols % width == 0;
   for (const auto* operands : {&e.loads, &e.stores})
     for (const ElementOperand& o : *operands) t.by_vectors = t.by_vectors && has_vectors(e.indexing, o.access, width);
-  if (!t.by_vectors) t.vectors.vectors = row_vectors_without_alignment(t.vectors.vectors);
-  t.shape = rows::shape_of(e.rows, e.cols, width, t.vectors.vectors, cuda::largest_cluster(d),
-                          t.vectors.largest_block);
+  if (!t.by_vectors) {
+    t.vectors.vectors = row_vectors_without_alignment(t.vectors.vectors);
+    t.vectors.largest_block = kBlockWithoutAlignment;
+  }
+  t.shape = rows::shape_of(e.rows, e.cols, width, t.vectors.vectors, cuda::largest_cluster(d), t.vectors.largest_block);
+  // Blocks of 128 threads or fewer are launched too often.
+  if (t.shape.chunks == 1 && t.shape.teams == 1 && 2 * t.shape.threads <= rows::kBlock) t.shape.teams = 2;
   return t;
 }
 

@@ -260,7 +260,7 @@ template <class Region, bool kByVectors> class RowKernel {
 };
 
 template <class Region, bool kByVectors>
-__global__ void __launch_bounds__(Region::kLargestBlock)
+__global__ void __launch_bounds__(kByVectors ? Region::kLargestBlock : kBlockWithoutAlignment)
     graph_rows(const __grid_constant__ RowGrid g, const __grid_constant__ RowArgs args) {
   RowKernel<Region, kByVectors>(g, args).run();
 }

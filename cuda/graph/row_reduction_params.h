@@ -8,7 +8,9 @@
 
 namespace minidnn {
 
-// The number of vectors of a thread that loads elements one by one, which takes more registers.
+// The number of vectors of a thread that loads elements one by one, which takes more registers, and the most threads of
+// its block.
+constexpr int kBlockWithoutAlignment = 768;
 MINIDNN_HD constexpr int row_vectors_without_alignment(int vectors) { return vectors > 1 ? vectors / 2 : 1; }
 
 struct RowGrid {
@@ -34,8 +36,8 @@ struct RowArgs {
   float single[kMostElementNumbers]{};  // the same numbers, rounded
   uint64_t word[kMostElementWords]{};
   PhiloxKeys keys[kMostElementSeeds];  // of the seed of each dropout
-  int64_t zero = 0;  // always 0
-  float per_col = 0;  // 1 / the number of elements of a row
+  int64_t zero = 0;                    // always 0
+  float per_col = 0;                   // 1 / the number of elements of a row
 };
 static_assert(sizeof(RowGrid) + sizeof(RowArgs) <= 4096);  // the most bytes of parameters of a kernel
 

@@ -34,7 +34,7 @@ LossRows params_of(const LossProblem& p, const Device& d) {
   if (!backward) {
     const int64_t enough = ceil_div(int64_t(4096) * d.sm_count, max_of(p.rows(), int64_t(1)));
     const int64_t few = max_of(int64_t(std::bit_ceil(uint64_t(enough))), kFewestLanes);
-    if (few <= rows::kMaxSharedThreads) t.shape.threads = min_of(t.shape.threads, int32_t(few));
+    if (few <= rows::kMaxSharedThreads) t.shape.set_threads(min_of(t.shape.threads, int32_t(few)));
     t.steps = int32_t(ceil_div(rows::vectors_of(p.cols(), width), int64_t(kLossVectors) * t.shape.threads));
     const int64_t blocks = rows::blocks_of(t.shape), fewest = int64_t(kBlocksOfSm) * d.sm_count;
     t.rows_per_team = int32_t(std::clamp<int64_t>(blocks / fewest, 1, kMostRowsOfTeam));

@@ -50,12 +50,10 @@ template <int kReductions> class RowTeam {
   __device__ explicit RowTeam(const Shape& s) : threads(s.threads), chunks_(s.chunks), clustered_(s.clustered) {
     const int32_t group = s.chunks == 1 ? int32_t(blockIdx.x) : int32_t(blockIdx.x) / s.chunks;
     chunk = int32_t(blockIdx.x) - group * s.chunks;
-    // If a block has several rows, the number of threads of a row is a power of two.
-    const int32_t log2 = 31 - __clz(threads);
-    const bool shared = threads <= kMaxSharedThreads;
-    team_ = shared ? int32_t(threadIdx.x) >> log2 : 0;
+    // If a block has more than two rows, the number of threads of a row is a power of two.
+    team_ = s.teams <= 2 ? int32_t(threadIdx.x) >= threads : int32_t(threadIdx.x) >> (31 - __clz(threads));
     rank = int32_t(threadIdx.x) - team_ * threads;
-    row = shared ? int64_t(group) * (kBlock >> log2) + team_ : group;
+    row = int64_t(group) * s.teams + team_;
 #if __CUDA_ARCH__ >= 900
     // A block must not write to the shared memory of another block before that block has started. So each block arrives
     // at the cluster barrier here, and the first reduction waits for it.

@@ -38,6 +38,22 @@ REGIONS: dict[str, Callable[..., Any]] = {
 MIXED: dict[str, Callable[..., Any]] = {"to bfloat16": lambda x, b, r: (x * b + r).to(dtype="bfloat16") * 2.0}
 
 
+# Regions of rows: functions of x, of the scale and bias of a norm in float32, and of r.
+ROW_REGIONS: dict[str, Callable[..., Any]] = {
+    "layer norm, gelu, dropout": lambda x, s, b, r: dnn.dropout_forward(
+        dnn.activation_forward(dnn.layer_norm_forward(x, s, b)[0], "gelu"), 0.1, seed=3
+    ),
+    "residual, RMS norm, gelu_tanh": lambda x, s, b, r: dnn.activation_forward(
+        dnn.rms_norm_forward(x + r, s)[0], "gelu_tanh"
+    ),
+    "gelu, layer norm": lambda x, s, b, r: dnn.layer_norm_forward(dnn.activation_forward(x, "gelu") + r, s, b)[0],
+    "scaled softmax": lambda x, s, b, r: dnn.mul(dnn.softmax_forward(x * 0.5 + r), r),
+    "gradient of softmax": lambda x, s, b, r: dnn.softmax_backward(x, r) * 0.5,
+    "x rsqrt(mean(x x))": lambda x, s, b, r: x * dnn.rsqrt(dnn.mean(dnn.square(x), axis=-1, keepdims=True) + 1e-5),
+    "norm, softmax": lambda x, s, b, r: dnn.softmax_forward(dnn.layer_norm_forward(x, s, b)[0]),
+}
+
+
 def attributes(cubin: bytes) -> Iterator[tuple[int, int]]:
     """The attributes of kernels in a cubin: number and value. 0x2F: registers, 0x11: bytes of the stack frame."""
     (offset,) = struct.unpack_from("<Q", cubin, 0x28)
@@ -85,6 +101,40 @@ def test_usual_regions_compile_without_spills() -> None:
         assert not [text for text in pool.map(compiled, work) if text]
 
 
+def test_usual_regions_of_rows_compile_without_spills() -> None:
+    """A thread has a part of a row in its registers, which must hold it."""
+    if why := _C.why_no_nvrtc():
+        pytest.skip(why)
+
+    def compiled(work: tuple[str, str, str]) -> str:
+        name, dtype, arch = work
+        with dnn.record(device="cpu") as g:
+            x, r = (g.input(n, (ROWS, COLUMNS), dtype) for n in "xr")
+            g.output("y", ROW_REGIONS[name](x, *(g.input(n, (COLUMNS,), "float32") for n in "sb"), r))
+        source = g.source()
+        assert "graph_rows in cuda/graph/row_reduction.cu" in source
+        found = dict(attributes(_C.compile_region(source, arch)))
+        most = 96 if arch == "sm_120" else int(re.findall(r"kRegisters = (\d+)", source)[0])
+        good = 0 < found[0x2F] <= most and found[0x11] == 0
+        return (
+            "" if good else f"{name}, {dtype}, {arch}: {found[0x2F]} registers, {found[0x11]} bytes of stack\n{source}"
+        )
+
+    work = [(n, t, arch) for n in ROW_REGIONS for t in ("float32", "bfloat16") for arch in ARCHITECTURES]
+    with ThreadPoolExecutor(2) as pool:
+        assert not [text for text in pool.map(compiled, work) if text]
+
+
+def test_rows_without_whole_vectors_compile() -> None:
+    if why := _C.why_no_nvrtc():
+        pytest.skip(why)
+    with dnn.record(device="cpu") as g:
+        x = g.input("x", (5, 7), "bfloat16")
+        g.output("y", dnn.dropout_forward(dnn.softmax_forward(x * 2.0), 0.5, seed=1))
+    found = dict(attributes(_C.compile_region(g.source(), "sm_90a", by_vectors=False)))
+    assert 0 < found[0x2F] <= 96
+
+
 def test_the_source_of_a_region() -> None:
     with dnn.record(device="cpu") as g:
         x, b = g.input("x", (ROWS, COLUMNS), "bfloat16"), g.input("b", (COLUMNS,), "bfloat16")
@@ -109,6 +159,6 @@ def test_a_kernel_serves_all_shapes() -> None:
 
 
 def test_regions_without_generated_code_say_why() -> None:
-    f = dnn.fuse(dnn.softmax_forward)
-    with pytest.raises(dnn.NotSupported, match=r"source: no code is generated for all nodes together: softmax is"):
-        f.source(dnn.ones((4, 8)))
+    f = dnn.fuse(dnn.matmul)
+    with pytest.raises(dnn.NotSupported, match=r"source: no code is generated for all nodes together: matmul is"):
+        f.source(dnn.ones((4, 8)), dnn.ones((8, 4)))

@@ -11,6 +11,7 @@ constexpr int kMostElementWords = 16;    // other 64-bit numbers, such as offset
 constexpr int kMostElementSeeds = 4;     // of dropouts
 
 constexpr int kMostStatistics = 3;
+constexpr int kMostRowThreads = 640;  // of a block
 // The most tensors that have one element for each row, and the most numbers that are known for each row.
 constexpr int kMostRowLoads = 4, kMostRowStores = 6, kMostRowNumbers = 24;
 

@@ -116,6 +116,13 @@ std::string element_region(const Region& r, ElementRegion& to) {
   return Builder(r, to).build();
 }
 
+bool only_16_bit(const Region& r) {
+  for (const RegionNode& n : r.nodes)
+    for (const RegionPort& p : n.ports)
+      if (is_floating(p.desc.dtype) && itemsize(p.desc.dtype) != 2) return false;
+  return true;
+}
+
 double element_flop(const RegionNode& n) {
   if (const auto* p = n.as<PointwiseProblem>()) return pointwise_flop(*p);
   if (const auto* a = n.as<ActivationProblem>()) return activation_flop(*a);

@@ -48,6 +48,8 @@ std::string element_region(const Region&, ElementRegion& to);
 std::string why_not_element(const RegionNode&);
 // The result of a function of single elements.
 const RegionPort& element_result(const RegionNode&);
+// Whether no floating-point tensor of a region has more than 16 bits.
+bool only_16_bit(const Region&);
 double element_flop(const RegionNode&);
 double element_flop(const Region&);
 

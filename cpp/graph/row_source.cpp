@@ -116,7 +116,7 @@ class Writer {
                   ">;\n  using RowLoads = Types<", cuda_types(e_.row_loads), ">;\n  using Statistics = Types<",
                   statistics_, ">;\n  static constexpr int kVectors = ", v.vectors, ", kWidth = ", v.width,
                   ", kKept = ", v.kept, ", kRowNumbers = ", e_.row_numbers, ",\n    kRandoms = ", steps_.randoms(),
-                  ", kLargestBlock = ", v.largest_block, ";\n", steps_.random_function("RowArgs"), functions,
+                  ", kRegisters = ", v.registers, ";\n", steps_.random_function("RowArgs"), functions,
                   "};\n}  // namespace minidnn\n");
     return to;
   }
@@ -370,7 +370,7 @@ RowVectors row_vectors(const Region& r, const RowRegion& e) {
   int elements = 32;
   while (elements > v.width && elements * registers > most) elements /= 2;
   v.vectors = elements / v.width;
-  if (elements * registers > 24) v.largest_block = 768;  // up to 80 registers instead of 64
+  if (elements * registers > 24) v.registers = 80;
   return v;
 }
 

@@ -3,8 +3,6 @@
 
 #include <cstddef>
 
-#include "cpp/core/text.h"
-
 namespace minidnn {
 
 const char* register_type(DType t) {
@@ -19,12 +17,18 @@ std::string cuda_types(const std::vector<ElementOperand>& operands) {
   return text;
 }
 
-std::string GeneratedSource::too_many() const {
-  if (numbers.size() <= size_t(kMostElementNumbers) && words.size() <= size_t(kMostElementWords) &&
-      seeds.size() <= size_t(kMostElementSeeds))
-    return "";
-  return cat("has ", numbers.size(), " numbers and ", seeds.size(), " dropouts; supported are at most ",
-             kMostElementNumbers, " and ", kMostElementSeeds);
+OwnNumbers own_numbers(const Region& r) {
+  OwnNumbers own;
+  for (const RegionNode& n : r.nodes) {
+    const auto* transform = n.as<TransformProblem>();
+    const auto* softmax = n.as<SoftmaxProblem>();
+    const bool dropout = n.as<RandomProblem>();
+    own.dropouts += dropout;
+    own.numbers += dropout || n.as<ActivationProblem>() || n.as<LayerNormProblem>() ||
+                   (transform && transform->scaled) ||
+                   (softmax && (softmax->scaled || softmax->direction == SoftmaxDirection::backward));
+  }
+  return own;
 }
 
 std::string StepSource::number(size_t word, DType t) {

@@ -2,7 +2,8 @@
 // Writes functions of single elements as expressions of C++, for generated kernels. An expression calls functions of the
 // headers of maths and has no formula of its own.
 #pragma once
-#include "cpp/graph/element_region.h"
+#include "cpp/core/text.h"
+#include "cpp/graph/row_region.h"
 
 namespace minidnn {
 
@@ -15,9 +16,22 @@ struct GeneratedSource {
   std::string text;
   // Where the arguments of the kernel take their numbers, words and seeds from: indices into RegionArgs::words.
   std::vector<size_t> numbers, words, seeds;
-  // Returns "", or why the arguments do not hold them.
-  std::string too_many() const;
 };
+
+// The numbers that functions of a region need beside those that are operands. This is faster than making the source.
+struct OwnNumbers {
+  size_t numbers = 0, dropouts = 0;
+};
+OwnNumbers own_numbers(const Region&);
+// Returns "", or why the arguments of a kernel do not hold the numbers of a region. `Step` is ElementStep or RowStep.
+template <class Step> std::string too_many_numbers(const Region& r, const std::vector<Step>& steps) {
+  OwnNumbers own = own_numbers(r);
+  for (const Step& step : steps)
+    for (const auto& s : step.sources) own.numbers += s.kind == decltype(s.kind)::number;
+  if (own.numbers <= size_t(kMostElementNumbers) && own.dropouts <= size_t(kMostElementSeeds)) return "";
+  return cat("has ", own.numbers, " numbers and ", own.dropouts, " dropouts; supported are at most ",
+             kMostElementNumbers, " and ", kMostElementSeeds);
+}
 
 class StepSource {
  public:

@@ -10,12 +10,6 @@ namespace minidnn {
 namespace cuda::graph {
 namespace {
 
-bool all_16_bit(const minidnn::Region& r) {
-  for (const RegionNode& n : r.nodes)
-    for (const RegionPort& p : n.ports)
-      if (is_floating(p.desc.dtype) && itemsize(p.desc.dtype) != 2) return false;
-  return true;
-}
 bool any_16_bit(const minidnn::Region& r) {
   for (const RegionNode& n : r.nodes)
     for (const RegionPort& p : n.ports)
@@ -46,7 +40,7 @@ KernelSpec spec(const minidnn::Region& r, std::string generated) {
   KernelSpec s{"cuda/graph/elementwise.cu", "minidnn::graph_elementwise<minidnn::Region>"};
   s.generated = std::move(generated);
   // As in cuda.pointwise.vectorized: an error of two ulp of float32 is negligible in 16-bit results.
-  if (all_16_bit(r)) s.options = {"--prec-div=false", "--prec-sqrt=false"};
+  if (only_16_bit(r)) s.options = {"--prec-div=false", "--prec-sqrt=false"};
   return s;
 }
 
@@ -119,13 +113,13 @@ struct Elementwise final : Engine<RegionProblem> {
     ElementRegion e;
     if (std::string why = element_region(r, e); !why.empty()) return why;
     // The kernels of pointwise divide with another precision in 16 bits than in 32 bits.
-    if (p.rounding_each && any_16_bit(r) && !all_16_bit(r))
+    if (p.rounding_each && any_16_bit(r) && !only_16_bit(r))
       return "rounding='each' does not support 16-bit and wider floating dtypes in one kernel";
     for (const RegionNode& n : r.nodes)
       if (const auto* a = n.as<ActivationProblem>(); a && p.rounding_each && may_contract(*a))
         return cat("rounding='each': ", minidnn::name(a->mode),
                    " has products and sums that another kernel may fuse otherwise");
-    return element_source(r, e, p.rounding_each).too_many();
+    return too_many_numbers(r, e.steps);
   }
   double estimate_us(const RegionProblem& p, const Device& d) const override {
     const minidnn::Region& r = region_of(p);

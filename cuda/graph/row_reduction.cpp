@@ -32,11 +32,8 @@ Tiling tiling_of(const RegionProblem& p, const minidnn::Region& r, const RowRegi
   t.by_vectors = p.alignment == 16 && e.cols % width == 0;
   for (const auto* operands : {&e.loads, &e.stores})
     for (const ElementOperand& o : *operands) t.by_vectors = t.by_vectors && has_vectors(e.indexing, o.access, width);
-  if (!t.by_vectors) {
-    t.vectors.vectors = row_vectors_without_alignment(t.vectors.vectors);
-    t.vectors.largest_block = kBlockWithoutAlignment;
-  }
-  t.shape = rows::shape_of(e.rows, e.cols, width, t.vectors.vectors, cuda::largest_cluster(d), t.vectors.largest_block);
+  if (!t.by_vectors) t.vectors.vectors = row_vectors_without_alignment(t.vectors.vectors);
+  t.shape = rows::shape_of(e.rows, e.cols, width, t.vectors.vectors, cuda::largest_cluster(d), kMostRowThreads);
   // Blocks of 128 threads or fewer are launched too often.
   if (t.shape.chunks == 1 && t.shape.teams == 1 && 2 * t.shape.threads <= rows::kBlock) t.shape.teams = 2;
   return t;
@@ -103,13 +100,6 @@ struct RowReductionPlan final : Plan<RegionProblem> {
   }
 };
 
-bool all_16_bit(const minidnn::Region& r) {
-  for (const RegionNode& n : r.nodes)
-    for (const RegionPort& p : n.ports)
-      if (is_floating(p.desc.dtype) && itemsize(p.desc.dtype) != 2) return false;
-  return true;
-}
-
 }  // namespace
 
 struct RowReduction final : Engine<RegionProblem> {
@@ -130,7 +120,7 @@ struct RowReduction final : Engine<RegionProblem> {
       return cat("supports rows that fit the registers of up to ", cuda::largest_cluster(d), " blocks; got ", e.cols,
                  " elements");
     if (rows::blocks_of(t.shape) > INT32_MAX) return "supports at most 2^31 - 1 blocks; got more";
-    return row_source(r, e).too_many();
+    return too_many_numbers(r, e.steps);
   }
   // The estimate of the time is a guess: 0.88 of the copy rate. The rate is lower without vectors, mostly with dropout,
   // which then computes four random words for each element, and if there are too few blocks to fill the GPU.
@@ -154,7 +144,7 @@ struct RowReduction final : Engine<RegionProblem> {
     KernelSpec spec{"cuda/graph/row_reduction.cu",
                     cat("minidnn::graph_rows<minidnn::Region, ", t.by_vectors ? "true" : "false", ">")};
     spec.generated = plan->source.text;
-    if (all_16_bit(plan->region)) spec.options = {"--prec-div=false", "--prec-sqrt=false"};
+    if (only_16_bit(plan->region)) spec.options = {"--prec-div=false", "--prec-sqrt=false"};
     plan->kernel = cuda::load_kernel(spec, d.place.index);
     plan->config = rows::launch_config(t.shape, rows::blocks_of(t.shape));
     if (t.shape.clustered) cuda::allow_cluster(*plan->kernel, plan->config);

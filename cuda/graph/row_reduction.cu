@@ -259,8 +259,18 @@ template <class Region, bool kByVectors> class RowKernel {
   float kept_[Region::kKept > 0 ? Region::kKept : 1][kVectors][kWidth];
 };
 
+// The number of threads whose registers must fit an SM, which limits the registers of a thread: to Region::kRegisters or,
+// without vectors, 80. sm_120 needs up to 96 for the same code.
+template <class Region, bool kByVectors> __device__ constexpr int threads_of_registers() {
+#if __CUDA_ARCH__ >= 1200
+  return kMostRowThreads;
+#else
+  return kByVectors && Region::kRegisters == 64 ? 1024 : 768;
+#endif
+}
+
 template <class Region, bool kByVectors>
-__global__ void __launch_bounds__(kByVectors ? Region::kLargestBlock : kBlockWithoutAlignment)
+__global__ void __launch_bounds__(threads_of_registers<Region, kByVectors>())
     graph_rows(const __grid_constant__ RowGrid g, const __grid_constant__ RowArgs args) {
   RowKernel<Region, kByVectors>(g, args).run();
 }

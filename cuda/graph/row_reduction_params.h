@@ -8,9 +8,7 @@
 
 namespace minidnn {
 
-// The number of vectors of a thread that loads elements one by one, which takes more registers, and the most threads of
-// its block.
-constexpr int kBlockWithoutAlignment = 768;
+// The number of vectors of a thread that loads elements one by one, which takes more registers.
 MINIDNN_HD constexpr int row_vectors_without_alignment(int vectors) { return vectors > 1 ? vectors / 2 : 1; }
 
 struct RowGrid {

@@ -41,7 +41,7 @@ def save(path: Path, tensors: Mapping[str, ArrayLike]) -> None:
     Raises DTypeError, ShapeError for another suffix or an unusable name, NotSupported without the package safetensors,
     and the OSError of the file system.
     """
-    target, write = _target("save", path, {".npz": _write_npz, ".safetensors": _write_safetensors})
+    target, write = target_of("save", path, {".npz": _write_npz, ".safetensors": _write_safetensors})
     if not isinstance(tensors, Mapping):
         raise DTypeError(f"save: tensors must be a dict of arrays; got {short(tensors)}")
     for name in tensors:
@@ -64,7 +64,7 @@ def load(path: Path, *, device: str | None = None) -> dict[str, DeviceTensor]:
     tensors do not have; DeviceError; OutOfMemory; NotSupported without the package safetensors; and the OSError of the
     file system, such as FileNotFoundError.
     """
-    source, read = _target("load", path, {".npz": _read_npz, ".safetensors": _read_safetensors})
+    source, read = target_of("load", path, {".npz": _read_npz, ".safetensors": _read_safetensors})
     device = current_device() if device is None else device
     with open(source, "rb") as file:
         try:
@@ -102,7 +102,7 @@ def replaced(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         raise
 
 
-def _target(call: str, path: Path, formats: dict[str, Callable[..., Any]]) -> tuple[str, Callable[..., Any]]:
+def target_of(call: str, path: Path, formats: dict[str, Callable[..., Any]]) -> tuple[str, Callable[..., Any]]:
     """The path as text, and the function for its suffix."""
     if not isinstance(path, (str, os.PathLike)):
         raise DTypeError(f"{call}: path must be a str or an os.PathLike; got {short(path)}")

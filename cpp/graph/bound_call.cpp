@@ -58,7 +58,7 @@ void BoundCall::place_buffers() {
     if (!out) continue;
     const Named& n = g.outputs[i];
     const Buffer& b = g.buffers[size_t(n.view.buffer)];
-    MINIDNN_CHECK(ShapeError, b.is_output && n.view.bytes() == b.bytes, "graph: '", n.name, "' is ",
+    MINIDNN_CHECK(ShapeError, b.is_output && n.view.covers(b.bytes), "graph: '", n.name, "' is ",
                   b.is_output ? "a part of a larger tensor" : "an input or a constant",
                   ", so its memory cannot be given; omit it");
     bind_given(n.name, n.view, *out);

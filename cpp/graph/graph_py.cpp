@@ -10,6 +10,10 @@
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
+
+void bind_graph_files(py::module_&, py::class_<graph::Graph, std::shared_ptr<graph::Graph>>&,
+                      py::class_<graph::Recorder, std::shared_ptr<graph::Recorder>>&);
+
 namespace {
 
 using graph::BoundCall;
@@ -202,8 +206,8 @@ void bind_graph(py::module_& m) {
       "The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x "
       "as "
       "a tensor, or None if x is no array.");
-  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
-      .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
+  py::class_<Graph, std::shared_ptr<Graph>> graph(m, "Graph", "Recorded calls, which can run many times.");
+  graph.def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
       .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
       .def_property_readonly("device", [](const Graph& g) { return name(g.place); })
       .def_property_readonly("nodes", &nodes_of)
@@ -221,7 +225,9 @@ void bind_graph(py::module_& m) {
       .def("source", &source_of, py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
-  py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")
+  py::class_<Recorder, std::shared_ptr<Recorder>> recorder(m, "Recorder",
+                                                           "Writes calls of one thread down as a graph.");
+  recorder
       .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where,
                        bool rounding_each) {
              const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
@@ -246,6 +252,7 @@ void bind_graph(py::module_& m) {
       .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
       .def("dynamic", &Recorder::dynamic, py::arg("name"))
       .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  bind_graph_files(m, graph, recorder);
   m.def(
       "run_graph",
       [](std::shared_ptr<Graph> g, std::vector<Tensor> inputs, std::vector<int64_t> numbers) {

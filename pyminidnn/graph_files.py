@@ -279,6 +279,8 @@ def _read_constants(path: str, contents: _Contents, device: str) -> dict[str, De
     names = {b["name"] for b in contents["buffers"] if _is_in_archive(b)}
     tensors = {}
     if names:
+        if not os.path.exists(path):
+            raise ShapeError(f"its constants are in {short(path)}, which does not exist; copy it there, too")
         # files.load() trusts the sizes that an archive states. Without compression, none exceeds that of the archive.
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             entries, size = archive.infolist(), os.fstat(file.fileno()).st_size

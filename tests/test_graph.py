@@ -276,6 +276,16 @@ def test_a_stand_in_shows_its_description() -> None:
         assert copy.copy(y).shape == (3, 3)
 
 
+def test_a_recording_shows_the_values_of_constants(device: str) -> None:
+    """The text of a long tensor is that of its edges, which calls put together."""
+    shown = {dtype: dnn.arange(2000, dtype=dtype, device=device) for dtype in ("float32", "bfloat16")}
+    wanted = {dtype: repr(t) for dtype, t in shown.items()}
+    with dnn.record(device=device) as g:
+        assert {dtype: repr(t) for dtype, t in shown.items()} == wanted
+        g.output("y", dnn.relu(shown["float32"]))
+    assert len(g._ended().nodes) == 1
+
+
 def test_stand_ins_end_with_their_recording() -> None:
     with dnn.record() as g:
         y = dnn.relu(g.input("x", (3, 3)))

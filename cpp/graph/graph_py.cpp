@@ -179,6 +179,14 @@ class Arguments {
 
 void bind_graph(py::module_& m) {
   register_family<RegionProblem>();
+  // Python's `with` makes and ends a RecordingPause.
+  struct Pause {
+    std::optional<RecordingPause> pause;
+  };
+  py::class_<Pause>(m, "RecordingPause", "In a `with` block, calls of this thread run at once, also in a recording.")
+      .def(py::init())
+      .def("__enter__", [](Pause& p) { p.pause.emplace(); })
+      .def("__exit__", [](Pause& p, const py::args&) { p.pause.reset(); });
   m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
   m.def(
       "recorded_number",

@@ -184,6 +184,8 @@ class _Rebuilding:
         if options is None:
             return self.handle
         key = str(options)
+        if {*options} != {*_OPTIONS}:
+            raise ShapeError(f"a call has the options {', '.join(_OPTIONS)}; got {short(options)}")
         if key not in self.handles:
             self.handles[key] = Handle(self.device, **options)
         return self.handles[key]

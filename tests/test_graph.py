@@ -30,7 +30,7 @@ def on(device: str, *shape: int, seed: int = 0) -> dnn.DeviceTensor:
 
 
 def same(a: dnn.DeviceTensor, b: dnn.DeviceTensor) -> bool:
-    return a.shape == b.shape and bytes(a.contiguous().numpy()) == bytes(b.contiguous().numpy())
+    return a.shape == b.shape and a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes()
 
 
 def mlp(x: Any, w: Any, b: Any, r: Any) -> dnn.DeviceTensor:

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -19,6 +19,7 @@ from .options import DTypeName
 from .refusals import short
 
 Path = str | os.PathLike[str]
+_Format = TypeVar("_Format")
 
 # The names of dtypes in .safetensors files, and the names of the same dtypes in this library.
 _SAFETENSORS: dict[str, DTypeName] = {
@@ -102,8 +103,8 @@ def replaced(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         raise
 
 
-def target_of(call: str, path: Path, formats: dict[str, Callable[..., Any]]) -> tuple[str, Callable[..., Any]]:
-    """The path as text, and the function for its suffix."""
+def target_of(call: str, path: Path, formats: Mapping[str, _Format]) -> tuple[str, _Format]:
+    """The path as text, and what `formats` has for its suffix."""
     if not isinstance(path, (str, os.PathLike)):
         raise DTypeError(f"{call}: path must be a str or an os.PathLike; got {short(path)}")
     text = os.fsdecode(path)

@@ -67,16 +67,18 @@ class RecordedCall:
         """A tensor that the call does not read, as the text describes it: x=4x5, x=4x5:nhwc or x=4x5:s1,4."""
         sizes, _, order = self.attributes[name].partition(":")
         shape = [int(n) for n in sizes.split("x")]
-        dtype, device = _DTYPES[self.dtype], self.handle.device
+        options: dict[str, Any] = {"dtype": _DTYPES[self.dtype], "device": self.handle.device}
         if not order.startswith("s"):
-            return dnn.empty(shape, dtype=dtype, layout=order.upper() or None, device=device)  # type: ignore[arg-type]
+            options["layout"] = order.upper() or None
+            return dnn.empty(shape, **options)
         strides = [int(n) for n in order[1:].split(",")]
         first = sum((n - 1) * max(-s, 0) for n, s in zip(shape, strides, strict=True))
         last = sum((n - 1) * max(s, 0) for n, s in zip(shape, strides, strict=True))
-        return dnn.empty(first + last + 1, dtype=dtype, device=device).as_strided(shape, strides, first)
+        return dnn.empty(first + last + 1, **options).as_strided(shape, strides, first)
 
 
 def _activation(c: RecordedCall) -> None:
+    mode: Any
     (mode,) = c.words
     if c.kind == "forward":
         dnn.activation_forward(c["x"], mode, out=c["y"], **c.options)
@@ -188,28 +190,28 @@ def _pointwise(c: RecordedCall) -> None:
 
 def _pooling(c: RecordedCall) -> Results | None:
     mode, *words = c.words
-    kind = {"mode": mode, "norm": int(c.attributes.get("norm", "2"))}
+    kind: dict[str, Any] = {"mode": mode, "norm": int(c.attributes.get("norm", "2"))}
     options: dict[str, Any] = {"out": c["y" if c.kind == "forward" else "dx"], **c.options}
-    if c.kind == "backward":
-        # A call does not read what is no port: x and y of averages, for example.
-        x, y = c.tensor("x"), c.tensor("y")
-        given = (c["dy"], c.unread("x") if x is None else x, c["dy"] if y is None else y)
-        if "size" in c.attributes:
-            dnn.adaptive_pool_backward(*given, **kind, **options)
-            return None
-    elif "size" in c.attributes:
-        dnn.adaptive_pool_forward(c["x"], c.integers("size", 1), **kind, **options)
+    x: Any = c.tensor("x")
+    y: Any = c.tensor("y")
+    if c.kind == "backward":  # it does not read what is no port, for example x and y of averages
+        x, y = c.unread("x") if x is None else x, c["dy"] if y is None else y
+    if "size" in c.attributes:
+        if c.kind == "backward":
+            dnn.adaptive_pool_backward(c["dy"], x, y, **kind, **options)
+        else:
+            dnn.adaptive_pool_forward(x, c.integers("size", 1), **kind, **options)
         return None
     window = c.integers("window", 1)
     options |= {"stride": c.integers("stride", 0) or None, "dilation": c.integers("dilation", 1)}
     options |= {"padding": c.sides(), "ceil_mode": "ceil" in words}
     if c.kind == "backward":
-        dnn.pool_backward(*given, window, indices=c.tensor("indices"), **kind, **options)
+        dnn.pool_backward(c["dy"], x, y, window, indices=c.tensor("indices"), **kind, **options)
     elif "indices" in c.attributes:
         indices: Any = _DTYPES[c.attributes["indices"]]
-        return {"indices": dnn.pool_forward_with_indices(c["x"], window, index_dtype=indices, **options)[1]}
+        return {"indices": dnn.pool_forward_with_indices(x, window, index_dtype=indices, **options)[1]}
     else:
-        dnn.pool_forward(c["x"], window, **kind, **options)
+        dnn.pool_forward(x, window, **kind, **options)
     return None
 
 

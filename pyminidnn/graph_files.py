@@ -111,7 +111,9 @@ class _Rebuilding:
         names = [*self.contents["dynamic"], *(name for name, *_ in self.contents["inputs"])]
         for name in names:
             if not name.isidentifier() or name == "handle" or names.count(name) > 1:
-                raise ShapeError(f"an input must have a name of its own, which is a Python identifier; got {short(name)}")
+                raise ShapeError(
+                    f"an input must have a name of its own, which is a Python identifier; got {short(name)}"
+                )
         for name in self.contents["dynamic"]:
             self.recorder.dynamic(name)
         for name, *view in self.contents["inputs"]:
@@ -210,7 +212,7 @@ def _is_in_archive(b: _Contents) -> bool:
 def _make_inputs(contents: _Contents) -> None:
     """Makes an input of each constant. It keeps its name, unless an input has that name."""
     taken = {*contents["dynamic"], *(name for name, *_ in contents["inputs"] + contents["outputs"])}
-    for i, b in enumerate(contents["buffers"]):
+    for b in contents["buffers"]:
         if not _is_in_archive(b):
             continue
         while b["name"] in taken:
@@ -248,7 +250,7 @@ def _digest(tensors: dict[str, DeviceTensor]) -> str:
     digest = hashlib.sha256()
     for name in sorted(tensors):
         digest.update(f"{name} {tensors[name].nbytes} ".encode())
-        digest.update(bits(tensors[name]))
+        digest.update(bits(tensors[name]).data)
     return digest.hexdigest()
 
 

@@ -76,7 +76,7 @@ def test_a_loaded_graph_is_like_the_recorded_one(dtype: str, device: str, tmp_pa
     given = arguments(device, dtype)
     assert_same_runs(g, loaded, **given)
     assert str(loaded) == str(g) and repr(loaded) == repr(g)
-    first, second = ([re.sub(r"[\d.]+ us|0x\w+", "", r.why()) for r in (g, loaded)])
+    first, second = [re.sub(r"[\d.]+ us|0x\w+", "", r.why()) for r in (g, loaded)]
     assert first == second and re.search(r"line \d+ of test_graph_files.py", first)
     assert (loaded.dot(), loaded.svg()) == (g.dot(), g.svg())
     assert [r.problem for r in loaded.explain()] == [r.problem for r in g.explain()]

@@ -175,10 +175,8 @@ class Arguments {
   std::optional<Place> target_;      // the device of the first other array
 };
 
-}  // namespace
-
-void bind_graph(py::module_& m) {
-  register_family<RegionProblem>();
+// Binds the classes that record.
+py::class_<Recorder, std::shared_ptr<Recorder>> bind_recorder(py::module_& m) {
   // Python's `with` makes and ends a RecordingPause.
   struct Pause {
     std::optional<RecordingPause> pause;
@@ -187,6 +185,40 @@ void bind_graph(py::module_& m) {
       .def(py::init())
       .def("__enter__", [](Pause& p) { p.pause.emplace(); })
       .def("__exit__", [](Pause& p, const py::args&) { p.pause.reset(); });
+  py::class_<Recorder, std::shared_ptr<Recorder>> recorder(m, "Recorder",
+                                                           "Writes calls of one thread down as a graph.");
+  recorder
+      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where,
+                       bool rounding_each) {
+             const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
+             return std::make_shared<Recorder>(handle, place, where_from(where), rounding_each);
+           }),
+           py::arg("device"), py::arg("handle"), py::arg("where"), py::arg("rounding_each"))
+      .def("enter", &Recorder::enter)
+      .def("leave", &Recorder::leave)
+      .def(
+          "input",
+          [](Recorder& r, const std::string& name, const Shape& shape, py::handle dtype,
+             std::optional<std::string> layout, const std::optional<Shape>& strides) {
+            const DType t = dtype_from_python(dtype);
+            MINIDNN_CHECK(ShapeError, !layout || !strides,
+                          "input: layout and strides are both given; pass one of them");
+            if (strides) return r.input(name, strided(t, shape, *strides, "input: shape"));
+            auto order = optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first);
+            return r.input(name, dense(t, shape, order, "input: shape"));
+          },
+          py::arg("name"), py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("strides"))
+      .def("inputs_like", &Recorder::inputs_like, py::arg("names"), py::arg("samples"))
+      .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
+      .def("dynamic", &Recorder::dynamic, py::arg("name"))
+      .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  return recorder;
+}
+
+}  // namespace
+
+void bind_graph(py::module_& m) {
+  register_family<RegionProblem>();
   m.def("recording", [] { return TensorRecorder::current() != nullptr; }, "Whether this thread records a graph.");
   m.def(
       "recorded_number",
@@ -233,33 +265,7 @@ void bind_graph(py::module_& m) {
       .def("source", &source_of, py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
-  py::class_<Recorder, std::shared_ptr<Recorder>> recorder(m, "Recorder",
-                                                           "Writes calls of one thread down as a graph.");
-  recorder
-      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where,
-                       bool rounding_each) {
-             const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
-             return std::make_shared<Recorder>(handle, place, where_from(where), rounding_each);
-           }),
-           py::arg("device"), py::arg("handle"), py::arg("where"), py::arg("rounding_each"))
-      .def("enter", &Recorder::enter)
-      .def("leave", &Recorder::leave)
-      .def(
-          "input",
-          [](Recorder& r, const std::string& name, const Shape& shape, py::handle dtype,
-             std::optional<std::string> layout, const std::optional<Shape>& strides) {
-            const DType t = dtype_from_python(dtype);
-            MINIDNN_CHECK(ShapeError, !layout || !strides,
-                          "input: layout and strides are both given; pass one of them");
-            if (strides) return r.input(name, strided(t, shape, *strides, "input: shape"));
-            auto order = optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first);
-            return r.input(name, dense(t, shape, order, "input: shape"));
-          },
-          py::arg("name"), py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("strides"))
-      .def("inputs_like", &Recorder::inputs_like, py::arg("names"), py::arg("samples"))
-      .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
-      .def("dynamic", &Recorder::dynamic, py::arg("name"))
-      .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  auto recorder = bind_recorder(m);
   bind_graph_files(m, graph, recorder);
   m.def(
       "run_graph",

@@ -285,15 +285,22 @@ def _read_constants(path: str, contents: _Contents, device: str) -> dict[str, De
     if names:
         if not os.path.exists(path):
             raise ShapeError(f"its constants are in {short(path)}, which does not exist; copy it there, too")
-        # files.load() trusts the sizes that an archive states. Without compression, none exceeds that of the archive.
-        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
-            entries, size = archive.infolist(), os.fstat(file.fileno()).st_size
-        if any(e.compress_type != zipfile.ZIP_STORED or e.file_size > size for e in entries):
-            raise ShapeError(f"{short(path)} has compressed arrays; save the graph again")
+        _check_archive(path)
         tensors = files.load(path, device="cpu")
     if {*tensors} != names or _digest(tensors) != contents["constants"]:
         raise ShapeError(f"{short(path)} does not have the constants of this graph; save the graph again")
     return {name: t.to(device=device) for name, t in tensors.items()}
+
+
+def _check_archive(path: str) -> None:
+    """files.load() trusts the sizes that an archive states. Without compression, none exceeds that of the archive."""
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            entries, size = archive.infolist(), os.fstat(file.fileno()).st_size
+    except Exception as error:  # zipfile raises errors of many types, also OSError
+        raise ShapeError(f"{short(path)} is damaged: {short(str(error))}") from error
+    if any(e.compress_type != zipfile.ZIP_STORED or e.file_size > size for e in entries):
+        raise ShapeError(f"{short(path)} has compressed arrays; save the graph again")
 
 
 def _beside(path: str) -> str:

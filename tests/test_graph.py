@@ -371,6 +371,16 @@ def test_errors_of_arguments(device: str) -> None:
     assert dnn.fuse(type)(x).__name__ == "DeviceTensor"  # type() has no signature
 
 
+def test_an_output_has_memory_for_what_the_graph_writes(device: str) -> None:
+    """An output of few bytes that has as many elements as the memory of the call that makes it."""
+    with dnn.record(device=device) as g:
+        g.output("y", dnn.relu(g.input("x", (4,))).as_strided((4,), (0,), 0))
+    assert same(g.run(x=dnn.ones(4, device=device))["y"], dnn.ones(4, device=device))
+    small = dnn.zeros((1,), device=device).as_strided((4,), (0,), 0)
+    with pytest.raises(dnn.ShapeError, match="is a part of a larger tensor, so its memory cannot be given"):
+        g.run(x=dnn.ones(4, device=device), y=small)
+
+
 def test_an_input_that_is_written_must_be_writable(device: str) -> None:
     with dnn.record() as g:
         x = g.input("x", (3,))

@@ -446,6 +446,24 @@ def test_hostile_bytes(tmp_path: Path) -> None:
     assert loaded < 100
 
 
+def test_hostile_archives(tmp_path: Path) -> None:
+    """Changes of bytes of the constants: the graph loads as it was, or not at all."""
+    rng = random.Random(2)
+    graph, given = recorded("cpu")[0], arguments("cpu")
+    graph.save(tmp_path / "g.json")
+    data = (tmp_path / "g.npz").read_bytes()
+    for _ in range(300):
+        changed = bytearray(data)
+        for _ in range(rng.randrange(1, 4)):
+            changed[rng.randrange(len(data))] = rng.choice([0, 1, 127, 255, rng.randrange(256)])
+        (tmp_path / "g.npz").write_bytes(bytes(changed[: rng.choice([len(data), rng.randrange(len(data))])]))
+        try:
+            loaded = dnn.Graph.load(tmp_path / "g.json")
+        except dnn.Error:
+            continue
+        assert_same_runs(graph, loaded, **given)
+
+
 INTEGERS = [0, 1, -1, 2, 3, 8, 16, 2**31 - 1, 2**31, -(2**31), 2**40, 2**62, 2**63 - 1, -(2**63), 2**63, 10**30]
 OTHERS = [None, True, "", [], {}, "x", 1.5, float("nan"), [1] * 9, "float16", "bool", "input", "constant", "read"]
 

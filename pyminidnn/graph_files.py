@@ -9,11 +9,11 @@ do no more than a caller of the library, and a file of a version that describes 
 from __future__ import annotations
 
 import hashlib
-import itertools
 import json
 import os.path
 import struct
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, TypeAlias
@@ -42,7 +42,7 @@ def save(graph: _C.Graph, path: files.Path, constants: Constants) -> None:
             _make_inputs(contents)
         memory = {b["name"]: graph.constant(i) for i, b in enumerate(contents["buffers"]) if _is_in_archive(b)}
         _check_constants(contents, memory)
-        in_archive = [b for b in contents["buffers"] if b["name"] in memory]
+        in_archive = filter(_is_in_archive, contents["buffers"])
         on_host = {b["name"]: _flat(memory[b["name"]], b).to(device="cpu") for b in in_archive}
         contents["constants"] = _digest(on_host)
         contents["sha256"] = _checksum(contents)
@@ -109,11 +109,10 @@ class _Rebuilding:
             elif b["kind"] != "temporary":
                 raise ShapeError(f"buffer {i} is of the kind {short(b['kind'])}")
         names = [*self.contents["dynamic"], *(name for name, *_ in self.contents["inputs"])]
-        for name in names:
-            if not name.isidentifier() or name == "handle" or names.count(name) > 1:
-                raise ShapeError(
-                    f"an input must have a name of its own, which is a Python identifier; got {short(name)}"
-                )
+        for name, count in Counter(names).items():
+            if not name.isidentifier() or name == "handle" or count > 1:
+                text = "an input must have a name of its own, which is a Python identifier"
+                raise ShapeError(f"{text}; got {short(name)}")
         for name in self.contents["dynamic"]:
             self.recorder.dynamic(name)
         for name, *view in self.contents["inputs"]:
@@ -175,12 +174,13 @@ class _Rebuilding:
                 raise ShapeError(f"it writes {port[0]}, which lies in the read-only input {short(b['name'])}")
         if made == node:
             return
-        (key,) = itertools.islice((k for k in made if made[k] != node.get(k)), 1)
-        saved, version = str(node.get(key)), self.contents["version"]
-        raise NotSupported(
-            f"version {short(version)} has saved its {key} as {saved[:2000]!r}, and version {__version__} has "
-            f"{str(made[key])[:2000]!r} for this call; record the graph again"
-        )
+        key = next(k for k in {**made, **node} if made.get(k) != node.get(k))
+        here, there = (str(n.get(key))[:2000] for n in (made, node))
+        found = f"its {key} {'are' if key.endswith('s') else 'is'} {there!r} in the file, but {here!r} for this call"
+        version = self.contents["version"]
+        if version != __version__:
+            found += f" in version {__version__}; version {short(version)} has saved the file; record the graph again"
+        raise NotSupported(found)
 
     def _handle(self, options: _Contents | None) -> Handle:
         if options is None:
@@ -224,16 +224,15 @@ def _make_inputs(contents: _Contents) -> None:
 
 def _check_constants(contents: _Contents, memory: dict[str, DeviceTensor]) -> None:
     """Raises NotSupported for constants that would be other tensors after loading."""
-    buffers = contents["buffers"]
-    written = {buffers[p[3]]["name"] for n in contents["nodes"] for p in n["ports"] if p[2] != "read"}
+    written = {p[3] for n in contents["nodes"] for p in n["ports"] if p[2] != "read"}
     most = 16 if contents["device"] == "cuda" else 8
-    for b in buffers:
-        if b["name"] not in memory:
+    for i, b in enumerate(contents["buffers"]):
+        if not _is_in_archive(b):
             continue
         what = f"the constant {b['name']}, {b['bytes']} bytes,"
         if b["residue"] % most:
             raise NotSupported(f"{what} begins at no multiple of {most} bytes; pass a copy, or constants='inputs'")
-        for other, t in memory.items() if b["name"] in written else ():
+        for other, t in memory.items() if i in written else ():
             if other != b["name"] and _C.share_memory(t, memory[b["name"]]):
                 raise NotSupported(f"{what} is written, and shares memory with {other}; pass constants='inputs'")
 

@@ -140,7 +140,7 @@ void BoundCall::make_steps() {
            step.args};
     for (const PartitionStep::Slot& a : step.addresses) s.args[a.word] = base_[size_t(a.buffer)] + uintptr_t(a.offset);
     for (const DynamicWord& d : step.dynamic)
-      s.args[size_t(d.word)] = uint64_t(arguments_.numbers[size_t(d.number)] + d.plus);
+      s.args[size_t(d.word)] = uint64_t(arguments_.numbers[size_t(d.number)]) + uint64_t(d.plus);
     workspace = std::max(workspace, s.plan.workspace_bytes);
     steps_.push_back(std::move(s));
   }

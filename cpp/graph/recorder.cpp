@@ -354,7 +354,8 @@ void Recorder::set_numbers(const std::vector<uint64_t>& args, const std::vector<
   const std::vector<NumberWord> numbers = number_words(node);
   for (const NumberWord& n : numbers) node.args[n.word] = args[n.word];
   for (const DynamicWord& d : dynamic) {
-    const bool fits = 0 <= d.number && size_t(d.number) < graph_->dynamic.size() && std::abs(d.plus) < 1ll << 31;
+    const bool fits =
+        0 <= d.number && size_t(d.number) < graph_->dynamic.size() && -(1ll << 31) < d.plus && d.plus < 1ll << 31;
     const bool is_seed =
         std::ranges::any_of(numbers, [&](const NumberWord& n) { return n.is_seed && int64_t(n.word) == d.word; });
     MINIDNN_CHECK(ShapeError, fits && is_seed, node.kind->family, ": word ", d.word,

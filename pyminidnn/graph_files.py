@@ -47,7 +47,10 @@ def save(graph: _C.Graph, path: files.Path, constants: Constants) -> None:
         contents["constants"] = _digest(on_host)
         contents["sha256"] = _checksum(contents)
         # The user can still change a graph that load() would refuse.
-        again = _Rebuilding(contents, memory, graph.device).graph()
+        try:
+            again = _Rebuilding(contents, memory, graph.device).graph()
+        except NotSupported as error:
+            raise NotSupported(f"a file cannot describe this graph: {error}") from error
         if again.text() != graph.text() and constants == "file":
             raise NotSupported(f"a loaded graph would differ from this one:\n{again.text()}")
     if on_host:
@@ -309,6 +312,8 @@ def _beside(path: str) -> str:
 @contextmanager
 def _explained(call: str, path: str) -> Iterator[None]:
     """Errors name the call and the file. Those of a damaged file, which have many types, become ours."""
+    damaged = ("is damaged, or no file of Graph.save()", ShapeError)
+    what, kind = damaged if call == "load" else ("cannot describe this graph", NotSupported)
     try:
         yield
     except Error as error:
@@ -318,5 +323,4 @@ def _explained(call: str, path: str) -> Iterator[None]:
     except OSError:
         raise
     except Exception as error:
-        found = f"{type(error).__name__} {short(str(error))}"
-        raise ShapeError(f"{call}: {short(path)} is damaged, or no file of Graph.save(): {found}") from error
+        raise kind(f"{call}: {short(path)} {what}: {type(error).__name__} {short(str(error))}") from error

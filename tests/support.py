@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import unittest.mock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -130,7 +131,7 @@ def values_of(t: dnn.DeviceTensor) -> np.ndarray:
 
 def reloaded(graph: dnn.Graph) -> dnn.Graph:
     """The graph after it was saved and loaded."""
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch("os.fsync"):  # thousands of cases need no disk
         graph.save(f"{folder}/graph.json")
         return dnn.Graph.load(f"{folder}/graph.json")
 

@@ -12,6 +12,7 @@ that. why() says where, and why not elsewhere. The result is compared with that 
 from __future__ import annotations
 
 import argparse
+import functools
 import time
 from collections.abc import Callable
 from typing import Any
@@ -33,15 +34,16 @@ def block(x: Any, w1: Any, norm1: Norm, w2: Any, norm2: Norm) -> dnn.DeviceTenso
     return dnn.activation_forward(dnn.add(y, x), "relu")
 
 
-def milliseconds(call: Callable[[], Any], device: str) -> float:
-    """The shortest time of a call; other programs of the machine lengthen the others."""
-    times = []
-    for _ in range(12):
-        start = time.perf_counter()
-        call()
-        dnn.synchronize(device)
-        times.append(1e3 * (time.perf_counter() - start))
-    return min(times)
+def milliseconds(device: str, *calls: Callable[[], Any]) -> list[float]:
+    """The shortest time of each call. The calls take turns, because other programs use the machine, too."""
+    shortest = [float("inf")] * len(calls)
+    for _ in range(15):
+        for i, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            dnn.synchronize(device)
+            shortest[i] = min(shortest[i], 1e3 * (time.perf_counter() - start))
+    return shortest
 
 
 def main() -> None:
@@ -73,7 +75,8 @@ def main() -> None:
         print(f"largest difference from separate calls: {error:.0e} of the largest result")
         if error > (1e-5 if device == "cpu" else 1e-2):  # tensor cores round float32 factors to TF32
             raise SystemExit("the graph and the separate calls differ")
-        fused, separate = (milliseconds(lambda f=f: f(*arguments), device) for f in (block, block.__wrapped__))  # noqa: B023
+        calls = [functools.partial(f, *arguments) for f in (block, block.__wrapped__)]
+        fused, separate = milliseconds(device, *calls)
         print(f"{fused:.2f} ms as a graph, {separate:.2f} ms as separate calls")
 
 

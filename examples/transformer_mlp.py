@@ -12,6 +12,7 @@ engine supports that. why() says where. The results are compared with NumPy in f
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import tempfile
 import time
@@ -79,15 +80,16 @@ def numpy_gradients(dy: Any, x: Any, scale: Any, w1: Any, b1: Any, w2: Any, b2: 
     return [y, dx, (dnormed * x_hat).sum(0), normed.T @ dbefore, dbefore.sum(0), hidden.T @ dropped, dropped.sum(0)]
 
 
-def milliseconds(call: Callable[[], Any], device: str) -> float:
-    """The shortest time of a call; other programs of the machine lengthen the others."""
-    times = []
-    for _ in range(12):
-        start = time.perf_counter()
-        call()
-        dnn.synchronize(device)
-        times.append(1e3 * (time.perf_counter() - start))
-    return min(times)
+def milliseconds(device: str, *calls: Callable[[], Any]) -> list[float]:
+    """The shortest time of each call. The calls take turns, because other programs use the machine, too."""
+    shortest = [float("inf")] * len(calls)
+    for _ in range(15):
+        for i, call in enumerate(calls):
+            start = time.perf_counter()
+            call()
+            dnn.synchronize(device)
+            shortest[i] = min(shortest[i], 1e3 * (time.perf_counter() - start))
+    return shortest
 
 
 def main() -> None:
@@ -127,8 +129,8 @@ def main() -> None:
         ("forward", forward, (x, scale, w1, b1, w2, b2, offset)),
         ("backward", backward, (dy, x, scale, w1, w2, *saved, offset)),
     ):
-        fused = milliseconds(lambda f=function, g=given: f(*g), device)
-        apart = milliseconds(lambda f=function.__wrapped__, g=given: f(*g), device)
+        calls = [functools.partial(f, *given) for f in (function, function.__wrapped__)]
+        fused, apart = milliseconds(device, *calls)
         print(f"{name}: {fused:.2f} ms as a graph, {apart:.2f} ms as separate calls")
 
     with tempfile.TemporaryDirectory() as folder:

@@ -8,7 +8,7 @@ import typing
 import typing_extensions
 from pyminidnn.dtypes import DType
 from pyminidnn.options import Activation, ConvMode, DTypeLike, Family, IndexDType, Layout, LayoutName, LossReduction, Math, PadMode, Pointwise, PoolMode, ReduceMode
-__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'array_text', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'compile_region', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'flattened', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'max_text_precision', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recorded_number', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'run_graph', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
+__all__: list[str] = ['BoundCall', 'DTypeError', 'DeviceError', 'DeviceTensor', 'EngineReport', 'Error', 'Graph', 'Handle', 'IndexingError', 'KernelSpec', 'NotSupported', 'OutOfMemory', 'Recorder', 'RecordingPause', 'Report', 'ShapeError', 'activation_backward', 'activation_forward', 'adaptive_pool_backward', 'adaptive_pool_forward', 'array_text', 'batch_norm_backward', 'batch_norm_forward_inference', 'batch_norm_forward_training', 'bytes_text', 'cache_folder', 'cache_stats', 'clear_tuning', 'compile_kernel', 'compile_region', 'concat', 'conv_backward_bias', 'conv_backward_data', 'conv_backward_filter', 'conv_forward', 'conv_forward_statistics', 'cpu_isa', 'cpu_isas', 'cpu_peak_gflop_s', 'cross_entropy_backward', 'cross_entropy_forward', 'cuda_device_count', 'device_info', 'driver_version', 'dropout', 'dry_run', 'dtypes', 'elements_at', 'empty_cache', 'engines', 'entered_handle', 'exchanged', 'exchanged_operands', 'families', 'fill_normal', 'fill_uniform', 'flattened', 'from_cuda_array_interface', 'from_dlpack', 'full', 'gather', 'gather_backward', 'holds', 'import_tuning', 'integer', 'integers', 'itemsizes', 'layer_norm_backward', 'layer_norm_forward', 'lcn_backward', 'lcn_forward', 'lrn_backward', 'lrn_forward', 'manifest', 'matmul', 'max_text_precision', 'memory_stats', 'number', 'nvrtc_info', 'pad', 'philox', 'pointwise', 'pointwise_names', 'pool_backward', 'pool_forward', 'pool_forward_with_indices', 'promoted', 'recorded_number', 'recording', 'reduce', 'reinterpret', 'reset_peak_memory', 'run_graph', 'set_allocator_checks', 'set_dtype_objects', 'set_log_level', 'set_nvrtc_finder', 'set_package_folder', 'set_search_path', 'set_work_divisor', 'share_memory', 'softmax_backward', 'softmax_forward', 'storage', 'synchronize', 'transform', 'tuning_text', 'why_no_cuda', 'why_no_log', 'why_no_nvrtc', 'why_no_tuning']
 class Error(Exception):
     """
     The base class of the errors of this package.
@@ -721,6 +721,14 @@ class Graph:
         """
     def choose_plans(self, handle: Handle | None) -> None:
         ...
+    def constant(self, buffer: typing.SupportsInt | typing.SupportsIndex) -> DeviceTensor:
+        """
+        The memory of a constant, as bytes.
+        """
+    def contents(self) -> dict:
+        """
+        What a file of the graph has, as plain numbers and texts.
+        """
     def regions(self, handle: Handle | None) -> list[list[int]]:
         """
         The indices of the nodes of each region, in the order in which they run.
@@ -749,12 +757,30 @@ class Graph:
     @property
     def outputs(self) -> list:
         ...
+class RecordingPause:
+    """
+    In a `with` block, calls of this thread run at once, also in a recording.
+    """
+    def __enter__(self) -> None:
+        ...
+    def __exit__(self, *args: typing.Any) -> None:
+        ...
+    def __init__(self) -> None:
+        ...
 class Recorder:
     """
     Writes calls of one thread down as a graph.
     """
     def __init__(self, device: str | None, handle: Handle | None, where: collections.abc.Callable, rounding_each: bool) -> None:
         ...
+    def buffer(self, name: str, is_input: bool, bytes: int, residue: int, read_only: bool) -> DeviceTensor:
+        """
+        Adds a buffer. Returns all of it, as bytes.
+        """
+    def buffer_number(self, tensor: DeviceTensor) -> int:
+        """
+        The number of the buffer of a tensor.
+        """
     def dynamic(self, name: str) -> int:
         ...
     def enter(self) -> None:
@@ -763,12 +789,26 @@ class Recorder:
         ...
     def input(self, name: str, shape: int | collections.abc.Sequence[int], dtype: DTypeLike, layout: Layout | None, strides: int | collections.abc.Sequence[int] | None) -> DeviceTensor:
         ...
+    def input_view(self, name: str, view: DeviceTensor) -> None:
+        ...
     def inputs_like(self, names: collections.abc.Sequence[str], samples: collections.abc.Sequence[DeviceTensor]) -> list[DeviceTensor]:
+        ...
+    def last_node(self) -> dict:
         ...
     def leave(self) -> None:
         ...
+    def node_count(self) -> int:
+        ...
     def output(self, name: str, tensor: DeviceTensor) -> None:
         ...
+    def rename(self, tensor: DeviceTensor, name: str) -> None:
+        """
+        Names the buffer of a tensor.
+        """
+    def set_numbers(self, args: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dynamic: collections.abc.Sequence[typing.Annotated[collections.abc.Sequence[int], "FixedSize(3)"]]) -> None:
+        """
+        Sets the numbers among the Args of the last call.
+        """
 class BoundCall:
     """
     A graph with all its tensors, its workspace and its plans.
@@ -861,6 +901,10 @@ def dropout(x: DeviceTensor, p: typing.SupportsFloat | typing.SupportsIndex, see
 def dry_run(call: collections.abc.Callable, measure: bool, progress: typing.Any = None) -> list[Report]:
     """
     Reports on all problems that the call would run; the call itself is not run. If it measures, progress(problem, done, total) is called after each measured config.
+    """
+def elements_at(tensor: DeviceTensor, offset: int, dtype: str, shape: int | collections.abc.Sequence[int], strides: int | collections.abc.Sequence[int]) -> DeviceTensor:
+    """
+    Elements in a tensor of bytes, from byte `offset`.
     """
 def empty_cache(device: str) -> None:
     """
@@ -1008,6 +1052,10 @@ def softmax_backward(dy: DeviceTensor, y: DeviceTensor, axis: int, log: bool, sc
     ...
 def softmax_forward(x: DeviceTensor, axis: int, log: bool, scale: typing.SupportsFloat | typing.SupportsIndex, mask: DeviceTensor | None, algo: str | None, out: DeviceTensor | None, handle: Handle | None) -> DeviceTensor:
     ...
+def storage(tensor: DeviceTensor) -> DeviceTensor:
+    """
+    All memory of a tensor, as bytes.
+    """
 def synchronize(device: str | None = None) -> None:
     """
     Waits until all work on a device is done, also that of other streams and libraries.

@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 from numpy.lib import format as npy
@@ -19,6 +19,7 @@ from .options import DTypeName
 from .refusals import short
 
 Path = str | os.PathLike[str]
+_Format = TypeVar("_Format")
 
 # The names of dtypes in .safetensors files, and the names of the same dtypes in this library.
 _SAFETENSORS: dict[str, DTypeName] = {
@@ -41,7 +42,7 @@ def save(path: Path, tensors: Mapping[str, ArrayLike]) -> None:
     Raises DTypeError, ShapeError for another suffix or an unusable name, NotSupported without the package safetensors,
     and the OSError of the file system.
     """
-    target, write = _target("save", path, {".npz": _write_npz, ".safetensors": _write_safetensors})
+    target, write = target_of("save", path, {".npz": _write_npz, ".safetensors": _write_safetensors})
     if not isinstance(tensors, Mapping):
         raise DTypeError(f"save: tensors must be a dict of arrays; got {short(tensors)}")
     for name in tensors:
@@ -64,7 +65,7 @@ def load(path: Path, *, device: str | None = None) -> dict[str, DeviceTensor]:
     tensors do not have; DeviceError; OutOfMemory; NotSupported without the package safetensors; and the OSError of the
     file system, such as FileNotFoundError.
     """
-    source, read = _target("load", path, {".npz": _read_npz, ".safetensors": _read_safetensors})
+    source, read = target_of("load", path, {".npz": _read_npz, ".safetensors": _read_safetensors})
     device = current_device() if device is None else device
     with open(source, "rb") as file:
         try:
@@ -102,8 +103,8 @@ def replaced(path: Path, *, private: bool = False) -> Iterator[IO[bytes]]:
         raise
 
 
-def _target(call: str, path: Path, formats: dict[str, Callable[..., Any]]) -> tuple[str, Callable[..., Any]]:
-    """The path as text, and the function for its suffix."""
+def target_of(call: str, path: Path, formats: Mapping[str, _Format]) -> tuple[str, _Format]:
+    """The path as text, and what `formats` has for its suffix."""
     if not isinstance(path, (str, os.PathLike)):
         raise DTypeError(f"{call}: path must be a str or an os.PathLike; got {short(path)}")
     text = os.fsdecode(path)

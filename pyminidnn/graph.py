@@ -12,11 +12,12 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from types import FrameType, TracebackType
-from typing import Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 from . import _C
 from ._C import DeviceError, DeviceTensor, DTypeError, Handle, ShapeError
 from .conversion import ArrayLike, asarray, current_device, has_dlpack, output
+from .files import Path
 from .options import DTypeLike, Layout, Rounding
 from .refusals import in_package, short
 from .reports import Reports
@@ -142,6 +143,48 @@ class Graph:
         given = [_shared(name, tensors[name], handle) for name in names]
         outs = [_shared(name, tensors[name], handle) if name in tensors else None for name in results]
         return BoundGraph(_C.BoundCall(graph, handle, given, outs, [tensors[n] for n in numbers]), results)
+
+    def save(self, path: Path, constants: Literal["file", "inputs"] = "file") -> None:
+        """Writes the graph to a file, so that load() makes an equal graph in another process.
+
+        path       ends in .json; an existing file is replaced
+        constants  "file": tensors that existed before the recording are written to an archive of NumPy beside the file,
+                   graph.npz for graph.json. "inputs": they become inputs of the saved graph, under the names that
+                   text() shows. Numbers such as the 0.5 of `x * 0.5` stay in the file
+
+        The file has the calls, with their shapes, dtypes and options, but no regions, engines or measurements, except
+        for engines that a call has named. Waits for the GPU.
+        Raises ShapeError for another suffix; NotSupported for a graph that a file cannot describe; and the OSError of
+        the file system.
+        """
+        from . import graph_files
+
+        graph_files.save(self._ended(), path, constants)
+
+    @staticmethod
+    def load(path: Path, *, device: str | None = None) -> Graph:
+        """The graph that save() has written.
+
+        path    ends in .json; constants are read from the archive beside it, unless they are inputs
+        device  of the same kind as that of the recording, such as "cuda:1"; None: the device of the current handle if
+                it is of that kind, else "cpu" or "cuda"
+
+        The calls of the file are made again, as in a recording: with all their checks, and without computing. The
+        result is compared with the file, so a damaged file raises an error. Nothing in a file is executed.
+        Raises ShapeError for a file that is damaged or incomplete; NotSupported for a file of a version that describes
+        a call in another way, which must be recorded again; DeviceError; OutOfMemory; what the calls raise; and the
+        OSError of the file system, such as FileNotFoundError.
+        """
+        from . import graph_files
+
+        return Graph._of(graph_files.load(path, device))
+
+    @staticmethod
+    def _of(graph: _C.Graph) -> Graph:
+        result = Graph.__new__(Graph)
+        result._handle = result._recorder = None
+        result._graph = graph
+        return result
 
     def text(self) -> str:
         """The graph as text: inputs, one line for each node with its problem, outputs."""
@@ -355,10 +398,7 @@ class Fused(Generic[_P, _R]):
 
         Its inputs are x0, x1, ... in the order of the arrays among the arguments, its outputs y0, y1, ...
         """
-        graph = Graph.__new__(Graph)
-        graph._handle = graph._recorder = None
-        graph._graph = self._recorded(self._arguments(args, kwargs)).graph
-        return graph
+        return Graph._of(self._recorded(self._arguments(args, kwargs)).graph)
 
     def why(self, *args: _P.args, **kwargs: _P.kwargs) -> str:
         """How the graph of these arguments runs, and why: see Graph.why()."""

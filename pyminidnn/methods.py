@@ -200,6 +200,9 @@ def described(t: DeviceTensor) -> str:
     """The values as NumPy prints them, dtype, layout and device. Beyond 1,000 elements, only the edges are read."""
     if t._recorded:
         return t._description().replace(", device=", ", recorded, device=")
+    if _C.recording():
+        with _C.RecordingPause():
+            return described(t)
     options: dict[str, Any] = dict(np.get_printoptions())
     shown = _edges(t, options)
     summarized = t.size > options["threshold"]

@@ -86,7 +86,7 @@ pytest=(sanitized python -m pytest -c ../pyproject.toml --rootdir .. -q --captur
 fuzz() { sanitized python fuzz_calls.py --seconds "$1" --workers "$(nproc)"; }
 [ $# != 0 ] || step ctest ctest --test-dir "$build" --output-on-failure
 if [ -n "$part" ]; then
-  step tests "${pytest[@]}" test_every_engine.py test_drawn.py -k "find or drawn" --drawn-seconds 2 "$@"
+  step tests "${pytest[@]}" test_every_engine.py test_drawn.py test_graph_files.py -k "find or drawn or hostile" --drawn-seconds 2 "$@"
   step fuzz fuzz "${seconds:-30}"
 else
   drawn=$(( ${seconds:-600} / 20 ))  # seconds of random problems, for each family and seed

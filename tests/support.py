@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
+import unittest.mock
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -125,6 +127,13 @@ def zeros(x: dnn.DeviceTensor, n: int = 3, dtype: str = "float32") -> dnn.Device
 
 def values_of(t: dnn.DeviceTensor) -> np.ndarray:
     return t.to(device="cpu", dtype="float64").numpy()
+
+
+def reloaded(graph: dnn.Graph) -> dnn.Graph:
+    """The graph after it was saved and loaded."""
+    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch("os.fsync"):  # thousands of cases need no disk
+        graph.save(f"{folder}/graph.json")
+        return dnn.Graph.load(f"{folder}/graph.json")
 
 
 def outputs_by_threads(code: str) -> set[str]:

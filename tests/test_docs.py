@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The examples of docs/tensor.md, docs/array_api.md, docs/graph.md, docs/cudnn_compat.md, docs/ops and the README run
-and print what the pages show."""
+and print what the pages show. The programs in examples/ run."""
 
 from __future__ import annotations
 
 import doctest
 import re
 import runpy
+import sys
 from pathlib import Path
 
 import pytest
@@ -50,3 +51,25 @@ def test_readme_example(capsys: pytest.CaptureFixture[str]) -> None:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.S)
     exec(compile(code, "README.md", "exec"), {})
     assert "conv forward f32 x=8x3x32x32 w=16x3x3x3 pad=1" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("program", sorted((ROOT / "examples").glob("*.py")), ids=lambda p: p.stem)
+def test_programs(
+    program: Path, device: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They compare their results with others, and end with an error if these differ."""
+    assert len(program.read_text().splitlines()) < 150
+    monkeypatch.setattr(sys, "argv", [str(program), "--device", device])
+    runpy.run_path(str(program), run_name="__main__")
+    text = capsys.readouterr().out
+    assert "region 1: " in text and "as a graph" in text and "False" not in text
+
+
+def test_pictures_of_a_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page has the code that makes its pictures."""
+    (code,) = re.findall(r"```python\n(from pathlib .*?)```", (ROOT / "docs/graph.md").read_text(), re.S)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "docs").mkdir()
+    exec(compile(code, "graph.md", "exec"), {})
+    for made in (tmp_path / "docs").iterdir():
+        assert made.read_text() == (ROOT / "docs" / made.name).read_text(), f"make docs/{made.name} again"

@@ -17,7 +17,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 from cases import FAMILIES, Case, load
-from support import Sample, assert_close, framed, tensor, values_of
+from support import Sample, assert_close, framed, reloaded, tensor, values_of
 
 import pyminidnn as dnn
 from pyminidnn import _C
@@ -91,16 +91,25 @@ def check(case: Case, device: str, sample: Sample | None = None, most_us: float 
 def check_recorded(
     sample: Sample, tensors: dict[str, dnn.DeviceTensor], keywords: dict[str, object], others: dict[str, object]
 ) -> None:
-    """A recorded call gives the bits of the call itself."""
+    """A recorded call gives the bits of the call itself, also after it was saved and loaded."""
     traits = {
         t for r in dnn.explain(sample.call, tensors, **keywords) for e in r.engines if not e.why_not for t in e.traits
     }
     called = sample.call(tensors, **keywords)
-    recorded = dnn.fuse(sample.call, rounding="each")(tensors, **others)
+    fused = dnn.fuse(sample.call, rounding="each")
+    recorded = fused(tensors, **others)
     for first, second in zip(called, recorded, strict=True):
         assert (first.shape, first.strides, first.dtype) == (second.shape, second.strides, second.dtype)
         same = bytes(values_of(first)) == bytes(values_of(second))
         assert same or "nondeterministic" in traits, "a recorded call differs from the call"
+    graph = fused.graph(tensors, **others)
+    loaded = reloaded(graph)
+    assert str(loaded) == str(graph)
+    arrays = {f"x{i}": t for i, t in enumerate(t for t in (*tensors.values(), others.get("out")) if t is not None)}
+    again = loaded.run(**arrays)
+    for name, first in graph.run(**arrays).items():
+        same = bytes(values_of(first)) == bytes(values_of(again[name]))
+        assert same or "nondeterministic" in traits, "a loaded graph differs from the recorded one"
 
 
 @pytest.mark.parametrize(

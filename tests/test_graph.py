@@ -30,7 +30,7 @@ def on(device: str, *shape: int, seed: int = 0) -> dnn.DeviceTensor:
 
 
 def same(a: dnn.DeviceTensor, b: dnn.DeviceTensor) -> bool:
-    return a.shape == b.shape and bytes(a.contiguous().numpy()) == bytes(b.contiguous().numpy())
+    return a.shape == b.shape and a.contiguous().numpy().tobytes() == b.contiguous().numpy().tobytes()
 
 
 def mlp(x: Any, w: Any, b: Any, r: Any) -> dnn.DeviceTensor:
@@ -276,6 +276,16 @@ def test_a_stand_in_shows_its_description() -> None:
         assert copy.copy(y).shape == (3, 3)
 
 
+def test_a_recording_shows_the_values_of_constants(device: str) -> None:
+    """The text of a long tensor is that of its edges, which calls put together."""
+    shown = {dtype: dnn.arange(2000, dtype=dtype, device=device) for dtype in ("float32", "bfloat16")}
+    wanted = {dtype: repr(t) for dtype, t in shown.items()}
+    with dnn.record(device=device) as g:
+        assert {dtype: repr(t) for dtype, t in shown.items()} == wanted
+        g.output("y", dnn.relu(shown["float32"]))
+    assert len(g._ended().nodes) == 1
+
+
 def test_stand_ins_end_with_their_recording() -> None:
     with dnn.record() as g:
         y = dnn.relu(g.input("x", (3, 3)))
@@ -359,6 +369,16 @@ def test_errors_of_arguments(device: str) -> None:
     with pytest.raises(dnn.DTypeError, match="must have named parameters"):
         dnn.fuse(type, dynamic=("offset",))
     assert dnn.fuse(type)(x).__name__ == "DeviceTensor"  # type() has no signature
+
+
+def test_an_output_has_memory_for_what_the_graph_writes(device: str) -> None:
+    """An output of few bytes that has as many elements as the memory of the call that makes it."""
+    with dnn.record(device=device) as g:
+        g.output("y", dnn.relu(g.input("x", (4,))).as_strided((4,), (0,), 0))
+    assert same(g.run(x=dnn.ones(4, device=device))["y"], dnn.ones(4, device=device))
+    small = dnn.zeros((1,), device=device).as_strided((4,), (0,), 0)
+    with pytest.raises(dnn.ShapeError, match="is a part of a larger tensor, so its memory cannot be given"):
+        g.run(x=dnn.ones(4, device=device), y=small)
 
 
 def test_an_input_that_is_written_must_be_writable(device: str) -> None:

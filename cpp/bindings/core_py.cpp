@@ -4,6 +4,7 @@
 #include "cpp/bindings/casters.h"
 #include "cpp/bindings/operators.h"
 #include "cpp/core/array_text.h"
+#include "cpp/core/recording.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
@@ -384,6 +385,7 @@ void bind_array_text(py::module_& m) {
         o.nan = options["nanstr"].cast<std::string>();
         o.inf = options["infstr"].cast<std::string>();
         o.scientific_from = scientific_from;
+        check_computed(t, "repr");
         return array_text(t, o);
       },
       py::arg("tensor"), py::kw_only(), py::arg("options"), py::arg("scientific_from"), py::arg("summarize"),

@@ -58,7 +58,7 @@ void BoundCall::place_buffers() {
     if (!out) continue;
     const Named& n = g.outputs[i];
     const Buffer& b = g.buffers[size_t(n.view.buffer)];
-    MINIDNN_CHECK(ShapeError, b.is_output && n.view.bytes() == b.bytes, "graph: '", n.name, "' is ",
+    MINIDNN_CHECK(ShapeError, b.is_output && n.view.covers(b.bytes), "graph: '", n.name, "' is ",
                   b.is_output ? "a part of a larger tensor" : "an input or a constant",
                   ", so its memory cannot be given; omit it");
     bind_given(n.name, n.view, *out);
@@ -140,7 +140,7 @@ void BoundCall::make_steps() {
            step.args};
     for (const PartitionStep::Slot& a : step.addresses) s.args[a.word] = base_[size_t(a.buffer)] + uintptr_t(a.offset);
     for (const DynamicWord& d : step.dynamic)
-      s.args[size_t(d.word)] = uint64_t(arguments_.numbers[size_t(d.number)] + d.plus);
+      s.args[size_t(d.word)] = uint64_t(arguments_.numbers[size_t(d.number)]) + uint64_t(d.plus);
     workspace = std::max(workspace, s.plan.workspace_bytes);
     steps_.push_back(std::move(s));
   }

@@ -13,6 +13,18 @@
 
 namespace minidnn::graph {
 
+// A view of a buffer: the description of a tensor, and the address of its first element relative to the buffer.
+struct View {
+  int buffer = -1;
+  int64_t offset = 0;  // in bytes
+  TensorDesc desc{};
+  size_t bytes() const { return size_t(desc.numel()) * itemsize(desc.dtype); }  // the size of its elements
+  // The bytes of the buffer from the first to the last that the view reaches.
+  int64_t begin() const { return offset + extent(desc).begin * int64_t(itemsize(desc.dtype)); }
+  int64_t end() const { return offset + extent(desc).end * int64_t(itemsize(desc.dtype)); }
+  bool covers(size_t bytes) const { return begin() == 0 && end() == int64_t(bytes); }
+};
+
 struct Buffer {
   enum class Kind { input, constant, temporary };
   Kind kind = Kind::temporary;
@@ -21,6 +33,7 @@ struct Buffer {
   size_t bytes = 0;
   uintptr_t base = 0;                   // the address while the graph was recorded: reserved, or that of a constant
   std::shared_ptr<Storage> constant{};  // the memory of a constant
+  View tensor{};                        // the tensor by which the recording first met a constant
   std::optional<double> number{};       // the value of a constant that is one number and never changes
   int first_write = -1, last_use = -1;  // indices of nodes; -1 if there is none
   bool read_only = false;
@@ -32,14 +45,6 @@ struct Buffer {
     if (writes && first_write < 0) first_write = node;
     last_use = node;
   }
-};
-
-// A view of a buffer: the description of a tensor, and the address of its first element relative to the buffer.
-struct View {
-  int buffer = -1;
-  int64_t offset = 0;  // in bytes
-  TensorDesc desc{};
-  size_t bytes() const { return size_t(desc.numel()) * itemsize(desc.dtype); }  // the size of its elements
 };
 
 struct Port {

@@ -10,6 +10,10 @@
 #include "cpp/transform/transform.h"
 
 namespace minidnn {
+
+void bind_graph_files(py::module_&, py::class_<graph::Graph, std::shared_ptr<graph::Graph>>&,
+                      py::class_<graph::Recorder, std::shared_ptr<graph::Recorder>>&);
+
 namespace {
 
 using graph::BoundCall;
@@ -171,6 +175,46 @@ class Arguments {
   std::optional<Place> target_;      // the device of the first other array
 };
 
+// Binds the classes that record.
+py::class_<Recorder, std::shared_ptr<Recorder>> bind_recorder(py::module_& m) {
+  // Python's `with` makes and ends a RecordingPause.
+  struct Pause {
+    std::optional<RecordingPause> pause;
+  };
+  py::class_<Pause>(m, "RecordingPause", "In a `with` block, calls of this thread run at once, also in a recording.")
+      .def(py::init())
+      .def("__enter__", [](Pause& p) { p.pause.emplace(); })
+      .def("__exit__", [](Pause& p, const py::args&) { p.pause.reset(); });
+  py::class_<Recorder, std::shared_ptr<Recorder>> recorder(m, "Recorder",
+                                                           "Writes calls of one thread down as a graph.");
+  recorder
+      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where,
+                       bool rounding_each) {
+             const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
+             return std::make_shared<Recorder>(handle, place, where_from(where), rounding_each);
+           }),
+           py::arg("device"), py::arg("handle"), py::arg("where"), py::arg("rounding_each"))
+      .def("enter", &Recorder::enter)
+      .def("leave", &Recorder::leave)
+      .def(
+          "input",
+          [](Recorder& r, const std::string& name, const Shape& shape, py::handle dtype,
+             std::optional<std::string> layout, const std::optional<Shape>& strides) {
+            const DType t = dtype_from_python(dtype);
+            MINIDNN_CHECK(ShapeError, !layout || !strides,
+                          "input: layout and strides are both given; pass one of them");
+            if (strides) return r.input(name, strided(t, shape, *strides, "input: shape"));
+            auto order = optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first);
+            return r.input(name, dense(t, shape, order, "input: shape"));
+          },
+          py::arg("name"), py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("strides"))
+      .def("inputs_like", &Recorder::inputs_like, py::arg("names"), py::arg("samples"))
+      .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
+      .def("dynamic", &Recorder::dynamic, py::arg("name"))
+      .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  return recorder;
+}
+
 }  // namespace
 
 void bind_graph(py::module_& m) {
@@ -202,8 +246,8 @@ void bind_graph(py::module_& m) {
       "The tensors of nested arguments, and a key: calls with equal keys can share a recording. convert(x) returns x "
       "as "
       "a tensor, or None if x is no array.");
-  py::class_<Graph, std::shared_ptr<Graph>>(m, "Graph", "Recorded calls, which can run many times.")
-      .def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
+  py::class_<Graph, std::shared_ptr<Graph>> graph(m, "Graph", "Recorded calls, which can run many times.");
+  graph.def_property_readonly("inputs", [](const Graph& g) { return described(g.inputs); })
       .def_property_readonly("outputs", [](const Graph& g) { return described(g.outputs); })
       .def_property_readonly("device", [](const Graph& g) { return name(g.place); })
       .def_property_readonly("nodes", &nodes_of)
@@ -221,31 +265,8 @@ void bind_graph(py::module_& m) {
       .def("source", &source_of, py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
-  py::class_<Recorder, std::shared_ptr<Recorder>>(m, "Recorder", "Writes calls of one thread down as a graph.")
-      .def(py::init([](const std::optional<std::string>& device, HandlePtr handle, const py::function& where,
-                       bool rounding_each) {
-             const Place place = device ? place_from_python(*device) : handle ? handle->place() : current_place();
-             return std::make_shared<Recorder>(handle, place, where_from(where), rounding_each);
-           }),
-           py::arg("device"), py::arg("handle"), py::arg("where"), py::arg("rounding_each"))
-      .def("enter", &Recorder::enter)
-      .def("leave", &Recorder::leave)
-      .def(
-          "input",
-          [](Recorder& r, const std::string& name, const Shape& shape, py::handle dtype,
-             std::optional<std::string> layout, const std::optional<Shape>& strides) {
-            const DType t = dtype_from_python(dtype);
-            MINIDNN_CHECK(ShapeError, !layout || !strides,
-                          "input: layout and strides are both given; pass one of them");
-            if (strides) return r.input(name, strided(t, shape, *strides, "input: shape"));
-            auto order = optional_layout(layout, int64_t(shape.size())).value_or(Layout::channels_first);
-            return r.input(name, dense(t, shape, order, "input: shape"));
-          },
-          py::arg("name"), py::arg("shape"), py::arg("dtype"), py::arg("layout"), py::arg("strides"))
-      .def("inputs_like", &Recorder::inputs_like, py::arg("names"), py::arg("samples"))
-      .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
-      .def("dynamic", &Recorder::dynamic, py::arg("name"))
-      .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+  auto recorder = bind_recorder(m);
+  bind_graph_files(m, graph, recorder);
   m.def(
       "run_graph",
       [](std::shared_ptr<Graph> g, std::vector<Tensor> inputs, std::vector<int64_t> numbers) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "cpp/core/layout.h"
+#include "cpp/graph/graph_file.h"
 #include "cpp/transform/transform_math.h"
 
 namespace minidnn::graph {
@@ -136,7 +137,7 @@ int Recorder::add_buffer(Buffer b, size_t residue) {
   const int index = int(graph_->buffers.size());
   if (b.kind != Buffer::Kind::constant) {
     b.base = next_ + residue;
-    MINIDNN_CHECK(OutOfMemory, b.bytes < kAddressesEnd - b.base - kGap,
+    MINIDNN_CHECK(OutOfMemory, b.base < kAddressesEnd && b.bytes < kAddressesEnd - b.base,
                   "record: the tensors of the recording exceed the range of reserved addresses");
     next_ = (b.base + b.bytes + 15) / 16 * 16 + kGap;
     if (b.name.empty()) {
@@ -180,11 +181,13 @@ void Recorder::note(const Tensor& t) {
   }
   if (!t.storage->bytes) return;
   const auto base = reinterpret_cast<uintptr_t>(t.storage->data);
+  const auto offset = int64_t(reinterpret_cast<uintptr_t>(t.data) - base);
   if (auto it = constants_.find(base); it != constants_.end()) {
     Buffer& known = graph_->buffers[size_t(it->second)];
     if (known.bytes >= t.storage->bytes) return;
     known.bytes = t.storage->bytes;  // a larger view of the same memory
     known.constant = t.storage;
+    known.tensor = {it->second, offset, t.desc};
     return;
   }
   Buffer b;
@@ -194,6 +197,7 @@ void Recorder::note(const Tensor& t) {
   b.bytes = t.storage->bytes;
   b.base = base;
   b.constant = t.storage;
+  b.tensor = {int(graph_->buffers.size()), offset, t.desc};
   b.read_only = t.storage->read_only;
   add_buffer(std::move(b));
 }
@@ -321,6 +325,54 @@ void Recorder::output(const std::string& label, const Tensor& t) {
   graph_->outputs.push_back({label, {found->second, int64_t(reinterpret_cast<uintptr_t>(t.data) - base), t.desc}});
 }
 
+Tensor Recorder::buffer(Buffer::Kind kind, const std::string& label, size_t bytes, size_t residue, bool read_only) {
+  check_open();
+  Buffer b;
+  b.kind = kind;
+  b.name = label;
+  b.made_by = "of a saved graph";
+  b.bytes = bytes;
+  b.read_only = read_only;
+  return storage_of(stand({}, add_buffer(std::move(b), residue), 0));
+}
+
+void Recorder::rename(const Tensor& t, const std::string& label) { buffer_of(t).name = label; }
+
+void Recorder::input(const std::string& name, const Tensor& view) {
+  const Buffer& b = buffer_of(view);
+  MINIDNN_CHECK(ShapeError, b.kind == Buffer::Kind::input, "input: '", name,
+                "' does not lie in the memory of an input");
+  graph_->inputs.push_back(
+      {name, {buffer_number(view), int64_t(reinterpret_cast<uintptr_t>(view.data) - b.base), view.desc}});
+}
+
+void Recorder::set_numbers(const std::vector<uint64_t>& args, const std::vector<DynamicWord>& dynamic) {
+  check_open();
+  Node& node = graph_->nodes.back();
+  MINIDNN_CHECK(ShapeError, args.size() == node.args.size(), node.kind->family, ": args must have ", node.args.size(),
+                " words; got ", args.size());
+  const std::vector<NumberWord> numbers = number_words(node);
+  for (const NumberWord& n : numbers) node.args[n.word] = args[n.word];
+  for (const DynamicWord& d : dynamic) {
+    const bool fits =
+        0 <= d.number && size_t(d.number) < graph_->dynamic.size() && -(1ll << 31) < d.plus && d.plus < 1ll << 31;
+    const bool is_seed =
+        std::ranges::any_of(numbers, [&](const NumberWord& n) { return n.is_seed && int64_t(n.word) == d.word; });
+    MINIDNN_CHECK(ShapeError, fits && is_seed, node.kind->family, ": word ", d.word,
+                  " of args cannot be dynamic number ", d.number, " plus ", d.plus);
+  }
+  node.dynamic = dynamic;
+}
+
+Buffer& Recorder::buffer_of(const Tensor& t) {
+  check_open();
+  note(t);
+  const auto& all = is_stand_in(t) ? stand_ins_ : constants_;
+  const auto found = all.find(reinterpret_cast<uintptr_t>(t.storage->data));
+  MINIDNN_CHECK(ShapeError, found != all.end(), "record: a tensor without memory is no part of a recording");
+  return graph_->buffers[size_t(found->second)];
+}
+
 int64_t Recorder::dynamic(const std::string& name) {
   check_open();
   const size_t k = graph_->dynamic.size();
@@ -342,9 +394,28 @@ void note_number(const Tensor& t, double value) {
   if (auto* recorder = dynamic_cast<Recorder*>(TensorRecorder::current())) recorder->number(t, value);
 }
 
+// Throws ShapeError unless the memory of inputs has no byte that no input reaches: a run has no other memory of them.
+void Recorder::check_inputs() const {
+  std::vector<View> views;
+  for (const Named& n : graph_->inputs)
+    if (n.view.desc.numel()) views.push_back(n.view);
+  std::ranges::sort(views, {}, &View::begin);
+  std::vector<int64_t> reached(graph_->buffers.size(), 0);
+  for (const View& v : views) {
+    int64_t& end = reached[size_t(v.buffer)];
+    if (v.begin() <= end) end = std::max(end, v.end());
+  }
+  for (size_t i = 0; i < reached.size(); ++i) {
+    const Buffer& b = graph_->buffers[i];
+    MINIDNN_CHECK(ShapeError, b.kind != Buffer::Kind::input || reached[i] == int64_t(b.bytes), "input: '", b.name,
+                  "' has ", b.bytes, " bytes, of which the inputs reach ", reached[i]);
+  }
+}
+
 std::shared_ptr<const Graph> Recorder::finish() {
   check_open();
   if (entered_) leave();
+  check_inputs();
   graph_->finish();
   std::shared_ptr<const Graph> result = std::move(graph_);
   graph_ = nullptr;

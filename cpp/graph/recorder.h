@@ -33,6 +33,18 @@ class Recorder final : public CallRecorder {
   int64_t dynamic(const std::string& name);
   // Notes a tensor without dimensions that was made from a number and never changes.
   void number(const Tensor&, double);
+
+  // For a graph that is read from a file (graph_file.h). buffer() adds a buffer, and returns all of it as a tensor of
+  // bytes; its address is `residue` modulo 16. input() names a view of an input's buffer. rename() names the buffer of
+  // a tensor, and buffer_number() returns its index. set_numbers() sets the numbers among the Args of the last node to
+  // those of `args`.
+  Tensor buffer(Buffer::Kind, const std::string& name, size_t bytes, size_t residue, bool read_only);
+  void input(const std::string& name, const Tensor& view);
+  void rename(const Tensor&, const std::string& name);
+  int buffer_number(const Tensor& t) { return int(&buffer_of(t) - graph_->buffers.data()); }
+  void set_numbers(const std::vector<uint64_t>& args, const std::vector<DynamicWord>&);
+  const Graph& graph() const { return *graph_; }
+
   // Ends the recording, and returns the graph.
   std::shared_ptr<const Graph> finish();
 
@@ -48,7 +60,9 @@ class Recorder final : public CallRecorder {
   int add_input_buffer(const std::string& name, const Tensor* sample, size_t bytes, size_t residue);
   // Returns the buffer at an address that a node has in its Args. Throws Error if there is none.
   int buffer_at(uintptr_t, const NodeKind&) const;
+  Buffer& buffer_of(const Tensor&);  // throws ShapeError if there is none
   void check_open() const;
+  void check_inputs() const;
 
   const HandlePtr handle_;
   const Where where_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements library_call() of library_op.h: it starts with the call at the beginning of a region, and turns each node
-// behind it into an option of that call.
+// Implements library_call() and folded_conv() of library_op.h: they start with the call at the beginning of a region,
+// and turn each node behind it into an option of that call.
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -8,6 +8,7 @@
 #include "cpp/activation/activation.h"
 #include "cpp/batch_norm/batch_norm.h"
 #include "cpp/conv/conv.h"
+#include "cpp/graph/arena.h"
 #include "cpp/graph/library_op.h"
 #include "cpp/matmul/matmul.h"
 #include "cpp/pointwise/pointwise.h"
@@ -34,6 +35,8 @@ bool varies_only_along(const TensorDesc& d, int64_t dim) {
   return d.shape[dim] == 1 || d.stride[dim] != 0;
 }
 
+Word address_of(const RegionNode& n, const RegionPort& p) { return {int64_t(n.first_word) + p.word}; }
+
 // An operand of an add: how the call sees it, its value, and where RegionArgs has its address.
 struct Added {
   TensorDesc desc;
@@ -52,27 +55,32 @@ class Absorbing {
   virtual void store(const TensorDesc&, Word address) = 0;
   // Multiplies by a number, which word number `number` of RegionArgs has.
   virtual std::string scale(int64_t) { return cat("pointwise mul is no option of ", name()); }
+  // Normalizes the channels of the result with known statistics.
+  virtual std::string normalize(const RegionNode&) { return cat("batch_norm is no option of ", name()); }
   // Whether the result may have another dtype than now.
   virtual std::string cast(DType) = 0;
   // Whether the result may have the memory of an operand: of one of the first node, or of one that an add reads.
   virtual bool may_overwrite(const RegionPort&, bool of_first_node) const = 0;
-  virtual std::string finish(int64_t alignment, LibraryCall&) = 0;
+  virtual std::string finish(int64_t alignment, LibraryCalls&) = 0;
 };
 
-template <class P> class AbsorbingCall : public Absorbing {
+// A call with the Args that a node has.
+template <class P> LibraryCall call_of(const P& p, std::vector<Word> words) {
   static_assert(sizeof(ArgsOf<P>) / 8 <= kMostWords);
+  LibraryCall call{&node_kind<P>(), std::vector<uint64_t>(sizeof(P) / 8), std::move(words)};
+  std::memcpy(call.problem.data(), &p, sizeof(P));
+  return call;
+}
 
+template <class P> class AbsorbingCall : public Absorbing {
  public:
   explicit AbsorbingCall(const RegionNode& n) : problem_(*n.as<P>()), words_(sizeof(ArgsOf<P>) / 8) {
     for (size_t i = 0; i < words_.size(); ++i) words_[i].from = int64_t(n.first_word + i);
   }
   std::string name() const override { return Family<P>::name; }
-  std::string finish(int64_t alignment, LibraryCall& call) override {
+  std::string finish(int64_t alignment, LibraryCalls& to) override {
     problem_.alignment = std::min(problem_.alignment, alignment);
-    call.kind = &node_kind<P>();
-    call.problem.resize(sizeof(P) / 8);
-    std::memcpy(call.problem.data(), &problem_, sizeof(P));
-    call.words = words_;
+    to.calls.push_back(call_of(problem_, words_));
     return "";
   }
 
@@ -149,18 +157,18 @@ class AbsorbingMatmul final : public AbsorbingProduct<MatmulProblem> {
     return "";
   }
   std::string cast(DType to) override { return product_cast(problem().a.dtype, to); }
-  std::string finish(int64_t alignment, LibraryCall& call) override {
+  std::string finish(int64_t alignment, LibraryCalls& to) override {
     const MatmulProblem& p = problem();
     if (p.c.rank && p.c.dtype != p.y.dtype)
       return cat("adds c in the dtype of y, ", minidnn::name(p.y.dtype), "; here it is ", minidnn::name(p.c.dtype));
-    return AbsorbingCall::finish(alignment, call);
+    return AbsorbingCall::finish(alignment, to);
   }
   bool may_overwrite(const RegionPort& p, bool first) const override {
     return (first ? p.name == "c" : p.value == added_) && same_elements(problem().c, problem().y);
   }
 };
 
-class AbsorbingConv final : public AbsorbingProduct<ConvProblem> {
+class AbsorbingConv : public AbsorbingProduct<ConvProblem> {
  public:
   using AbsorbingProduct::AbsorbingProduct;
   std::string add(const Added& o) override {
@@ -185,12 +193,12 @@ class AbsorbingConv final : public AbsorbingProduct<ConvProblem> {
     set(offsetof(ConvArgs, out), address);
   }
   std::string cast(DType to) override { return product_cast(problem().x.dtype, to); }
-  std::string finish(int64_t alignment, LibraryCall& call) override {
+  std::string finish(int64_t alignment, LibraryCalls& to) override {
     const ConvProblem& p = problem();
     if (p.residual.rank && p.residual.dtype != p.y.dtype)
       return cat("adds its residual in the dtype of y, ", minidnn::name(p.y.dtype), "; here it is ",
                  minidnn::name(p.residual.dtype));
-    return AbsorbingCall::finish(alignment, call);
+    return AbsorbingCall::finish(alignment, to);
   }
   bool may_overwrite(const RegionPort& p, bool first) const override {
     return (first ? p.name == "residual" : p.value == added_) && same_elements(problem().residual, problem().y);
@@ -231,8 +239,117 @@ class AbsorbingBatchNorm final : public AbsorbingCall<BatchNormProblem> {
   }
 };
 
+// A convolution that takes over one batch norm. Its weights and its bias are those of the user, normalized.
+class AbsorbingFoldedConv final : public AbsorbingConv {
+ public:
+  using AbsorbingConv::AbsorbingConv;
+  std::string normalize(const RegionNode& n) override {
+    ConvProblem& p = problem();
+    const BatchNormProblem& norm = *n.as<BatchNormProblem>();
+    if (norm_) return "folds one batch norm; here another one follows";
+    if (norm.kept_end != 2) return "folds one mean for each channel; here each activation has a mean";
+    if (p.activation != Activation::identity)
+      return cat("normalizes before the activation; here batch_norm follows ", minidnn::name(p.activation));
+    if (p.residual.rank) return "adds its residual behind the batch norm; here it is added before";
+    norm_ = &n;
+    if (p.has_bias) bias_ = word(offsetof(ConvArgs, bias));
+    bias_stride_ = p.bias_stride;
+    p.has_bias = p.bias_stride = 1;  // a vector that is added behind the batch norm does not become the bias
+    if (const RegionPort* residual = n.port("residual")) {
+      p.residual = residual->desc;
+      added_ = residual->value;
+      set(offsetof(ConvArgs, residual), address_of(n, *residual));
+    }
+    return norm.relu ? activation(Activation::relu, constant(0)) : "";
+  }
+  std::string finish(int64_t alignment, LibraryCalls& to) override {
+    if (!norm_) return "no batch norm follows the convolution";
+    ConvProblem& p = problem();
+    const int64_t filters = p.w.shape[0];
+    const TensorDesc w = p.w, folded = dense_like(w, w.dtype, "graph: folded weights");
+    const DType parameter = w.dtype == DType::float64 ? DType::float64 : DType::float32;
+    to.zeros = in_arena_units(size_t(filters) * itemsize(parameter));
+    const size_t bias_at = to.zeros, weights_at = bias_at + in_arena_units(size_t(filters) * itemsize(w.dtype));
+    to.bytes = weights_at + in_arena_units(size_t(w.numel()) * itemsize(w.dtype));
+    // Weights are normalized with a mean and a bias of zero, which multiplies them.
+    std::vector<Word> words = norm_words({"scale", "var"});
+    words[offsetof(BatchNormArgs, x) / 8] = word(offsetof(ConvArgs, w));
+    words[offsetof(BatchNormArgs, out) / 8] = stored(weights_at);
+    words[offsetof(BatchNormArgs, mean) / 8] = words[offsetof(BatchNormArgs, bias) / 8] = stored(0);
+    to.calls.push_back(call_of(norm_of(filters_of(w), filters_of(folded), alignment), words));
+    words = norm_words({"scale", "bias", "mean", "var"});
+    words[offsetof(BatchNormArgs, x) / 8] = bias_.value_or(stored(0));
+    words[offsetof(BatchNormArgs, out) / 8] = stored(bias_at);
+    to.calls.push_back(call_of(
+        norm_of(vector_of(w.dtype, filters, bias_ ? bias_stride_ : 1), vector_of(w.dtype, filters, 1), alignment),
+        words));
+    p.w = folded;
+    set(offsetof(ConvArgs, w), stored(weights_at));
+    set(offsetof(ConvArgs, bias), stored(bias_at));
+    return AbsorbingConv::finish(alignment, to);
+  }
+
+ private:
+  static Word stored(size_t at) { return {.constant = at, .in_workspace = true}; }
+  // Args of batch norm: zeros, but for eps and the named parameters.
+  std::vector<Word> norm_words(std::initializer_list<const char*> parameters) const {
+    std::vector<Word> words(sizeof(BatchNormArgs) / 8);
+    for (const char* name : parameters) {
+      const RegionPort& port = *norm_->port(name);
+      words[size_t(port.word)] = address_of(*norm_, port);
+    }
+    constexpr size_t kEps = offsetof(BatchNormArgs, eps) / 8;
+    words[kEps].from = int64_t(norm_->first_word + kEps);
+    return words;
+  }
+  static BatchNormProblem norm_of(const TensorDesc& x, const TensorDesc& out, int64_t alignment) {
+    return {.direction = NormDirection::inference,
+            .x = x,
+            .out = out,
+            .kept_begin = 1,
+            .kept_end = 2,
+            .alignment = alignment};
+  }
+  // Weights as a tensor whose channels are the filters. A filter without gaps is one row.
+  static TensorDesc filters_of(const TensorDesc& w) {
+    TensorDesc d;
+    d.dtype = w.dtype;
+    if (is_dense(w) && w.stride[0] * w.shape[0] == w.numel()) {
+      const int64_t n = w.stride[0], shape[] = {1, w.shape[0], n};
+      return dense(w.dtype, shape, Layout::channels_first, "graph: weights");
+    }
+    for (int i : {1, 0}) {
+      d.shape[d.rank] = w.shape[i];
+      d.stride[d.rank++] = w.stride[i];
+    }
+    for (int i = 2; i < w.rank; ++i) {
+      d.shape[d.rank] = w.shape[i];
+      d.stride[d.rank++] = w.stride[i];
+    }
+    return d;
+  }
+  static TensorDesc vector_of(DType t, int64_t n, int64_t stride) {
+    TensorDesc d;
+    d.dtype = t;
+    d.rank = 2;
+    d.shape[0] = 1;
+    d.shape[1] = n;
+    d.stride[0] = n * stride;
+    d.stride[1] = stride;
+    return d;
+  }
+
+  const RegionNode* norm_ = nullptr;
+  std::optional<Word> bias_;
+  int64_t bias_stride_ = 0;
+};
+
 // Returns what runs a node and takes over later ones, or null.
-std::unique_ptr<Absorbing> absorbing(const RegionNode& n) {
+std::unique_ptr<Absorbing> absorbing(const RegionNode& n, bool folds) {
+  if (folds) {
+    const auto* p = n.as<ConvProblem>();
+    return p && p->direction == ConvDirection::forward ? std::make_unique<AbsorbingFoldedConv>(n) : nullptr;
+  }
   if (n.as<MatmulProblem>()) return std::make_unique<AbsorbingMatmul>(n);
   if (const auto* p = n.as<ConvProblem>(); p && p->direction == ConvDirection::forward)
     return std::make_unique<AbsorbingConv>(n);
@@ -248,8 +365,6 @@ std::string head_of(const RegionNode& n) {
   return size == std::string::npos ? text : text.substr(0, text.rfind(' ', size));
 }
 
-Word address_of(const RegionNode& n, const RegionPort& p) { return {int64_t(n.first_word) + p.word}; }
-
 // Returns "" if only node `reader` uses the elements of a value, and sees them as its writer does.
 std::string passes_on(const Region& r, const RegionPort& from, size_t reader, const RegionPort& to) {
   const RegionValue& v = r.values[size_t(from.value)];
@@ -264,6 +379,11 @@ std::string passes_on(const Region& r, const RegionPort& from, size_t reader, co
   return "";
 }
 
+bool is_inference(const RegionNode& n) {
+  const auto* p = n.as<BatchNormProblem>();
+  return p && p->direction == NormDirection::inference;
+}
+
 // Whether a node copies a tensor to float32 without loss, keeping its strides. An operand of such a cast can be read
 // in its place.
 const TransformProblem* widening(const RegionNode& n) {
@@ -276,11 +396,11 @@ const TransformProblem* widening(const RegionNode& n) {
 // The call that takes over nodes of a region, one after the other.
 class Absorption {
  public:
-  explicit Absorption(const RegionProblem& p) : problem_(p), region_(region_of(p)) {}
+  Absorption(const RegionProblem& p, bool folds) : problem_(p), region_(region_of(p)), folds_(folds) {}
 
-  std::string run(LibraryCall& result) {
+  std::string run(LibraryCalls& result) {
     const std::vector<RegionNode>& nodes = region_.nodes;
-    while (anchor_ < nodes.size() && !(call_ = absorbing(nodes[anchor_]))) ++anchor_;
+    while (anchor_ < nodes.size() && !(call_ = absorbing(nodes[anchor_], folds_))) ++anchor_;
     if (!call_) return cat(head_of(nodes[0]), " has no options for the calls behind it");
     out_ = nodes[anchor_].port("y");
     for (size_t i = 0; i < nodes.size(); ++i) {
@@ -315,11 +435,14 @@ class Absorption {
     const bool adds = pointwise && pointwise->op == Pointwise::add;
     const bool scales = pointwise && pointwise->op == Pointwise::mul;
     const bool casts = transform && !transform->scaled;
-    if (!activates && !adds && !scales && !casts) return cat(head_of(n), " is no option of ", call_->name());
+    const bool normalizes = folds_ && is_inference(n);
+    if (!activates && !adds && !scales && !casts && !normalizes)
+      return cat(head_of(n), " is no option of ", call_->name());
     if (narrowed_) return cat(head_of(n), " follows a cast, which rounds");
     const RegionPort *from = nullptr, *other = nullptr;
     for (const RegionPort& p : n.ports)
       if (p.reads) (p.value == out_->value && !from ? from : other) = &p;
+    if (normalizes && from->name != "x") return cat(head_of(n), " adds ", region_.values[size_t(from->value)].name);
     std::string why = passes_on(region_, *out_, i, *from);
     const RegionPort& y = *n.port("y");
     if (!why.empty()) return why;
@@ -327,6 +450,7 @@ class Absorption {
       why = call_->activation(activation->mode, {int64_t(n.first_word + offsetof(ActivationArgs, alpha) / 8)});
     else if (adds) why = add(n, *other);
     else if (scales) why = scale(n, *other);
+    else if (normalizes) why = call_->normalize(n);
     else why = call_->cast(y.desc.dtype);
     if (!why.empty()) return why;
     narrowed_ = itemsize(y.desc.dtype) < itemsize(out_->desc.dtype);
@@ -364,6 +488,7 @@ class Absorption {
 
   const RegionProblem& problem_;
   const Region& region_;
+  const bool folds_;   // whether the call is a convolution that takes over a batch norm
   size_t anchor_ = 0;  // the index of the node whose call takes over the others
   std::unique_ptr<Absorbing> call_;
   const RegionPort* out_ = nullptr;  // the result so far
@@ -380,7 +505,7 @@ class SoftmaxOptions {
     in_ = softmax_.port("x");
   }
 
-  std::string run(LibraryCall& call) {
+  std::string run(LibraryCalls& to) {
     for (size_t i = region_.nodes.size() - 1; i-- > 0;) {
       const RegionNode& n = region_.nodes[i];
       const auto* pointwise = n.as<PointwiseProblem>();
@@ -403,10 +528,7 @@ class SoftmaxOptions {
       return cat("the result overwrites ", region_.values[size_t(y)].name, ", which softmax still reads");
     p_.in = in_->desc;
     p_.alignment = std::min(p_.alignment, problem_.alignment);
-    call.kind = softmax_.kind;
-    call.problem.resize(sizeof p_ / 8);
-    std::memcpy(call.problem.data(), &p_, sizeof p_);
-    call.words = words_;
+    to.calls.push_back(call_of(p_, words_));
     return "";
   }
 
@@ -441,12 +563,18 @@ class SoftmaxOptions {
 
 }  // namespace
 
-std::string library_call(const RegionProblem& problem, LibraryCall& result) {
+std::string library_call(const RegionProblem& problem, LibraryCalls& result) {
   const Region& r = region_of(problem);
   if (problem.rounding_each) return "may round otherwise than separate calls, which rounding='each' excludes";
   const auto* softmax = r.nodes.back().as<SoftmaxProblem>();
   if (softmax && softmax->direction == SoftmaxDirection::forward) return SoftmaxOptions(problem).run(result);
-  return Absorption(problem).run(result);
+  return Absorption(problem, false).run(result);
+}
+
+std::string folded_conv(const RegionProblem& problem, LibraryCalls& result) {
+  if (std::ranges::none_of(region_of(problem).nodes, is_inference)) return "no batch norm follows a convolution";
+  if (problem.rounding_each) return "rounds the folded weights, which rounding='each' excludes";
+  return Absorption(problem, true).run(result);
 }
 
 }  // namespace minidnn::graph

@@ -267,6 +267,7 @@ class AbsorbingFoldedConv final : public AbsorbingConv {
     ConvProblem& p = problem();
     const int64_t filters = p.w.shape[0];
     const TensorDesc w = p.w, folded = dense_like(w, w.dtype, "graph: folded weights");
+    const bool rows = has_rows(w) && same_strides(w, folded);
     const DType parameter = w.dtype == DType::float64 ? DType::float64 : DType::float32;
     to.zeros = in_arena_units(size_t(filters) * itemsize(parameter));
     const size_t bias_at = to.zeros, weights_at = bias_at + in_arena_units(size_t(filters) * itemsize(w.dtype));
@@ -276,7 +277,7 @@ class AbsorbingFoldedConv final : public AbsorbingConv {
     words[offsetof(BatchNormArgs, x) / 8] = word(offsetof(ConvArgs, w));
     words[offsetof(BatchNormArgs, out) / 8] = stored(weights_at);
     words[offsetof(BatchNormArgs, mean) / 8] = words[offsetof(BatchNormArgs, bias) / 8] = stored(0);
-    to.calls.push_back(call_of(norm_of(filters_of(w), filters_of(folded), alignment), words));
+    to.calls.push_back(call_of(norm_of(filters_of(w, rows), filters_of(folded, rows), alignment), words));
     words = norm_words({"scale", "bias", "mean", "var"});
     words[offsetof(BatchNormArgs, x) / 8] = bias_.value_or(stored(0));
     words[offsetof(BatchNormArgs, out) / 8] = stored(bias_at);
@@ -310,22 +311,17 @@ class AbsorbingFoldedConv final : public AbsorbingConv {
             .kept_end = 2,
             .alignment = alignment};
   }
-  // Weights as a tensor whose channels are the filters. A filter without gaps is one row.
-  static TensorDesc filters_of(const TensorDesc& w) {
-    TensorDesc d;
-    d.dtype = w.dtype;
-    if (is_dense(w) && w.stride[0] * w.shape[0] == w.numel()) {
-      const int64_t n = w.stride[0], shape[] = {1, w.shape[0], n};
+  // Whether each filter is a contiguous row, and the rows follow each other.
+  static bool has_rows(const TensorDesc& w) { return is_dense(w) && w.stride[0] * w.shape[0] == w.numel(); }
+  // Weights as a tensor whose channels are the filters.
+  static TensorDesc filters_of(const TensorDesc& w, bool as_rows) {
+    if (as_rows) {
+      const int64_t shape[] = {1, w.shape[0], w.stride[0]};
       return dense(w.dtype, shape, Layout::channels_first, "graph: weights");
     }
-    for (int i : {1, 0}) {
-      d.shape[d.rank] = w.shape[i];
-      d.stride[d.rank++] = w.stride[i];
-    }
-    for (int i = 2; i < w.rank; ++i) {
-      d.shape[d.rank] = w.shape[i];
-      d.stride[d.rank++] = w.stride[i];
-    }
+    TensorDesc d = w;
+    std::swap(d.shape[0], d.shape[1]);
+    std::swap(d.stride[0], d.stride[1]);
     return d;
   }
   static TensorDesc vector_of(DType t, int64_t n, int64_t stride) {
@@ -572,7 +568,8 @@ std::string library_call(const RegionProblem& problem, LibraryCalls& result) {
 }
 
 std::string folded_conv(const RegionProblem& problem, LibraryCalls& result) {
-  if (std::ranges::none_of(region_of(problem).nodes, is_inference)) return "no batch norm follows a convolution";
+  if (std::ranges::none_of(region_of(problem).nodes, is_inference))
+    return "no batch_norm_forward_inference follows a convolution";
   if (problem.rounding_each) return "rounds the folded weights, which rounding='each' excludes";
   return Absorption(problem, true).run(result);
 }

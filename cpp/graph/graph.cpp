@@ -7,6 +7,7 @@
 #include "cpp/core/text.h"
 #include "cpp/graph/arena.h"
 #include "cpp/graph/partition.h"
+#include "cpp/graph/rewrite.h"
 
 namespace minidnn::graph {
 
@@ -21,6 +22,8 @@ struct Graph::Partitions {
 };
 
 void Graph::finish() {
+  remove_unused_nodes();
+  rewrite(*this);
   remove_unused_nodes();
   count_uses();
   place_temporaries();
@@ -68,7 +71,6 @@ void Graph::remove_unused_nodes() {
       if (kept != i) nodes[kept] = std::move(nodes[i]);
       ++kept;
     }
-  if (kept == nodes.size()) return;
   nodes.resize(kept);
   for (Buffer& b : buffers) b.first_write = b.last_use = -1;
   for (size_t i = 0; i < nodes.size(); ++i)
@@ -105,7 +107,8 @@ std::string Graph::text() const {
       if (p.reads) reads += cat(reads.empty() ? "" : " ", p.name, "=", name_of(p.view));
     }
     text += cat("  ", writes, " = ", node.kind->family, "(", reads, ")  # ", node.kind->text(node.problem.data()),
-                node.algo.empty() ? "" : cat(" algo=", node.algo), "\n");
+                node.algo.empty() ? "" : cat(" algo=", node.algo),
+                node.rewrites.empty() ? "" : cat("; rewritten: ", node.rewrites), "\n");
   }
   for (const Named& n : outputs)
     text += cat("  out ", n.name, n.name == name_of(n.view) ? "" : cat(" = ", name_of(n.view)), " ",

@@ -23,11 +23,6 @@ using Word = LibraryCall::Word;
 bool same_elements(const TensorDesc& a, const TensorDesc& b) {
   return a.dtype == b.dtype && same_shape(a, b) && same_strides(a, b);
 }
-bool is_broadcast(const TensorDesc& d) {
-  for (int i = 0; i < d.rank; ++i)
-    if (d.shape[i] > 1 && d.stride[i] == 0) return true;
-  return false;
-}
 // Whether elements of a broadcast tensor differ along dimension `dim` at most.
 bool varies_only_along(const TensorDesc& d, int64_t dim) {
   for (int i = 0; i < d.rank; ++i)

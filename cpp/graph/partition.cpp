@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "cpp/graph/arena.h"
+#include "cpp/graph/siblings.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn::graph {
@@ -102,7 +103,8 @@ std::string why_alone(const Node& n) {
 // Groups of nodes, which grow into regions.
 class Groups {
  public:
-  Groups(const Graph& g, Handle& h) : graph_(g), handle_(h), order_(order_of(g)), group_(g.nodes.size()) {
+  Groups(const Graph& g, Handle& h)
+      : graph_(g), handle_(h), order_(order_of(g)), group_(g.nodes.size()), siblings_(siblings_of(g)) {
     const auto n = int(g.nodes.size());
     members_.resize(g.nodes.size());
     us_.resize(g.nodes.size(), -1);
@@ -130,6 +132,7 @@ class Groups {
         grown = grown || why.empty();
         why_not_[{e.from, e.to}] = std::move(why);
       }
+      if (!grown) grown = join_siblings();
     }
   }
 
@@ -269,6 +272,37 @@ class Groups {
     return found;
   }
 
+  // Joins groups that read the same tensor and do not depend on each other. Each group is tried with the last
+  // groups alone, so the work grows with the number of readers, not with its square. Returns whether any were joined.
+  bool join_siblings() {
+    constexpr size_t kMostOpen = 3;
+    bool grown = false;
+    for (const Siblings& s : siblings_) {
+      std::vector<int> open;
+      for (int node : s.readers) {
+        const int b = group_[size_t(node)];
+        if (!has_only_elements(b) || std::ranges::find(open, b) != open.end()) continue;
+        const auto joins = std::ranges::find_if(open, [&](int a) { return try_siblings(a, b); });
+        grown = grown || joins != open.end();
+        if (joins != open.end()) open.erase(joins);
+        else if (open.size() == kMostOpen) open.pop_back();
+        open.insert(open.begin(), group_[size_t(node)]);
+      }
+    }
+    return grown;
+  }
+  bool has_only_elements(int group) const {
+    return std::ranges::all_of(members_[size_t(group)],
+                               [&](int node) { return is_elementwise(graph_.nodes[size_t(node)]); });
+  }
+  bool try_siblings(int a, int b) {
+    const std::pair sizes{members_[size_t(a)].size(), members_[size_t(b)].size()};
+    auto [last, is_new] = tried_siblings_.try_emplace(std::minmax(a, b), sizes);
+    if (!is_new && last->second == sizes) return false;
+    last->second = sizes;
+    return between(a, b).empty() && between(b, a).empty() && join({a, b}).empty();
+  }
+
   // Joins groups if an engine supports them together, and is faster. Returns "", or why not.
   std::string join(const std::vector<int>& groups) {
     std::vector<int> nodes;
@@ -326,6 +360,9 @@ class Groups {
   std::vector<int> group_;                 // for each node, the number of its group: the first node of one of its parts
   std::vector<std::vector<int>> members_;  // for each group, its nodes in ascending order
   std::vector<double> us_;                 // for each group, its estimate; negative if it is not computed yet
+  const std::vector<Siblings> siblings_;
+  // For each pair of groups, their sizes when they were tried as siblings.
+  std::map<std::pair<int, int>, std::pair<size_t, size_t>> tried_siblings_;
   std::map<std::pair<int, int>, std::string> why_not_;  // for each edge, why its nodes are not in one group
 };
 

@@ -23,7 +23,8 @@ std::string families(const Graph& g, const std::vector<int>& nodes) {
 
 std::string node_line(const Graph& g, int i) {
   const Node& n = g.nodes[size_t(i)];
-  return cat("\n  node ", i, ": ", n.kind->text(n.problem.data()), n.where.empty() ? "" : ", ", n.where);
+  return cat("\n  node ", i, ": ", n.kind->text(n.problem.data()), n.where.empty() ? "" : ", ", n.where,
+             n.rewrites.empty() ? "" : "; rewritten: ", n.rewrites);
 }
 
 std::string region_text(const Graph& g, Handle& h, const std::vector<int>& nodes) {

@@ -272,7 +272,7 @@ class Groups {
     return found;
   }
 
-  // Joins groups that read the same tensor and do not depend on each other. Each group is tried with the last
+  // Joins groups that read the same tensor, with no other group on a path between them. Each group is tried with the last
   // groups alone, so the work grows with the number of readers, not with its square. Returns whether any were joined.
   bool join_siblings() {
     constexpr size_t kMostOpen = 3;
@@ -300,7 +300,8 @@ class Groups {
     auto [last, is_new] = tried_siblings_.try_emplace(std::minmax(a, b), sizes);
     if (!is_new && last->second == sizes) return false;
     last->second = sizes;
-    return between(a, b).empty() && between(b, a).empty() && join({a, b}).empty();
+    // One of them may write the tensor, and then runs behind the other one.
+    return between(a, b).size() <= 2 && between(b, a).size() <= 2 && join({a, b}).empty();
   }
 
   // Joins groups if an engine supports them together, and is faster. Returns "", or why not.

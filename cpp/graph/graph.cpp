@@ -23,8 +23,10 @@ struct Graph::Partitions {
 
 void Graph::finish() {
   remove_unused_nodes();
-  rewrite(*this);
-  remove_unused_nodes();
+  if (rewrite(*this)) {
+    remove_unused_nodes();
+    find_lifetimes();
+  }
   count_uses();
   place_temporaries();
   partitions_ = std::make_shared<Partitions>();
@@ -71,7 +73,12 @@ void Graph::remove_unused_nodes() {
       if (kept != i) nodes[kept] = std::move(nodes[i]);
       ++kept;
     }
+  if (kept == nodes.size()) return;
   nodes.resize(kept);
+  find_lifetimes();
+}
+
+void Graph::find_lifetimes() {
   for (Buffer& b : buffers) b.first_write = b.last_use = -1;
   for (size_t i = 0; i < nodes.size(); ++i)
     for (const Port& p : nodes[i].ports) buffers[size_t(p.view.buffer)].used_by(int(i), p.writes);

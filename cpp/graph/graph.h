@@ -102,6 +102,7 @@ struct Graph {
  private:
   struct Partitions;
   void remove_unused_nodes();
+  void find_lifetimes();
   void count_uses();
   void place_temporaries();
   size_t arena_bytes_ = 0;

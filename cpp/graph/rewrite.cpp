@@ -42,7 +42,7 @@ class Rewriter {
  public:
   explicit Rewriter(Graph& g) : graph_(g), dead_(g.nodes.size(), false) { index(); }
 
-  void run() {
+  bool run() {
     struct Rule {
       const char* name;
       bool keeps_bits;
@@ -66,6 +66,7 @@ class Rewriter {
         ++kept;
       }
     graph_.nodes.resize(kept);
+    return changed_;
   }
 
  private:
@@ -279,6 +280,7 @@ class Rewriter {
   }
   void note(int j, const char* name) {
     std::string& text = graph_.nodes[size_t(j)].rewrites;
+    changed_ = true;
     if (text.find(name) == std::string::npos) text += cat(text.empty() ? "" : ", ", name);
   }
 
@@ -286,11 +288,12 @@ class Rewriter {
   std::vector<bool> dead_;                 // for each node, whether it was removed
   std::vector<std::vector<int>> writers_;  // for each buffer, the nodes that write it, ascending
   std::vector<int> constants_;             // the nodes that write a constant
-  std::vector<int> reads_;                 // for each buffer, the number of ports that read it
+  bool changed_ = false;
+  std::vector<int> reads_;  // for each buffer, the number of ports that read it
 };
 
 }  // namespace
 
-void rewrite(Graph& g) { Rewriter(g).run(); }
+bool rewrite(Graph& g) { return Rewriter(g).run(); }
 
 }  // namespace minidnn::graph

@@ -8,7 +8,7 @@
 
 namespace minidnn::graph {
 
-// Nodes that are not used any more stay in the graph.
-void rewrite(Graph&);
+// Returns whether nodes changed. The lifetimes of buffers are then those of before.
+bool rewrite(Graph&);
 
 }  // namespace minidnn::graph

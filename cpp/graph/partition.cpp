@@ -8,6 +8,7 @@
 #include <queue>
 
 #include "cpp/graph/arena.h"
+#include "cpp/graph/recompute.h"
 #include "cpp/graph/siblings.h"
 #include "cpp/transform/transform.h"
 
@@ -104,9 +105,16 @@ std::string why_alone(const Node& n) {
 class Groups {
  public:
   Groups(const Graph& g, Handle& h)
-      : graph_(g), handle_(h), order_(order_of(g)), group_(g.nodes.size()), siblings_(siblings_of(g)) {
+      : graph_(g),
+        handle_(h),
+        order_(order_of(g)),
+        group_(g.nodes.size()),
+        siblings_(siblings_of(g)),
+        cheap_(cheap_values(g)) {
     const auto n = int(g.nodes.size());
     members_.resize(g.nodes.size());
+    copies_.resize(g.nodes.size());
+    dropped_.resize(g.nodes.size(), false);
     us_.resize(g.nodes.size(), -1);
     for (int i = 0; i < n; ++i) {
       group_[size_t(i)] = i;
@@ -123,8 +131,8 @@ class Groups {
       grown = false;
       for (const Edge& e : edges) {
         const int a = group_[size_t(e.from)], b = group_[size_t(e.to)];
-        if (a == b) continue;
-        const std::pair sizes{members_[size_t(a)].size(), members_[size_t(b)].size()};
+        if (a == b || dropped_[size_t(e.from)] || dropped_[size_t(e.to)] || has_copy(b, e.from)) continue;
+        const std::pair sizes{size_of(a), size_of(b)};
         auto [last, is_new] = tried.try_emplace({e.from, e.to}, sizes);
         if (!is_new && last->second == sizes) continue;
         last->second = sizes;
@@ -133,12 +141,14 @@ class Groups {
         why_not_[{e.from, e.to}] = std::move(why);
       }
       if (!grown) grown = join_siblings();
+      if (!grown)
+        for (const CheapValue& c : cheap_) grown = recompute(c) || grown;
     }
   }
 
   // Returns the groups in an order in which they can run. Of those that can run next, the one whose last node was
   // recorded first comes first.
-  std::vector<std::vector<int>> sequence() const {
+  std::vector<int> sequence() const {
     std::vector<int> waits(group_.size(), 0);  // for each group, the number of its edges from groups that have not run
     each_edge([&](int, int to) { ++waits[size_t(to)]; });
     using Ready = std::pair<int, int>;  // the last node of a group, and the group
@@ -148,11 +158,11 @@ class Groups {
     };
     for (size_t i = 0; i < group_.size(); ++i)
       if (group_[i] == int(i)) add_if_ready(int(i));
-    std::vector<std::vector<int>> sorted;
+    std::vector<int> sorted;
     while (!ready.empty()) {
       const int group = ready.top().second;
       ready.pop();
-      sorted.push_back(members_[size_t(group)]);
+      sorted.push_back(group);
       for (int node : members_[size_t(group)])
         for (int j : order_.next[size_t(node)])
           if (const int to = group_[size_t(j)]; to != group && --waits[size_t(to)] == 0) add_if_ready(to);
@@ -160,10 +170,17 @@ class Groups {
     return sorted;
   }
 
+  // The nodes that a group computes, ascending, and those of them that other groups compute, too.
+  std::vector<int> nodes_of(int group) const { return nodes_of(members_[size_t(group)], copies_[size_t(group)]); }
+  Recomputed recomputed_in(int group) const {
+    return {own_copies(members_[size_t(group)], copies_[size_t(group)]), served_outside(nodes_of(group))};
+  }
+
   std::vector<NotFused> not_fused() const {
     std::vector<NotFused> all;
     for (const Edge& e : order_.edges)
-      if (group_[size_t(e.from)] != group_[size_t(e.to)])
+      if (const int to = group_[size_t(e.to)];
+          group_[size_t(e.from)] != to && !dropped_[size_t(e.from)] && !dropped_[size_t(e.to)] && !has_copy(to, e.from))
         all.push_back({e.from, e.to, graph_.name_of(*e.view), why_not_.at({e.from, e.to})});
     return all;
   }
@@ -203,12 +220,14 @@ class Groups {
   // The estimated time of a group.
   double us_of(int group) {
     double& us = us_[size_t(group)];
-    if (us < 0) {
-      const Node& n = graph_.nodes[size_t(group)];
-      const std::vector<NodeChoice> best = n.kind->choices(handle_, n.problem.data(), "", false);
-      us = best.empty() ? 0 : best[0].estimate_us;
-    }
+    if (us < 0) us = us_of_node(group);
     return us;
+  }
+  double us_of_node(int node) const {
+    const Node& n = graph_.nodes[size_t(node)];
+    if (!n.kind->choices) return 0;
+    const std::vector<NodeChoice> best = n.kind->choices(handle_, n.problem.data(), "", false);
+    return best.empty() ? 0 : best[0].estimate_us;
   }
 
   // Joins group a, group b and all that must run between them. If no engine supports them because of a cast, tries
@@ -296,7 +315,7 @@ class Groups {
                                [&](int node) { return is_elementwise(graph_.nodes[size_t(node)]); });
   }
   bool try_siblings(int a, int b) {
-    const std::pair sizes{members_[size_t(a)].size(), members_[size_t(b)].size()};
+    const std::pair sizes{size_of(a), size_of(b)};
     auto [last, is_new] = tried_siblings_.try_emplace(std::minmax(a, b), sizes);
     if (!is_new && last->second == sizes) return false;
     last->second = sizes;
@@ -304,29 +323,120 @@ class Groups {
     return between(a, b).size() <= 2 && between(b, a).size() <= 2 && join({a, b}).empty();
   }
 
+  size_t size_of(int group) const { return members_[size_t(group)].size() + copies_[size_t(group)].size(); }
+  bool has_copy(int group, int node) const { return std::ranges::binary_search(copies_[size_t(group)], node); }
+  // The copies that are no members.
+  std::vector<int> own_copies(const std::vector<int>& members, const std::vector<int>& copies) const {
+    std::vector<int> all;
+    for (int node : copies)
+      if (dropped_[size_t(node)] || !std::ranges::binary_search(members, node)) all.push_back(node);
+    return all;
+  }
+  std::vector<int> nodes_of(const std::vector<int>& members, const std::vector<int>& copies) const {
+    std::vector<int> nodes = own_copies(members, copies);
+    for (int node : members)
+      if (!dropped_[size_t(node)]) nodes.push_back(node);
+    std::ranges::sort(nodes);
+    return nodes;
+  }
+  // For each buffer, the number of ports of other groups that read a copy of their own.
+  std::map<int, int> served_outside(const std::vector<int>& nodes) const {
+    std::map<int, int> served;
+    for (const CheapValue* c : copied_)
+      for (int reader : c->readers)
+        if (has_copy(group_[size_t(reader)], c->node) && !std::ranges::binary_search(nodes, reader))
+          for (const Port& p : graph_.nodes[size_t(reader)].ports)
+            if (p.view.buffer == c->buffer) ++served[c->buffer];
+    return served;
+  }
+
+  // Gives each group that reads a cheap value a copy of the node that computes it, if the value then needs no memory and
+  // the estimates are lower. Returns whether this was done.
+  bool recompute(const CheapValue& c) {
+    const int home = group_[size_t(c.node)];
+    if (dropped_[size_t(c.node)]) return false;
+    std::vector<int> others;  // the groups that read the value from memory
+    bool stays = graph_.buffers[size_t(c.buffer)].is_output, at_home = false;
+    for (int reader : c.readers) {
+      const int group = group_[size_t(reader)];
+      at_home = at_home || group == home;
+      if (group != home && !has_copy(group, c.node) && std::ranges::find(others, group) == others.end())
+        others.push_back(group);
+    }
+    if (stays || others.size() + (members_[size_t(home)].size() > 1) < 2) return false;
+    for (int operand : c.operands)
+      if (group_[size_t(operand)] == home) return false;  // it is not in memory
+    std::vector<size_t> sizes{size_of(home)};
+    for (int group : others) sizes.push_back(size_of(group));
+    if (auto [last, is_new] = tried_values_.try_emplace(c.node, sizes);
+        !is_new && std::exchange(last->second, sizes) == sizes)
+      return false;
+
+    double before = us_of(home), after = 0;
+    std::vector<double> us(others.size());
+    bool supported = true;
+    for (size_t i = 0; i < others.size(); ++i) {
+      std::vector<int>& copies = copies_[size_t(others[i])];
+      copies.insert(std::ranges::lower_bound(copies, c.node), c.node);
+      before += us_of(others[i]);
+      supported = supported && estimate(members_[size_t(others[i])], copies, us[i]).empty();
+      after += us[i];
+    }
+    dropped_[size_t(c.node)] = !at_home;
+    const bool first = std::ranges::find(copied_, &c) == copied_.end();
+    if (first) copied_.push_back(&c);
+    double home_us = 0;
+    supported = supported && estimate(members_[size_t(home)], copies_[size_t(home)], home_us).empty();
+    if (supported && after + home_us < kGain * before) {
+      us_[size_t(home)] = home_us;
+      for (size_t i = 0; i < others.size(); ++i) us_[size_t(others[i])] = us[i];
+      return true;
+    }
+    dropped_[size_t(c.node)] = false;
+    if (first) copied_.pop_back();
+    for (int group : others) std::erase(copies_[size_t(group)], c.node);
+    return false;
+  }
+
   // Joins groups if an engine supports them together, and is faster. Returns "", or why not.
   std::string join(const std::vector<int>& groups) {
-    std::vector<int> nodes;
-    for (int group : groups) nodes.insert(nodes.end(), members_[size_t(group)].begin(), members_[size_t(group)].end());
-    std::ranges::sort(nodes);
+    std::vector<int> members, copies;
+    double apart = 0, us = 0;
+    for (int group : groups) {
+      members.insert(members.end(), members_[size_t(group)].begin(), members_[size_t(group)].end());
+      copies.insert(copies.end(), copies_[size_t(group)].begin(), copies_[size_t(group)].end());
+      apart += us_of(group);
+    }
+    std::ranges::sort(members);
+    std::ranges::sort(copies);
+    copies.erase(std::unique(copies.begin(), copies.end()), copies.end());
+    copies = own_copies(members, copies);
+    if (std::string why = estimate(members, copies, us); !why.empty()) return why;
+    if (us >= kGain * apart) return cat("together they take an estimated ", us, " us, apart ", apart, " us");
+    const int joined = group_[size_t(members[0])];
+    for (int group : groups)
+      if (group != joined) members_[size_t(group)].clear(), copies_[size_t(group)].clear();
+    for (int node : members) group_[size_t(node)] = joined;
+    members_[size_t(joined)] = std::move(members);
+    copies_[size_t(joined)] = std::move(copies);
+    us_[size_t(joined)] = us;
+    return "";
+  }
+  // Sets `us` to the estimated time of a group. Returns "", or why it cannot be one.
+  std::string estimate(const std::vector<int>& members, const std::vector<int>& copies, double& us) const {
+    const std::vector<int> nodes = nodes_of(members, copies);
+    us = 0;
+    if (nodes.empty()) return "";
     if (nodes.size() > kMostNodes)
       return cat("a region has at most ", kMostNodes, " nodes; here it would have ", nodes.size());
     for (int node : nodes)
       if (std::string why = why_alone(graph_.nodes[size_t(node)]); !why.empty()) return why;
-    const MadeRegion made = make_region(graph_, nodes);
-    if (!made.why_not.empty()) return made.why_not;
-    double apart = 0;
-    for (int group : groups) apart += us_of(group);
-    double us = 0;
-    if (std::string why = cheapest(made.region, us); !why.empty()) return why;
-    if (us >= kGain * apart) return cat("together they take an estimated ", us, " us, apart ", apart, " us");
-    const int joined = group_[size_t(nodes[0])];
-    for (int group : groups)
-      if (group != joined) members_[size_t(group)].clear();
-    for (int node : nodes) group_[size_t(node)] = joined;
-    members_[size_t(joined)] = std::move(nodes);
-    us_[size_t(joined)] = us;
-    return "";
+    if (nodes.size() == 1) {
+      us = us_of_node(nodes[0]);
+      return "";
+    }
+    const MadeRegion made = make_region(graph_, nodes, {own_copies(members, copies), served_outside(nodes)});
+    return made.why_not.empty() ? cheapest(made.region, us) : made.why_not;
   }
 
   // Sets `us` to the lowest estimate of an engine other than `unfused`. Returns "", or the reasons of all engines if
@@ -361,12 +471,19 @@ class Groups {
   std::vector<int> group_;                 // for each node, the number of its group: the first node of one of its parts
   std::vector<std::vector<int>> members_;  // for each group, its nodes in ascending order
   std::vector<double> us_;                 // for each group, its estimate; negative if it is not computed yet
+  // For each group, the nodes of other groups that it computes, too, ascending.
+  std::vector<std::vector<int>> copies_;
+  std::vector<bool> dropped_;  // for each node, whether all groups that read its result have copies of it
   const std::vector<Siblings> siblings_;
+  const std::vector<CheapValue> cheap_;
+  std::vector<const CheapValue*> copied_;            // the cheap values of which a group has a copy
+  std::map<int, std::vector<size_t>> tried_values_;  // for each cheap node, the sizes of groups when it was tried last
   // For each pair of groups, their sizes when they were tried as siblings.
   std::map<std::pair<int, int>, std::pair<size_t, size_t>> tried_siblings_;
   std::map<std::pair<int, int>, std::string> why_not_;  // for each edge, why its nodes are not in one group
 };
 
+// `internal` is the buffers that need no address.
 PartitionStep step_of(const Graph& g, const std::vector<int>& nodes, const std::vector<bool>& internal) {
   PartitionStep s;
   s.nodes = nodes;
@@ -392,6 +509,26 @@ void mark_internal(const Graph& g, const std::vector<int>& nodes, const Region& 
         if (port.word == p.word && r.values[size_t(port.value)].internal()) internal[size_t(p.view.buffer)] = true;
 }
 
+// The steps of a group: one region, or its nodes one by one if the process keeps too many regions.
+void add_steps(const Graph& g, const std::vector<int>& nodes, Recomputed recomputed, Partition& to) {
+  std::vector<bool> internal(g.buffers.size(), false);
+  const MadeRegion made = nodes.size() > 1 ? make_region(g, nodes, recomputed) : MadeRegion{};
+  const std::optional<RegionProblem> kept =
+      nodes.size() > 1 ? keep_region(made.region, g.rounding_each) : std::optional<RegionProblem>{};
+  if (!kept) {
+    if (nodes.size() > 1)
+      log_line(cat("graph: ", kMostRegions, " different regions were made; further ones run node by node"));
+    for (int node : nodes) to.steps.push_back(step_of(g, {node}, internal));
+    return;
+  }
+  mark_internal(g, nodes, made.region, internal);
+  PartitionStep step = step_of(g, nodes, internal);
+  step.region = kept;
+  step.recomputed = std::move(recomputed);
+  for (double v : made.numbers) step.args.push_back(std::bit_cast<uint64_t>(v));
+  to.steps.push_back(std::move(step));
+}
+
 }  // namespace
 
 Partition make_partition(const Graph& g, Handle& h) {
@@ -402,24 +539,7 @@ Partition make_partition(const Graph& g, Handle& h) {
   groups.grow();
   Partition result;
   result.not_fused = groups.not_fused();
-  std::vector<bool> internal(g.buffers.size(), false);
-  for (const std::vector<int>& nodes : groups.sequence()) {
-    std::optional<RegionProblem> kept;
-    std::vector<double> numbers;
-    if (nodes.size() > 1) {
-      const MadeRegion made = make_region(g, nodes);
-      kept = keep_region(made.region, g.rounding_each);
-      numbers = made.numbers;
-      if (kept) mark_internal(g, nodes, made.region, internal);
-      else log_line(cat("graph: ", kMostRegions, " different regions were made; further ones run node by node"));
-    }
-    if (kept) {
-      result.steps.push_back(step_of(g, nodes, internal));
-      result.steps.back().region = kept;
-      for (double v : numbers) result.steps.back().args.push_back(std::bit_cast<uint64_t>(v));
-    } else
-      for (int node : nodes) result.steps.push_back(step_of(g, {node}, internal));
-  }
+  for (int group : groups.sequence()) add_steps(g, groups.nodes_of(group), groups.recomputed_in(group), result);
   std::vector<Lifetime> lifetimes(g.buffers.size());
   for (int i = 0; i < int(result.steps.size()); ++i)
     for (const PartitionStep::Slot& a : result.steps[size_t(i)].addresses) {

@@ -11,14 +11,16 @@ namespace minidnn::graph {
 std::string source_text(const Graph& g, Handle& h, std::optional<int64_t> region) {
   std::vector<int> nodes(g.nodes.size());
   std::iota(nodes.begin(), nodes.end(), 0);
+  Recomputed recomputed;
   if (region) {
     const Partition& partition = g.partition(h);
     const int64_t count = int64_t(partition.steps.size());
     MINIDNN_CHECK(ShapeError, *region >= 1 && *region <= count, "source: region must be 1 to ", count, "; got ",
                   *region);
     nodes = partition.steps[size_t(*region - 1)].nodes;
+    recomputed = partition.steps[size_t(*region - 1)].recomputed;
   }
-  const MadeRegion made = make_region(g, nodes);
+  const MadeRegion made = make_region(g, nodes, recomputed);
   ElementRegion elements;
   const std::string why = made.why_not.empty() ? element_region(made.region, elements) : made.why_not;
   MINIDNN_CHECK(NotSupported, why.empty(), "source: no code is generated for ",

@@ -192,18 +192,17 @@ class Groups {
         if (group_[i] != group_[size_t(j)]) f(group_[i], group_[size_t(j)]);
   }
 
-  // Returns all groups that lie on a path from group a to group b, both included.
-  std::vector<int> between(int a, int b) const {
+  // Returns all groups that lie on a path from one of the groups a to one of the groups b, both included.
+  std::vector<int> between(const std::vector<int>& a, const std::vector<int>& b) const {
     const std::vector<bool> behind = reached(a, order_.next), before = reached(b, order_.previous);
     std::vector<int> all;
     for (size_t i = 0; i < group_.size(); ++i)
       if (behind[i] && before[i]) all.push_back(int(i));
     return all;
   }
-  std::vector<bool> reached(int from, const std::vector<std::vector<int>>& neighbours) const {
+  std::vector<bool> reached(std::vector<int> open, const std::vector<std::vector<int>>& neighbours) const {
     std::vector<bool> seen(group_.size(), false);
-    std::vector<int> open{from};
-    seen[size_t(from)] = true;
+    for (int group : open) seen[size_t(group)] = true;
     while (!open.empty()) {
       const int group = open.back();
       open.pop_back();
@@ -234,10 +233,12 @@ class Groups {
   // with the casts of their operands and with the groups behind them: a cast of an operand and that of the result may
   // only be supported together. Returns "", or why the groups are not joined.
   std::string try_to_join(int a, int b) {
-    std::vector<int> groups = between(a, b);
+    std::vector<int> groups = between({a}, {b});
     const std::string why = join(groups);
-    if (why.empty()) return why;
     const size_t count = groups.size();
+    // Library calls take over a few nodes, so casts between many groups are not what is missing.
+    constexpr size_t kMostGroups = 8;
+    if (why.empty() || count > kMostGroups) return why;
     add_casts(groups);
     if (!has_cast(groups)) return why;
     if (groups.size() > count && join(groups).empty()) return "";
@@ -246,10 +247,8 @@ class Groups {
       const int next = only_reader(groups);
       if (next < 0) break;
       std::vector<int> more = groups;
-      for (int group : groups) {
-        const std::vector<int> path = between(group, next);
-        more.insert(more.end(), path.begin(), path.end());
-      }
+      const std::vector<int> path = between(groups, {next});
+      more.insert(more.end(), path.begin(), path.end());
       add_casts(more);
       if (join(more).empty()) return "";
       groups = std::move(more);
@@ -270,7 +269,7 @@ class Groups {
       for (int node : members_[size_t(group)])
         for (int i : order_.previous[size_t(node)])
           if (const int from = group_[size_t(i)]; is_cast(from)) {
-            const std::vector<int> path = between(from, group);
+            const std::vector<int> path = between({from}, {group});
             added.insert(added.end(), path.begin(), path.end());
           }
     groups.insert(groups.end(), added.begin(), added.end());
@@ -320,7 +319,7 @@ class Groups {
     if (!is_new && last->second == sizes) return false;
     last->second = sizes;
     // One of them may write the tensor, and then runs behind the other one.
-    return between(a, b).size() <= 2 && between(b, a).size() <= 2 && join({a, b}).empty();
+    return between({a}, {b}).size() <= 2 && between({b}, {a}).size() <= 2 && join({a, b}).empty();
   }
 
   size_t size_of(int group) const { return members_[size_t(group)].size() + copies_[size_t(group)].size(); }

@@ -190,16 +190,16 @@ def test_a_cuda_graph_captures_the_folding() -> None:
 
     p = tensors_of("float16", "cuda:0")
     layer = LAYERS["residual, silu"]
-    handle = dnn.Handle("cuda:0", stream=torch.cuda.Stream())
-    with dnn.record(handle=handle) as g:
+    with dnn.record(device="cuda:0") as g:
         g.output("y", layer(p | {"x": g.input("x", p["x"].shape, "float16")}))
     assert engines_of(g) == ["folded_conv"]
+    graph, stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
     out = dnn.empty(p["x"].shape, dtype="float16", device="cuda:0")
-    call = g.bind(x=p["x"], y=out, handle=handle)
-    call()
-    handle.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph, stream=torch.cuda.ExternalStream(handle.stream)):
+    torch.cuda.synchronize()
+    call = g.bind(x=p["x"], y=out, handle=dnn.Handle("cuda:0", stream=stream))
+    call()  # compiles and loads the kernels
+    torch.cuda.synchronize()
+    with torch.cuda.graph(graph, stream=stream):
         call()
     p["scale"][...] = p["scale"] * 2.0
     torch.cuda.synchronize()

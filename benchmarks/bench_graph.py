@@ -2,14 +2,21 @@
 """Fused functions of recorded calls against torch. Each chain of functions of elements has two rows: against eager
 torch and against torch.compile. In a chain, each operand is read once and the result is written once. On a GPU, linear
 layers with bias and activation have two rows, too: against torch, and against cuBLAS's product alone, which shows what
-bias and activation cost."""
+bias and activation cost.
+
+The rows `regret` compare random graphs with themselves: "ours" has the engines with the lowest estimates, and in the
+place of torch's call is the graph with the engines that find() has measured as the fastest. Their partition is the
+same. 1 / (torch/ours) is the regret."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
-from functools import partial
+from functools import cached_property, partial
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from report import Target
 from runner import Row, main
@@ -82,6 +89,62 @@ def linear_rows(device: str) -> Iterator[Row]:
                       seen=(lambda _: [], lambda _: []), **common)  # fmt: skip
 
 
+# The shapes of the inputs of random graphs.
+SHAPES = {"cpu": ((64, 512), (256, 256), (1024, 768)), "cuda": ((512, 4096), (2048, 768), (8192, 1024))}
+
+
+class Regret:
+    """A random graph of the tests, at a size of real nets: bound before find() and after it."""
+
+    def __init__(self, seed: int, device: str) -> None:
+        kind = device.partition(":")[0]
+        self.seed, self.device = seed, device
+        self.shape = SHAPES[kind][seed % 3]
+        self.dtype = "bfloat16" if kind == "cuda" and seed % 2 else "float32"
+
+    @cached_property
+    def tensor(self) -> dnn.DeviceTensor:
+        values = np.random.default_rng(self.seed).standard_normal(self.shape).astype("float32")
+        return dnn.asarray(values, dtype=self.dtype, device=self.device)
+
+    @cached_property
+    def graph(self) -> dnn.Graph:
+        sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
+        from test_regions import random_elements, random_layers
+
+        make = random_elements if self.seed % 4 == 3 else random_layers
+        with dnn.record(device=self.device) as g:
+            for i, y in enumerate(make(self.seed)(g.input("x", self.shape, self.dtype))):
+                g.output(f"y{i}", y)
+        return g
+
+    @cached_property
+    def estimated(self) -> dnn.BoundGraph:
+        return self.graph.bind(x=self.tensor)
+
+    @cached_property
+    def found(self) -> dnn.BoundGraph:
+        """Calls that run alone keep their engines, because their choice is not that of the partition."""
+        records = dnn._C.tuning_text()
+        self.graph.find()
+        of_regions = [line for line in dnn._C.tuning_text().splitlines() if "\tgraph " in line]
+        dnn._C.clear_tuning()
+        dnn._C.import_tuning("".join(f"{line}\n" for line in of_regions), True)
+        bound = self.graph.bind(x=self.tensor)
+        dnn._C.clear_tuning()
+        dnn._C.import_tuning(records, True)
+        return bound
+
+
+def regret_rows(device: str) -> Iterator[Row]:
+    for seed in range(20 if device == "cpu" else 60):
+        r = Regret(seed, device)
+        name = f"regret of graph {seed}, x {r.dtype} {r.shape[0]}x{r.shape[1]}"
+        # Engines round otherwise; the tests compare their results.
+        yield Row(name, lambda r=r: list(r.estimated().values()), lambda r=r: r.found(), list="regret",
+                  seen=(lambda _: [], lambda _: []))  # fmt: skip
+
+
 def rows(device: str) -> Iterator[Row]:
     if device != "cpu":
         yield from linear_rows(device)
@@ -97,9 +160,11 @@ def rows(device: str) -> Iterator[Row]:
                       list="element chains, eager", **common)  # fmt: skip
             yield Row(f"{name}, compiled", lambda f=fused, x=tensors: f(*x), lambda f=compiled, x=operands: f(*x),
                       list="element chains, compiled", **common)  # fmt: skip
+    yield from regret_rows(device)
 
 
 if __name__ == "__main__":
     targets = {"element chains, eager": Target(mean=2.0), "element chains, compiled": Target(mean=1.0),
-               "linear": Target(mean=1.0), "linear, product alone": Target(mean=0.94)}  # fmt: skip
+               "linear": Target(mean=1.0), "linear, product alone": Target(mean=0.94),
+               "regret": Target(mean=1 / 1.05, worst=1 / 1.3)}  # fmt: skip
     main(rows, __doc__, targets)

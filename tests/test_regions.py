@@ -521,8 +521,14 @@ def random_layers(seed: int) -> Callable[[Any], list[Any]]:
 
     def f(x: Any) -> list[Any]:
         rng = np.random.default_rng(seed)
-        w = [dnn.asarray(rng.standard_normal((8, 8)).astype("float32") / 4, device=x.device) for _ in range(3)]
-        b = dnn.asarray(rng.standard_normal(8).astype("float32"), device=x.device)
+        n = x.shape[1]
+
+        def drawn(*shape: int, scale: float = 1.0) -> dnn.DeviceTensor:
+            values = rng.standard_normal(shape).astype("float32") * np.float32(scale)
+            return dnn.asarray(values, dtype=x.dtype, device=x.device)
+
+        w = [drawn(n, n, scale=(2 * n) ** -0.5) for _ in range(3)]
+        b = drawn(n)
         made = [x, dnn.tanh(x)]
         for _ in range(rng.integers(3, 20)):
             kind = rng.integers(9)

@@ -240,6 +240,12 @@ std::optional<TensorDesc> broadcast(const TensorDesc& x, std::span<const int64_t
   return b;
 }
 
+bool is_broadcast(const TensorDesc& d) {
+  for (int i = 0; i < d.rank; ++i)
+    if (d.shape[i] > 1 && d.stride[i] == 0) return true;
+  return false;
+}
+
 Extent extent(const TensorDesc& d) {
   if (d.numel() == 0) return {0, 0};
   Extent e{0, 1};

@@ -62,6 +62,8 @@ bool same_strides(const TensorDesc&, const TensorDesc&);
 // The description of x broadcast to `shape`, as in NumPy: missing dimensions are added in front, and dimensions of
 // length one are repeated with stride zero. The result is empty if the shapes are incompatible.
 std::optional<TensorDesc> broadcast(const TensorDesc& x, std::span<const int64_t> shape);
+// Whether several elements have the same address.
+bool is_broadcast(const TensorDesc&);
 
 // The range of elements that a tensor touches, relative to its data pointer: the first element, and one past the last.
 struct Extent {

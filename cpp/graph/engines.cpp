@@ -9,6 +9,7 @@ namespace cpu::graph {
 // clang-format off
 using List = EngineList<RegionProblem,
     struct LibraryOp,
+    struct FoldedConv,
     struct Elementwise,
     struct Unfused>;
 // clang-format on

@@ -7,6 +7,7 @@
 #include "cpp/core/text.h"
 #include "cpp/graph/arena.h"
 #include "cpp/graph/partition.h"
+#include "cpp/graph/rewrite.h"
 
 namespace minidnn::graph {
 
@@ -22,6 +23,10 @@ struct Graph::Partitions {
 
 void Graph::finish() {
   remove_unused_nodes();
+  if (rewrite(*this)) {
+    remove_unused_nodes();
+    find_lifetimes();
+  }
   count_uses();
   place_temporaries();
   partitions_ = std::make_shared<Partitions>();
@@ -70,6 +75,10 @@ void Graph::remove_unused_nodes() {
     }
   if (kept == nodes.size()) return;
   nodes.resize(kept);
+  find_lifetimes();
+}
+
+void Graph::find_lifetimes() {
   for (Buffer& b : buffers) b.first_write = b.last_use = -1;
   for (size_t i = 0; i < nodes.size(); ++i)
     for (const Port& p : nodes[i].ports) buffers[size_t(p.view.buffer)].used_by(int(i), p.writes);
@@ -105,7 +114,8 @@ std::string Graph::text() const {
       if (p.reads) reads += cat(reads.empty() ? "" : " ", p.name, "=", name_of(p.view));
     }
     text += cat("  ", writes, " = ", node.kind->family, "(", reads, ")  # ", node.kind->text(node.problem.data()),
-                node.algo.empty() ? "" : cat(" algo=", node.algo), "\n");
+                node.algo.empty() ? "" : cat(" algo=", node.algo),
+                node.rewrites.empty() ? "" : cat("; rewritten: ", node.rewrites), "\n");
   }
   for (const Named& n : outputs)
     text += cat("  out ", n.name, n.name == name_of(n.view) ? "" : cat(" = ", name_of(n.view)), " ",

@@ -67,8 +67,9 @@ struct Node {
   std::vector<Port> ports{};
   std::vector<DynamicWord> dynamic{};
   std::string algo{};
-  HandlePtr handle{};   // the handle that the call named, whose options choose the engine; null for that of the run
-  std::string where{};  // the line of the user's source, such as "line 12 of model.py"
+  HandlePtr handle{};      // the handle that the call named, whose options choose the engine; null for that of the run
+  std::string where{};     // the line of the user's source, such as "line 12 of model.py"
+  std::string rewrites{};  // the names of the rewrites that made the node, such as "silu" (rewrite.h)
 };
 
 struct Named {
@@ -89,7 +90,7 @@ struct Graph {
   // region alone may stay in a wider type.
   bool rounding_each = false;
 
-  // Removes nodes that no output, input or constant depends on. Called once, after the recording.
+  // Rewrites nodes, and removes those that no output, input or constant depends on. Called once, after the recording.
   void finish();
   // Returns how the graph runs with the options of a handle (partition.h). It is computed once for equal options, and
   // lives as long as the graph.
@@ -106,6 +107,7 @@ struct Graph {
  private:
   struct Partitions;
   void remove_unused_nodes();
+  void find_lifetimes();
   void count_uses();
   void place_temporaries();
   size_t arena_bytes_ = 0;

@@ -1,15 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// Implements library_call() of library_op.h: it starts with the call at the beginning of a region, and turns each node
-// behind it into an option of that call.
-#include <bit>
+// Implements library_call() and folded_conv() of library_op.h: they start with the call at the beginning of a region,
+// and turn each node behind it into an option of that call.
+#include <algorithm>
 #include <cstddef>
-#include <cstring>
 
-#include "cpp/activation/activation.h"
 #include "cpp/batch_norm/batch_norm.h"
-#include "cpp/conv/conv.h"
-#include "cpp/graph/library_op.h"
-#include "cpp/matmul/matmul.h"
+#include "cpp/graph/absorbing.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/softmax/softmax.h"
 #include "cpp/transform/transform.h"
@@ -17,238 +13,12 @@
 namespace minidnn::graph {
 namespace {
 
-using Word = LibraryCall::Word;
-
-bool same_elements(const TensorDesc& a, const TensorDesc& b) {
-  return a.dtype == b.dtype && same_shape(a, b) && same_strides(a, b);
-}
-bool is_broadcast(const TensorDesc& d) {
-  for (int i = 0; i < d.rank; ++i)
-    if (d.shape[i] > 1 && d.stride[i] == 0) return true;
-  return false;
-}
-// Whether elements of a broadcast tensor differ along dimension `dim` at most.
-bool varies_only_along(const TensorDesc& d, int64_t dim) {
-  for (int i = 0; i < d.rank; ++i)
-    if (i != dim && d.shape[i] > 1 && d.stride[i] != 0) return false;
-  return d.shape[dim] == 1 || d.stride[dim] != 0;
-}
-
-// An operand of an add: how the call sees it, its value, and where RegionArgs has its address.
-struct Added {
-  TensorDesc desc;
-  int value;
-  Word address;
-};
-
-// A call that takes over nodes as options. The functions return "", or the reason why the call has no such option.
-class Absorbing {
- public:
-  virtual ~Absorbing() = default;
-  virtual std::string name() const = 0;
-  virtual std::string add(const Added&) = 0;
-  virtual std::string activation(Activation, Word alpha) = 0;
-  // Sets the result.
-  virtual void store(const TensorDesc&, Word address) = 0;
-  // Multiplies by a number, which word number `number` of RegionArgs has.
-  virtual std::string scale(int64_t) { return cat("pointwise mul is no option of ", name()); }
-  // Whether the result may have another dtype than now.
-  virtual std::string cast(DType) = 0;
-  // Whether the result may have the memory of an operand: of one of the first node, or of one that an add reads.
-  virtual bool may_overwrite(const RegionPort&, bool of_first_node) const = 0;
-  virtual std::string finish(int64_t alignment, LibraryCall&) = 0;
-};
-
-template <class P> class AbsorbingCall : public Absorbing {
-  static_assert(sizeof(ArgsOf<P>) / 8 <= kMostWords);
-
- public:
-  explicit AbsorbingCall(const RegionNode& n) : problem_(*n.as<P>()), words_(sizeof(ArgsOf<P>) / 8) {
-    for (size_t i = 0; i < words_.size(); ++i) words_[i].from = int64_t(n.first_word + i);
-  }
-  std::string name() const override { return Family<P>::name; }
-  std::string finish(int64_t alignment, LibraryCall& call) override {
-    problem_.alignment = std::min(problem_.alignment, alignment);
-    call.kind = &node_kind<P>();
-    call.problem.resize(sizeof(P) / 8);
-    std::memcpy(call.problem.data(), &problem_, sizeof(P));
-    call.words = words_;
-    return "";
-  }
-
- protected:
-  P& problem() { return problem_; }
-  const P& problem() const { return problem_; }
-  // The member of Args at `offset` bytes.
-  Word& word(size_t offset) { return words_[offset / 8]; }
-  void set(size_t offset, Word w) { word(offset) = w; }
-  // The value that an add made a residual or c, or -1.
-  int added_ = -1;
-  static Word constant(double v) { return {-1, std::bit_cast<uint64_t>(v)}; }
-
- private:
-  P problem_;
-  std::vector<Word> words_;
-};
-
-std::string already_activated(Activation a, const char* what) {
-  return cat("adds ", what, " before the activation; here add follows ", name(a));
-}
-
-// Products of 16-bit operands give their dtype or float32.
-std::string product_cast(DType operands, DType to) {
-  if (to == operands || (to == DType::float32 && itemsize(operands) == 2)) return "";
-  return cat("gives y in ", name(operands), itemsize(operands) == 2 ? " or float32" : "", "; here it is cast to ",
-             name(to));
-}
-
-// A product, whose activation comes last.
-template <class P> class AbsorbingProduct : public AbsorbingCall<P> {
- public:
-  using AbsorbingCall<P>::AbsorbingCall;
-  std::string activation(Activation mode, Word alpha) override {
-    P& p = this->problem();
-    if (p.activation != Activation::identity) return cat("has one activation, ", minidnn::name(p.activation));
-    p.activation = mode;
-    this->set(offsetof(ArgsOf<P>, activation_alpha), alpha);
-    return "";
-  }
-};
-
-class AbsorbingMatmul final : public AbsorbingProduct<MatmulProblem> {
- public:
-  using AbsorbingProduct::AbsorbingProduct;
-  std::string add(const Added& o) override {
-    MatmulProblem& p = problem();
-    const TensorDesc& d = o.desc;
-    if (p.activation != Activation::identity) return already_activated(p.activation, "c and its bias");
-    if (!p.has_bias && d.dtype == p.a.dtype && varies_only_along(d, d.rank - 1)) {
-      p.has_bias = 1;
-      p.bias_stride = d.stride[d.rank - 1];
-      set(offsetof(MatmulArgs, bias), o.address);
-      return "";
-    }
-    if (p.c.rank) return "adds one c and one bias; here another tensor is added";
-    p.c = d;
-    added_ = o.value;
-    set(offsetof(MatmulArgs, c), o.address);
-    set(offsetof(MatmulArgs, beta), constant(1));
-    return "";
-  }
-  void store(const TensorDesc& d, Word address) override {
-    problem().y = d;
-    set(offsetof(MatmulArgs, y), address);
-  }
-  std::string scale(int64_t number) override {
-    const MatmulProblem& p = problem();
-    if (p.activation != Activation::identity || p.has_bias || p.c.rank)
-      return "multiplies by alpha before it adds c and its bias; here the sum is scaled";
-    Word& alpha = word(offsetof(MatmulArgs, alpha));
-    if (alpha.factor >= 0) return "has one alpha; here the product is scaled twice";
-    alpha.factor = number;
-    return "";
-  }
-  std::string cast(DType to) override { return product_cast(problem().a.dtype, to); }
-  std::string finish(int64_t alignment, LibraryCall& call) override {
-    const MatmulProblem& p = problem();
-    if (p.c.rank && p.c.dtype != p.y.dtype)
-      return cat("adds c in the dtype of y, ", minidnn::name(p.y.dtype), "; here it is ", minidnn::name(p.c.dtype));
-    return AbsorbingCall::finish(alignment, call);
-  }
-  bool may_overwrite(const RegionPort& p, bool first) const override {
-    return (first ? p.name == "c" : p.value == added_) && same_elements(problem().c, problem().y);
-  }
-};
-
-class AbsorbingConv final : public AbsorbingProduct<ConvProblem> {
- public:
-  using AbsorbingProduct::AbsorbingProduct;
-  std::string add(const Added& o) override {
-    ConvProblem& p = problem();
-    const TensorDesc& d = o.desc;
-    if (p.activation != Activation::identity) return already_activated(p.activation, "its residual");
-    if (!p.has_bias && d.dtype == p.x.dtype && varies_only_along(d, 1)) {
-      p.has_bias = 1;
-      p.bias_stride = d.stride[1];
-      set(offsetof(ConvArgs, bias), o.address);
-      return "";
-    }
-    if (p.residual.rank) return "adds one bias and one residual; here another tensor is added";
-    if (is_broadcast(d)) return "supports a residual of the shape of y; here a smaller tensor is added";
-    p.residual = d;
-    added_ = o.value;
-    set(offsetof(ConvArgs, residual), o.address);
-    return "";
-  }
-  void store(const TensorDesc& d, Word address) override {
-    problem().y = d;
-    set(offsetof(ConvArgs, out), address);
-  }
-  std::string cast(DType to) override { return product_cast(problem().x.dtype, to); }
-  std::string finish(int64_t alignment, LibraryCall& call) override {
-    const ConvProblem& p = problem();
-    if (p.residual.rank && p.residual.dtype != p.y.dtype)
-      return cat("adds its residual in the dtype of y, ", minidnn::name(p.y.dtype), "; here it is ",
-                 minidnn::name(p.residual.dtype));
-    return AbsorbingCall::finish(alignment, call);
-  }
-  bool may_overwrite(const RegionPort& p, bool first) const override {
-    return (first ? p.name == "residual" : p.value == added_) && same_elements(problem().residual, problem().y);
-  }
-};
-
-class AbsorbingBatchNorm final : public AbsorbingCall<BatchNormProblem> {
- public:
-  using AbsorbingCall::AbsorbingCall;
-  std::string add(const Added& o) override {
-    BatchNormProblem& p = problem();
-    if (p.relu) return already_activated(Activation::relu, "its residual");
-    if (p.other.rank) return "adds one residual; here another tensor is added";
-    if (is_broadcast(o.desc)) return "supports a residual of the shape of x; here a smaller tensor is added";
-    p.other = o.desc;
-    added_ = o.value;
-    set(offsetof(BatchNormArgs, other), o.address);
-    return "";
-  }
-  std::string activation(Activation mode, Word) override {
-    BatchNormProblem& p = problem();
-    if (mode != Activation::relu) return cat("supports the activation relu; here it is ", minidnn::name(mode));
-    p.relu = 1;
-    set(offsetof(BatchNormArgs, relu), {-1, 1});
-    return "";
-  }
-  void store(const TensorDesc& d, Word address) override {
-    problem().out = d;
-    set(offsetof(BatchNormArgs, out), address);
-  }
-  std::string cast(DType to) override {
-    return cat("gives y in the dtype of x; here it is cast to ", minidnn::name(to));
-  }
-  bool may_overwrite(const RegionPort& p, bool first) const override {
-    if (problem().direction != NormDirection::inference) return false;
-    if (first && p.name == "x") return same_elements(problem().x, problem().out);
-    return (first ? p.name == "residual" : p.value == added_) && same_elements(problem().other, problem().out);
-  }
-};
-
-// Returns what runs a node and takes over later ones, or null.
-std::unique_ptr<Absorbing> absorbing(const RegionNode& n) {
-  if (n.as<MatmulProblem>()) return std::make_unique<AbsorbingMatmul>(n);
-  if (const auto* p = n.as<ConvProblem>(); p && p->direction == ConvDirection::forward)
-    return std::make_unique<AbsorbingConv>(n);
-  if (const auto* p = n.as<BatchNormProblem>(); p && p->direction != NormDirection::backward)
-    return std::make_unique<AbsorbingBatchNorm>(n);
-  return nullptr;
-}
-
 // The first words of a problem, without its sizes: "activation forward f32 gelu_tanh".
 std::string head_of(const RegionNode& n) {
   const std::string text = n.text();
   const size_t size = text.find('=');
   return size == std::string::npos ? text : text.substr(0, text.rfind(' ', size));
 }
-
-Word address_of(const RegionNode& n, const RegionPort& p) { return {int64_t(n.first_word) + p.word}; }
 
 // Returns "" if only node `reader` uses the elements of a value, and sees them as its writer does.
 std::string passes_on(const Region& r, const RegionPort& from, size_t reader, const RegionPort& to) {
@@ -264,6 +34,11 @@ std::string passes_on(const Region& r, const RegionPort& from, size_t reader, co
   return "";
 }
 
+bool is_inference(const RegionNode& n) {
+  const auto* p = n.as<BatchNormProblem>();
+  return p && p->direction == NormDirection::inference;
+}
+
 // Whether a node copies a tensor to float32 without loss, keeping its strides. An operand of such a cast can be read
 // in its place.
 const TransformProblem* widening(const RegionNode& n) {
@@ -276,11 +51,11 @@ const TransformProblem* widening(const RegionNode& n) {
 // The call that takes over nodes of a region, one after the other.
 class Absorption {
  public:
-  explicit Absorption(const RegionProblem& p) : problem_(p), region_(region_of(p)) {}
+  Absorption(const RegionProblem& p, bool folds) : problem_(p), region_(region_of(p)), folds_(folds) {}
 
-  std::string run(LibraryCall& result) {
+  std::string run(LibraryCalls& result) {
     const std::vector<RegionNode>& nodes = region_.nodes;
-    while (anchor_ < nodes.size() && !(call_ = absorbing(nodes[anchor_]))) ++anchor_;
+    while (anchor_ < nodes.size() && !(call_ = absorbing(nodes[anchor_], folds_))) ++anchor_;
     if (!call_) return cat(head_of(nodes[0]), " has no options for the calls behind it");
     out_ = nodes[anchor_].port("y");
     for (size_t i = 0; i < nodes.size(); ++i) {
@@ -315,11 +90,14 @@ class Absorption {
     const bool adds = pointwise && pointwise->op == Pointwise::add;
     const bool scales = pointwise && pointwise->op == Pointwise::mul;
     const bool casts = transform && !transform->scaled;
-    if (!activates && !adds && !scales && !casts) return cat(head_of(n), " is no option of ", call_->name());
+    const bool normalizes = folds_ && is_inference(n);
+    if (!activates && !adds && !scales && !casts && !normalizes)
+      return cat(head_of(n), " is no option of ", call_->name());
     if (narrowed_) return cat(head_of(n), " follows a cast, which rounds");
     const RegionPort *from = nullptr, *other = nullptr;
     for (const RegionPort& p : n.ports)
       if (p.reads) (p.value == out_->value && !from ? from : other) = &p;
+    if (normalizes && from->name != "x") return cat(head_of(n), " adds ", region_.values[size_t(from->value)].name);
     std::string why = passes_on(region_, *out_, i, *from);
     const RegionPort& y = *n.port("y");
     if (!why.empty()) return why;
@@ -327,6 +105,7 @@ class Absorption {
       why = call_->activation(activation->mode, {int64_t(n.first_word + offsetof(ActivationArgs, alpha) / 8)});
     else if (adds) why = add(n, *other);
     else if (scales) why = scale(n, *other);
+    else if (normalizes) why = call_->normalize(n);
     else why = call_->cast(y.desc.dtype);
     if (!why.empty()) return why;
     narrowed_ = itemsize(y.desc.dtype) < itemsize(out_->desc.dtype);
@@ -364,6 +143,7 @@ class Absorption {
 
   const RegionProblem& problem_;
   const Region& region_;
+  const bool folds_;   // whether the call is a convolution that takes over a batch norm
   size_t anchor_ = 0;  // the index of the node whose call takes over the others
   std::unique_ptr<Absorbing> call_;
   const RegionPort* out_ = nullptr;  // the result so far
@@ -380,7 +160,7 @@ class SoftmaxOptions {
     in_ = softmax_.port("x");
   }
 
-  std::string run(LibraryCall& call) {
+  std::string run(LibraryCalls& to) {
     for (size_t i = region_.nodes.size() - 1; i-- > 0;) {
       const RegionNode& n = region_.nodes[i];
       const auto* pointwise = n.as<PointwiseProblem>();
@@ -403,10 +183,7 @@ class SoftmaxOptions {
       return cat("the result overwrites ", region_.values[size_t(y)].name, ", which softmax still reads");
     p_.in = in_->desc;
     p_.alignment = std::min(p_.alignment, problem_.alignment);
-    call.kind = softmax_.kind;
-    call.problem.resize(sizeof p_ / 8);
-    std::memcpy(call.problem.data(), &p_, sizeof p_);
-    call.words = words_;
+    to.calls.push_back(call_of(p_, words_));
     return "";
   }
 
@@ -441,12 +218,19 @@ class SoftmaxOptions {
 
 }  // namespace
 
-std::string library_call(const RegionProblem& problem, LibraryCall& result) {
+std::string library_call(const RegionProblem& problem, LibraryCalls& result) {
   const Region& r = region_of(problem);
   if (problem.rounding_each) return "may round otherwise than separate calls, which rounding='each' excludes";
   const auto* softmax = r.nodes.back().as<SoftmaxProblem>();
   if (softmax && softmax->direction == SoftmaxDirection::forward) return SoftmaxOptions(problem).run(result);
-  return Absorption(problem).run(result);
+  return Absorption(problem, false).run(result);
+}
+
+std::string folded_conv(const RegionProblem& problem, LibraryCalls& result) {
+  if (std::ranges::none_of(region_of(problem).nodes, is_inference))
+    return "no batch_norm_forward_inference follows a convolution";
+  if (problem.rounding_each) return "rounds the folded weights, which rounding='each' excludes";
+  return Absorption(problem, true).run(result);
 }
 
 }  // namespace minidnn::graph

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements make_region() of partition.h.
+#include <algorithm>
 #include <unordered_map>
 
 #include "cpp/graph/partition.h"
@@ -12,12 +13,14 @@ uintptr_t address_of(const Graph& g, const View& v) { return g.buffers[size_t(v.
 // The nodes of a region as values and ports.
 class RegionMaker {
  public:
-  RegionMaker(const Graph& g, const std::vector<int>& nodes) : graph_(g), nodes_(nodes) {}
+  RegionMaker(const Graph& g, const std::vector<int>& nodes, const Recomputed& recomputed)
+      : graph_(g), nodes_(nodes), recomputed_(recomputed) {}
 
   MadeRegion make() {
     for (int index : nodes_) add_node(graph_.nodes[size_t(index)]);
     for (size_t i = 0; i < region_.values.size(); ++i)
-      if (RegionValue& v = region_.values[i]; v.writer >= 0) v.output = v.readers.empty() || !is_internal(views_[i]);
+      if (RegionValue& v = region_.values[i]; v.writer >= 0)
+        v.output = v.readers.empty() || !(is_recomputed(v.writer) || is_internal(views_[i]));
     std::vector<double> numbers;
     for (size_t i = 0; i < region_.values.size(); ++i)
       if (const Buffer& b = graph_.buffers[size_t(views_[i].buffer)]; b.number && !b.written()) {
@@ -76,8 +79,10 @@ class RegionMaker {
     int uses = 0;
     for (int index : nodes_)
       for (const Port& p : graph_.nodes[size_t(index)].ports) uses += p.view.buffer == v.buffer;
-    return uses == b.uses;
+    const auto served = recomputed_.served.find(v.buffer);
+    return uses == b.uses - (served == recomputed_.served.end() ? 0 : served->second);
   }
+  bool is_recomputed(int writer) const { return std::ranges::binary_search(recomputed_.nodes, nodes_[size_t(writer)]); }
   std::string reason() const {
     if (!twice_.empty()) return cat(twice_, " is written twice");
     for (size_t i = 0; i < views_.size(); ++i) {
@@ -103,6 +108,7 @@ class RegionMaker {
 
   const Graph& graph_;
   const std::vector<int>& nodes_;
+  const Recomputed& recomputed_;
   Region region_;
   std::vector<View> views_;  // for each value
   std::unordered_map<uintptr_t, int> by_address_;
@@ -111,6 +117,8 @@ class RegionMaker {
 
 }  // namespace
 
-MadeRegion make_region(const Graph& g, const std::vector<int>& nodes) { return RegionMaker(g, nodes).make(); }
+MadeRegion make_region(const Graph& g, const std::vector<int>& nodes, const Recomputed& recomputed) {
+  return RegionMaker(g, nodes, recomputed).make();
+}
 
 }  // namespace minidnn::graph

@@ -1,17 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 // Cuts a graph into regions. Nodes of a region run together by one engine of the family `graph` (region.h). Two regions
 // become one if the second reads what the first writes, an engine other than `unfused` supports both together, and its
-// estimate is below the sum of theirs. The pair that saves the most bytes comes first. All other nodes run alone, by
-// the engine that a plain call would use.
+// estimate is below the sum of theirs. The pair that saves the most bytes comes first. Then regions that read the same
+// tensor become one (siblings.h), and cheap values are computed in each region that reads them (recompute.h). All other
+// nodes run alone, by the engine that a plain call would use.
 //
 // A partition depends on the graph, the device and the options of the handle, and on nothing else.
 #pragma once
+#include <map>
+
 #include "cpp/graph/graph.h"
 #include "cpp/graph/region.h"
 
 namespace minidnn::graph {
 
 constexpr size_t kMostNodes = 64;  // the most nodes of a region
+
+// Nodes of a region whose results other regions compute, too, or store for their own readers. This region has a copy of
+// its own on chip.
+struct Recomputed {
+  std::vector<int> nodes{};  // indices in Graph::nodes, ascending
+  // For each buffer, the number of ports that read a copy in another region, and so need no memory.
+  std::map<int, int> served{};
+};
 
 // A region, or a node that runs alone.
 struct PartitionStep {
@@ -21,7 +32,8 @@ struct PartitionStep {
     int buffer;
     int64_t offset;
   };
-  std::vector<int> nodes{};               // indices in Graph::nodes, ascending
+  std::vector<int> nodes{};  // indices in Graph::nodes, ascending
+  Recomputed recomputed{};
   std::optional<RegionProblem> region{};  // absent if a node runs alone
   std::vector<uint64_t> args{};           // the Args of all nodes; a run sets addresses and dynamic numbers
   std::vector<Slot> addresses{};
@@ -53,7 +65,7 @@ struct MadeRegion {
   std::vector<double> numbers;  // the last words of its RegionArgs
   std::string why_not;          // if no engine may run the nodes together, the reason
 };
-MadeRegion make_region(const Graph&, const std::vector<int>& nodes);
+MadeRegion make_region(const Graph&, const std::vector<int>& nodes, const Recomputed& = {});
 
 // Returns a text that says how the graph runs: for each region, its nodes, its engine, its estimate and the reasons of
 // the other engines; then one sentence for each pair of nodes that is not fused.

@@ -12,14 +12,16 @@ namespace minidnn::graph {
 std::string source_text(const Graph& g, Handle& h, std::optional<int64_t> region) {
   std::vector<int> nodes(g.nodes.size());
   std::iota(nodes.begin(), nodes.end(), 0);
+  Recomputed recomputed;
   if (region) {
     const Partition& partition = g.partition(h);
     const int64_t count = int64_t(partition.steps.size());
     MINIDNN_CHECK(ShapeError, *region >= 1 && *region <= count, "source: region must be 1 to ", count, "; got ",
                   *region);
     nodes = partition.steps[size_t(*region - 1)].nodes;
+    recomputed = partition.steps[size_t(*region - 1)].recomputed;
   }
-  const MadeRegion made = make_region(g, nodes);
+  const MadeRegion made = make_region(g, nodes, recomputed);
   const Region& r = made.region;
   const auto text = [&](const char* kernel, const std::string& source) {
     return cat("// ", r.text(), "\n// The argument Region of minidnn::", kernel, ".\n", source);

@@ -28,12 +28,6 @@ const char* dtypes_text(int operands) {
   }
 }
 
-bool is_broadcast(const TensorDesc& d) {
-  for (int i = 0; i < d.rank; ++i)
-    if (d.shape[i] > 1 && d.stride[i] == 0) return true;
-  return false;
-}
-
 // Returns the description of the result. It has the memory layout of the first operand that is not broadcast.
 TensorDesc result_like(std::initializer_list<const TensorDesc*> operands, std::span<const int64_t> shape, DType dtype) {
   for (const TensorDesc* d : operands)

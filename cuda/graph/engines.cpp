@@ -9,6 +9,7 @@ namespace cuda::graph {
 // clang-format off
 using List = EngineList<RegionProblem,
     struct LibraryOp,
+    struct FoldedConv,
     struct Elementwise,
     struct RowReduction,
     struct Unfused>;

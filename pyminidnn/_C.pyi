@@ -785,7 +785,7 @@ class Recorder:
         ...
     def enter(self) -> None:
         ...
-    def finish(self) -> Graph:
+    def finish(self, rewrites: bool = True) -> Graph:
         ...
     def input(self, name: str, shape: int | collections.abc.Sequence[int], dtype: DTypeLike, layout: Layout | None, strides: int | collections.abc.Sequence[int] | None) -> DeviceTensor:
         ...
@@ -804,6 +804,10 @@ class Recorder:
     def rename(self, tensor: DeviceTensor, name: str) -> None:
         """
         Names the buffer of a tensor.
+        """
+    def rewritten(self, rewrites: str) -> None:
+        """
+        Says which rewrites made the last node.
         """
     def set_numbers(self, args: collections.abc.Sequence[typing.SupportsInt | typing.SupportsIndex], dynamic: collections.abc.Sequence[typing.Annotated[collections.abc.Sequence[int], "FixedSize(3)"]]) -> None:
         """

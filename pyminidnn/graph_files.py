@@ -99,7 +99,7 @@ class _Rebuilding:
                         raise type(error)(f"node {i} ({short(node['text'])}): {error}") from error
                 for name, *view in self.contents["outputs"]:
                     self.recorder.output(name, self._view(*view))
-                return self.recorder.finish()
+                return self.recorder.finish(rewrites=False)
         finally:
             self.recorder.leave()
 
@@ -164,6 +164,7 @@ class _Rebuilding:
                 self._add(buffer, _C.storage(result))
                 self.recorder.rename(result, self.contents["buffers"][buffer]["name"])
         self.recorder.set_numbers([int(word, 16) for word in node["args"].split(" ")], node["dynamic"])
+        self.recorder.rewritten(node.get("rewrites", ""))
         self._compare(node)
 
     def _compare(self, node: _Contents) -> None:

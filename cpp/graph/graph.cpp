@@ -21,9 +21,9 @@ struct Graph::Partitions {
   std::vector<Entry> entries;
 };
 
-void Graph::finish() {
+void Graph::finish(bool rewrites) {
   remove_unused_nodes();
-  if (rewrite(*this)) {
+  if (rewrites && rewrite(*this)) {
     remove_unused_nodes();
     find_lifetimes();
   }

@@ -91,7 +91,7 @@ struct Graph {
   bool rounding_each = false;
 
   // Rewrites nodes, and removes those that no output, input or constant depends on. Called once, after the recording.
-  void finish();
+  void finish(bool rewrites);
   // Returns how the graph runs with the options of a handle (partition.h). It is computed once for equal options, and
   // lives as long as the graph.
   const Partition& partition(Handle&) const;

@@ -87,6 +87,7 @@ py::dict saved(const Node& node) {
   d["algo"] = node.algo;
   d["handle"] = node.handle;
   d["where"] = node.where;
+  if (!node.rewrites.empty()) d["rewrites"] = node.rewrites;
   return d;
 }
 
@@ -150,6 +151,7 @@ void bind_graph_files(py::module_& m, py::class_<Graph, std::shared_ptr<Graph>>&
             r.set_numbers(args, words);
           },
           py::arg("args"), py::arg("dynamic"), "Sets the numbers among the Args of the last call.")
+      .def("rewritten", &Recorder::rewritten, py::arg("rewrites"), "Says which rewrites made the last node.")
       .def("node_count", [](const Recorder& r) { return r.graph().nodes.size(); })
       .def("last_node", [](const Recorder& r) { return saved(r.graph().nodes.back()); })
       .def("buffer_number", &Recorder::buffer_number, py::arg("tensor"), "The number of the buffer of a tensor.");

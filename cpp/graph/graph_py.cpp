@@ -211,7 +211,9 @@ py::class_<Recorder, std::shared_ptr<Recorder>> bind_recorder(py::module_& m) {
       .def("inputs_like", &Recorder::inputs_like, py::arg("names"), py::arg("samples"))
       .def("output", &Recorder::output, py::arg("name"), py::arg("tensor"))
       .def("dynamic", &Recorder::dynamic, py::arg("name"))
-      .def("finish", [](Recorder& r) { return std::const_pointer_cast<Graph>(r.finish()); });
+      .def(
+          "finish", [](Recorder& r, bool rewrites) { return std::const_pointer_cast<Graph>(r.finish(rewrites)); },
+          py::arg("rewrites") = true);
   return recorder;
 }
 

@@ -222,7 +222,7 @@ class Groups {
       std::vector<int> open;
       for (int node : s.readers) {
         const int b = group_[size_t(node)];
-        if (!has_only_elements(b) || std::ranges::find(open, b) != open.end()) continue;
+        if (!may_join_siblings(b) || std::ranges::find(open, b) != open.end()) continue;
         const auto joins = std::ranges::find_if(open, [&](int a) { return try_siblings(a, b); });
         grown = grown || joins != open.end();
         if (joins != open.end()) open.erase(joins);
@@ -232,9 +232,9 @@ class Groups {
     }
     return grown;
   }
-  bool has_only_elements(int group) const {
+  bool may_join_siblings(int group) const {
     return std::ranges::all_of(members_[size_t(group)],
-                               [&](int node) { return is_elementwise(graph_.nodes[size_t(node)]); });
+                               [&](int node) { return graph::may_join_siblings(graph_.nodes[size_t(node)]); });
   }
   bool try_siblings(int a, int b) {
     const std::pair sizes{size_of(a), size_of(b)};

@@ -364,6 +364,11 @@ void Recorder::set_numbers(const std::vector<uint64_t>& args, const std::vector<
   node.dynamic = dynamic;
 }
 
+void Recorder::rewritten(const std::string& rewrites) {
+  check_open();
+  graph_->nodes.back().rewrites = rewrites;
+}
+
 Buffer& Recorder::buffer_of(const Tensor& t) {
   check_open();
   note(t);
@@ -412,11 +417,11 @@ void Recorder::check_inputs() const {
   }
 }
 
-std::shared_ptr<const Graph> Recorder::finish() {
+std::shared_ptr<const Graph> Recorder::finish(bool rewrites) {
   check_open();
   if (entered_) leave();
   check_inputs();
-  graph_->finish();
+  graph_->finish(rewrites);
   std::shared_ptr<const Graph> result = std::move(graph_);
   graph_ = nullptr;
   return result;

@@ -43,10 +43,11 @@ class Recorder final : public CallRecorder {
   void rename(const Tensor&, const std::string& name);
   int buffer_number(const Tensor& t) { return int(&buffer_of(t) - graph_->buffers.data()); }
   void set_numbers(const std::vector<uint64_t>& args, const std::vector<DynamicWord>&);
+  void rewritten(const std::string& rewrites);  // sets Node::rewrites of the last node
   const Graph& graph() const { return *graph_; }
 
-  // Ends the recording, and returns the graph.
-  std::shared_ptr<const Graph> finish();
+  // Ends the recording, and returns the graph. `rewrites`: whether calls are replaced by simpler ones (rewrite.h).
+  std::shared_ptr<const Graph> finish(bool rewrites = true);
 
   Tensor stand_in(const TensorDesc&, Place, const char* call, const char* label) override;
   void note(const Tensor&) override;

@@ -110,14 +110,14 @@ class Writer {
     functions += cat(lane_function("void of(", ""), lines_, "  }\n");
     const RowVectors v = row_vectors(r_, e_);
     GeneratedSource to = steps_.source();
-    to.text = cat("namespace minidnn {\nstruct Region {\n  using Loads = Types<", cuda_types(operands_[0]),
-                  ">;\n  using Columns = Types<", cuda_types(operands_[1]), ">;\n  using Broadcast = Types<",
-                  cuda_types(operands_[2]), ">;\n  using Stores = Types<", cuda_types(e_.stores),
-                  ">;\n  using RowLoads = Types<", cuda_types(e_.row_loads), ">;\n  using Statistics = Types<",
-                  statistics_, ">;\n  static constexpr int kVectors = ", v.vectors, ", kWidth = ", v.width,
-                  ", kKept = ", v.kept, ", kRowNumbers = ", e_.row_numbers, ",\n    kRandoms = ", steps_.randoms(),
-                  ", kRegisters = ", v.registers, ";\n", steps_.random_function("RowArgs"), functions,
-                  "};\n}  // namespace minidnn\n");
+    to.text =
+        cat("namespace minidnn {\nstruct Region {\n  using Loads = Types<", cuda_types(operands_[0]),
+            ">;\n  using Columns = Types<", cuda_types(operands_[1]), ">;\n  using Broadcast = Types<",
+            cuda_types(operands_[2]), ">;\n  using Stores = Types<", cuda_types(e_.stores),
+            ">;\n  using RowLoads = Types<", cuda_types(e_.row_loads), ">;\n  using Statistics = Types<", statistics_,
+            ">;\n  static constexpr int kVectors = ", v.vectors, ", kWidth = ", v.width, ", kKept = ", v.kept,
+            ", kRowNumbers = ", e_.row_numbers, ",\n    kRandoms = ", steps_.randoms(), ", kRegisters = ", v.registers,
+            ";\n", steps_.random_function("RowArgs"), functions, "};\n}  // namespace minidnn\n");
     return to;
   }
 

@@ -5,8 +5,11 @@
 #include <map>
 
 #include "cpp/activation/activation.h"
+#include "cpp/layer_norm/layer_norm.h"
 #include "cpp/pointwise/pointwise.h"
 #include "cpp/random/random.h"
+#include "cpp/reduce/reduce.h"
+#include "cpp/softmax/softmax.h"
 #include "cpp/transform/transform.h"
 
 namespace minidnn::graph {
@@ -17,12 +20,18 @@ bool is_elementwise(const Node& n) {
   return std::ranges::find(kinds, n.kind) != std::end(kinds);
 }
 
+bool may_join_siblings(const Node& n) {
+  const NodeKind* const rows[] = {&node_kind<LayerNormProblem>(), &node_kind<SoftmaxProblem>(),
+                                  &node_kind<ReduceProblem>()};
+  return is_elementwise(n) || std::ranges::find(rows, n.kind) != std::end(rows);
+}
+
 std::vector<Siblings> siblings_of(const Graph& g) {
   std::vector<Siblings> all;                         // in the order of their first readers
   std::map<uintptr_t, std::vector<size_t>> indices;  // in `all`, by the address of the tensor
   for (int j = 0; j < int(g.nodes.size()); ++j) {
     const Node& node = g.nodes[size_t(j)];
-    if (!is_elementwise(node)) continue;
+    if (!may_join_siblings(node)) continue;
     for (const Port& p : node.ports) {
       const TensorDesc& d = p.view.desc;
       if (!p.reads || d.numel() < 2 || is_broadcast(d)) continue;

@@ -12,9 +12,11 @@ struct Siblings {
   double bytes() const { return double(desc->numel()) * double(itemsize(desc->dtype)); }
 };
 
-// Whether a node is a function of single elements. Other nodes do not share a region with their siblings, because only
-// such functions have an engine with several results.
+// Whether a node is a function of single elements.
 bool is_elementwise(const Node&);
+// Whether a node may share a region with its siblings. Only functions of single elements or single rows have an engine
+// with several results.
+bool may_join_siblings(const Node&);
 
 // Returns the nodes that may share a region because they read the same tensor, those with the largest tensor first.
 // Single elements and broadcast tensors do not count: to load them again costs little.

@@ -101,7 +101,7 @@ static void test_arena() {
       }
       g.buffers.push_back(b);
     }
-    g.finish();
+    g.finish(true);
     CHECK(largest <= g.arena_bytes() && g.arena_bytes() <= sum, largest, ' ', g.arena_bytes(), ' ', sum);
     for (size_t i = 0; i < g.buffers.size(); ++i)
       for (size_t k = 0; k < i; ++k) {

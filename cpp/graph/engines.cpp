@@ -10,6 +10,7 @@ namespace cpu::graph {
 using List = EngineList<RegionProblem,
     struct LibraryOp,
     struct Elementwise,
+    struct RowReduction,
     struct Unfused>;
 // clang-format on
 }  // namespace cpu::graph

@@ -208,6 +208,19 @@ def test_parameters_of_several_dimensions(device: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_instance_norm(dtype: str, device: str) -> None:
+    x = drawn((3, 5, 9, 11), dtype, device, 0)
+    scale, bias = (drawn((5,), "float32", device, i) for i in (1, 2))
+    f = lambda m, x, s, b: [m.act(t := m.instance_norm(x, s, b)[0], "relu"), t + x]
+    check(f, [x, scale, bias], 99)
+    nhwc = dnn.asarray(x, layout="NHWC")
+    fused = dnn.fuse(lambda *a: f(OURS, *a))
+    assert "rows are not contiguous in" in fused.why(nhwc, scale, bias)
+    for got, want in zip(fused(nhwc, scale, bias), f(EXACT, *exact_arguments([x, scale, bias])), strict=True):
+        assert np.allclose(values_of(got), want, rtol=2e-2, atol=2e-2)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 def test_softmax_over_the_channels_of_nhwc(dtype: str, device: str) -> None:
     for channels in (21, 64, 300):
         x = dnn.asarray(drawn((2, channels, 7, 9), dtype, device, 0), layout="NHWC")
@@ -253,6 +266,20 @@ def test_misaligned_views(dtype: str, device: str) -> None:
     want = reference.softmax_forward(values_of(x) * values_of(r), axis=1) + values_of(r)
     assert np.abs(values_of(y) - want).max() <= reference.tolerance(dtype, 201, 4)
     assert np.isnan(values_of(out)[0])
+
+
+@pytest.mark.parametrize("cols", [40, 1100])
+def test_statistics_of_broadcast_operands(cols: int, device: str) -> None:
+    """A row may be one number, or all rows may be the same."""
+    x, r = (drawn((6, cols), "float32", device, i) for i in range(2))
+    numbers = drawn((6,), "float32", device, 2).as_strided((6, cols), (1, 0))
+    row = drawn((cols,), "float32", device, 3).as_strided((6, cols), (0, 1))
+    one = drawn((1,), "float32", device, 4).as_strided((6, cols), (0, 0))
+    for t in (numbers, row, one):
+        check(lambda m, x, t: x - m.reduce(t, "sum", keepdims=True), [x, t], cols, cols)
+        check(lambda m, x, t: m.softmax(t) * x, [x, t], cols)
+        check(lambda m, x, t: m.softmax(t, log=True, scale=0.5) + x, [x, t], cols)
+        check(lambda m, x, r, t: m.softmax_backward(t, r) * x, [x, r, t], cols, np.sqrt(cols))
 
 
 # ---- masks
@@ -586,6 +613,21 @@ def test_refusals_are_sentences(name: str, device: str) -> None:
     assert f"row_reduction: {sentence}" in why or (sentence in why and "row_reduction: " in why), why
     got, want = listed(fused(a, r, scale))[0], listed(f(b, r, scale))[0]
     assert np.allclose(values_of(got), values_of(want), rtol=1e-4, atol=1e-5, equal_nan=True)
+
+
+def test_limits_of_the_cpu() -> None:
+    with dnn.record(device="cpu") as g:
+        x = g.input("x", (2, 2**27), "bfloat16")
+        g.output("y", dnn.rms_norm_forward(x + 1.0)[0])
+    assert "row_reduction: keeps 512 MB of values of a row; supported are at most 256 MB" in g.why()
+    with dnn.record(device="cpu") as g:
+        x = g.input("x", (64, 256))
+        y = dnn.rms_norm_forward(x)[0]
+        powers = [y * float(i) for i in range(30)]
+        for p in powers:
+            y = y + p
+        g.output("y", y)
+    assert "spans of values at the same time; supported are at most 24" in g.why()
 
 
 def test_rounding_each_is_refused(device: str) -> None:

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fused functions of recorded calls against torch. Each chain of functions of elements has two rows: against eager
-torch and against torch.compile. In a chain, each operand is read once and the result is written once. On a GPU, linear
-layers with bias and activation have two rows, too: against torch, and against cuBLAS's product alone, which shows what
-bias and activation cost.
+torch and against torch.compile. In a chain, each operand is read once and the result is written once. Norms and softmax
+with functions of elements before and behind them have the same two rows. On a GPU, linear layers with bias and
+activation have two rows, too: against torch, and against cuBLAS's product alone, which shows what bias and activation
+cost.
 
 The rows `regret` compare random graphs with themselves: "ours" has the engines with the lowest estimates, and in the
 place of torch's call is the graph with the engines that find() has measured as the fastest. Their partition is the
@@ -145,9 +146,50 @@ def regret_rows(device: str) -> Iterator[Row]:
                   seen=(lambda _: [], lambda _: []))  # fmt: skip
 
 
+# Ours and torch's, and the number of tensors of the size of x that are read or written. The operands are x, r, w and b;
+# w and b have one element for each column. Scale and bias of our norms are float32, torch's have the dtype of x.
+OF_ROWS: dict[str, tuple[Callable[..., Any], Callable[..., Any], int]] = {
+    "norm + gelu + dropout": (
+        lambda x, r, w, b: dnn.dropout_forward(ours("gelu", dnn.layer_norm_forward(x, w, b)[0]), 0.1, seed=1),
+        lambda x, r, w, b: functional.dropout(functional.gelu(functional.layer_norm(x, w.shape, w, b)), 0.1), 2),
+    "norm + gelu_tanh + dropout": (
+        lambda x, r, w, b: dnn.dropout_forward(ours("gelu_tanh", dnn.layer_norm_forward(x, w, b)[0]), 0.1, seed=1),
+        lambda x, r, w, b: functional.dropout(
+            functional.gelu(functional.layer_norm(x, w.shape, w, b), approximate="tanh"), 0.1), 2),
+    "softmax(x * s + mask)": (
+        lambda x, r, w, b: dnn.softmax_forward(x * 0.125 + r, axis=1),
+        lambda x, r, w, b: torch.softmax(x * 0.125 + r, 1), 3),
+    "silu(rms_norm(x)) * gate": (
+        lambda x, r, w, b: ours("silu", dnn.rms_norm_forward(x, w)[0]) * r,
+        lambda x, r, w, b: functional.silu(functional.rms_norm(x, w.shape, w, 1e-5)) * r, 3),
+}  # fmt: skip
+
+
+def rows_of_rows(device: str) -> Iterator[Row]:
+    """Statistics of rows with functions of elements, in one region."""
+    for dtype in (torch.float32, torch.bfloat16):
+        for cols in (1024, 2048, 4096, 8192):
+            n = BYTES * (1 if device == "cpu" else 4) // dtype.itemsize // cols
+            x, r = (torch.randn((n, cols), device=device).to(dtype) for _ in range(2))
+            w, b = (torch.randn(cols, device=device) for _ in range(2))
+            tensors = [dnn.from_dlpack(t) for t in (x, r, w, b)]
+            operands = [x, r, w.to(dtype), b.to(dtype)]
+            for formula, (mine, peer, count) in OF_ROWS.items():
+                fused, compiled = dnn.fuse(mine), torch.compile(peer, dynamic=False)
+                name = f"rows {SHORT[dtype]} {n}x{cols}: {formula}"
+                common: dict[str, Any] = {"bytes": count * x.nbytes, "dtype": str(dtype).split(".")[1], "terms": cols}
+                if "dropout" in formula:  # torch draws other random numbers
+                    common["seen"] = (lambda _: [], lambda _: [])
+                yield Row(f"{name}, eager", partial(fused, *tensors), partial(peer, *operands), list="rows, eager",
+                          **common)  # fmt: skip
+                yield Row(f"{name}, compiled", partial(fused, *tensors), partial(compiled, *operands),
+                          list="rows, compiled", **common)  # fmt: skip
+
+
 def rows(device: str) -> Iterator[Row]:
     if device != "cpu":
         yield from linear_rows(device)
+    yield from rows_of_rows(device)
     for dtype in SHORT:
         n = BYTES * (1 if device == "cpu" else 16) // dtype.itemsize
         operands = [(torch.rand(n, device=device) * 2 - 1).to(dtype) for _ in range(3)]
@@ -166,5 +208,6 @@ def rows(device: str) -> Iterator[Row]:
 if __name__ == "__main__":
     targets = {"element chains, eager": Target(mean=2.0), "element chains, compiled": Target(mean=1.0),
                "linear": Target(mean=1.0), "linear, product alone": Target(mean=0.94),
+               "rows, eager": Target(mean=1.5), "rows, compiled": Target(mean=1.0),
                "regret": Target(mean=1 / 1.05, worst=1 / 1.3)}  # fmt: skip
     main(rows, __doc__, targets)

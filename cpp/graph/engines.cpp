@@ -11,6 +11,7 @@ using List = EngineList<RegionProblem,
     struct LibraryOp,
     struct FoldedConv,
     struct Elementwise,
+    struct RowReduction,
     struct Unfused>;
 // clang-format on
 }  // namespace cpu::graph

@@ -12,8 +12,9 @@
 namespace minidnn::graph {
 namespace {
 
-// A fused region must be estimated below this fraction of the time of its parts.
-constexpr double kGain = 0.98;
+// A fused region must save this fraction of the time of its parts, or half the time of its shortest part: a few numbers
+// between two long regions take little time, but keep them apart.
+constexpr double kGain = 0.02, kGainOfShortest = 0.5;
 
 // Returns why a node runs alone, or "".
 std::string why_alone(const Node& n) {
@@ -309,7 +310,7 @@ class Groups {
     if (first) copied_.push_back(&c);
     double home_us = 0;
     supported = supported && estimate(members_[size_t(home)], copies_[size_t(home)], home_us).empty();
-    if (supported && after + home_us < kGain * before) {
+    if (supported && after + home_us < (1 - kGain) * before) {
       us_[size_t(home)] = home_us;
       for (size_t i = 0; i < others.size(); ++i) us_[size_t(others[i])] = us[i];
       return true;
@@ -323,8 +324,9 @@ class Groups {
   // Joins groups if an engine supports them together, and is faster. Returns "", or why not.
   std::string join(const std::vector<int>& groups) {
     std::vector<int> members, copies;
-    double apart = 0, us = 0;
+    double apart = 0, us = 0, shortest = us_of(groups[0]);
     for (int group : groups) {
+      shortest = std::min(shortest, us_of(group));
       members.insert(members.end(), members_[size_t(group)].begin(), members_[size_t(group)].end());
       copies.insert(copies.end(), copies_[size_t(group)].begin(), copies_[size_t(group)].end());
       apart += us_of(group);
@@ -334,7 +336,8 @@ class Groups {
     copies.erase(std::unique(copies.begin(), copies.end()), copies.end());
     copies = own_copies(members, copies);
     if (std::string why = estimate(members, copies, us); !why.empty()) return why;
-    if (us >= kGain * apart) return cat("together they take an estimated ", us, " us, apart ", apart, " us");
+    if (us >= apart - std::min(kGain * apart, kGainOfShortest * shortest))
+      return cat("together they take an estimated ", us, " us, apart ", apart, " us");
     const int joined = group_[size_t(members[0])];
     for (int group : groups)
       if (group != joined) {

@@ -75,8 +75,10 @@ class Builder {
     bool found = false;
     for (const RegionNode& n : r_.nodes) {
       if (!is_statistic(n)) {
-        if (std::string why = why_not_element(n); !why.empty()) return why;
-        continue;
+        const std::string why = why_not_element(n);
+        if (why.empty()) continue;
+        Rows none;
+        return n.as<TransformProblem>() || n.as<RandomProblem>() ? why : statistic_of(n, none);
       }
       Rows rows;
       if (std::string why = statistic_of(n, rows); !why.empty()) return why;
@@ -266,9 +268,10 @@ class Builder {
       if (!first && is_dense(o.desc)) first = &o;
     if (!first || !is_dense(first->desc)) return "no tensor has all elements without gaps";
     const TensorDesc& order = first->desc;
-    // The dimensions of a row must be the innermost in memory.
+    int64_t reach = 1;  // the number of elements from the first of a row to its last
     for (int i = 0; i < order.rank; ++i)
-      if (all_.in_row(i) && order.stride[i] >= to_.cols) return cat("rows are not contiguous in ", name(first->value));
+      if (all_.in_row(i)) reach += (order.shape[i] - 1) * order.stride[i];
+    if (reach != to_.cols) return cat("rows are not contiguous in ", name(first->value));
     std::vector<TensorDesc> all{order};
     for (const auto* operands : {&to_.loads, &to_.stores, &to_.row_loads, &to_.row_stores})
       for (const ElementOperand& o : *operands) all.push_back(o.desc);

@@ -49,6 +49,11 @@ LayerNormBackward layer_norm_backward(const char* call, RowNormKind, const Tenso
 LayerNormSpaces row_norm_spaces(const LayerNormProblem&);
 double row_norm_bytes(const LayerNormProblem&);
 double row_norm_flop(const LayerNormProblem&);
+// For engines of the CPU that keep a row of n float32 elements in memory. row_statistics() computes the statistics of
+// layer norm (`centered`) or RMS norm. normalize_span() computes y = (x - mean) * inv_std * scale + bias for any n
+// elements of the row. `scale` and `bias` may be null. `y` may be x.
+NormStatistics row_statistics(const float* x, int64_t n, double eps, bool centered);
+void normalize_span(const float* x, const NormStatistics&, const float* scale, const float* bias, float* y, int64_t n);
 // Computes dscale and dbias from sums[samples][channels][2] by adding over the samples.
 void sum_parameter_gradients(const float* sums, int64_t samples, int64_t channels, const LayerNormArgs&);
 

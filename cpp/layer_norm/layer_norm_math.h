@@ -38,6 +38,11 @@ struct LayerNormArgs {
   double eps = 0;
 };
 
+// The statistics of a row. `rest` is the rounding error of `mean`. RMS norm has only inv_std.
+struct NormStatistics {
+  float mean = 0, rest = 0, inv_std = 0;
+};
+
 // The loops over the tensors of a call. NormOffsets::other is the offset in mean and inv_std.
 struct LayerNormSpaces {
   // `rows` visits the first element of each row, and `members` the elements of one row.

@@ -25,8 +25,8 @@ void fill_normal(const Tensor& out, int64_t seed, int64_t offset, double mean, d
 Tensor dropout(const char* call, const char* name, const Tensor& x, double p, int64_t seed, int64_t offset,
                const Call& options);
 
-// Computes dropout of the elements [i, i + n) of a row-major tensor on the CPU, where i is a multiple of 4. `type` is
-// float32 or float64. The arguments point to element i of x and of the result, which may be the same memory.
+// Computes dropout of the elements [i, i + n) of a row-major tensor on the CPU. `type` is float32 or float64. The
+// arguments point to element i of x and of the result, which may be the same memory.
 void dropout_on_span(const RandomArgs&, DType type, int64_t i, int64_t n);
 
 double random_bytes(const RandomProblem&);

@@ -21,6 +21,9 @@ template <> struct Family<ReduceProblem> {
 Tensor reduce(const Tensor& x, const std::string& mode, const std::optional<std::vector<int64_t>>& axes, bool keepdims,
               const Call& call);
 
+// Reduces contiguous rows of float32 on the CPU, one result for each. `mode` is one with floating results.
+void reduce_rows(ReduceMode mode, const float* x, int64_t rows, int64_t cols, float* to);
+
 double reduce_bytes(const ReduceProblem&);
 
 // Calls f(kind, Acc{}), where `kind` is an integral_constant of the ReduceKind, and Acc the C++ type in which elements

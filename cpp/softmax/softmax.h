@@ -30,6 +30,17 @@ Tensor softmax_backward(const Tensor& dy, const Tensor& y, int64_t axis, bool lo
 // common stride in the mask are joined.
 MaskLayout mask_layout(const SoftmaxProblem&);
 
+// For engines of the CPU that keep a row of n float32 elements in memory. row_exponentials() computes exp(scale * x -
+// largest), where `largest` is the maximum of scale * x, and their sum, which is NaN if the row has a NaN or +inf, or
+// only -inf. It stores the exponentials at `e`, unless `e` is null; `e` may be x.
+SoftmaxSums row_exponentials(const float* x, float* e, int64_t n, float scale);
+// Computes contiguous rows of at most kLongestShortRow float32 elements, without a mask. `out` may be an input.
+void softmax_short_rows(SoftmaxDirection, bool log, const SoftmaxArgs&, int64_t rows, int64_t cols);
+// Returns the sum over a row that its gradient needs: of dy for log-softmax, of dy * y for softmax.
+float softmax_gradient_sum(const float* y, const float* dy, int64_t n, bool log);
+// Computes n elements of the gradient from this sum. `dx` may be y or dy.
+void softmax_gradient_span(const float* y, const float* dy, float* dx, int64_t n, bool log, float sum, float scale);
+
 // The bytes and FLOP of a call. CPU and CUDA engines estimate their time from these numbers.
 double softmax_bytes(const SoftmaxProblem&);
 double softmax_flop(const SoftmaxProblem&);

@@ -168,6 +168,14 @@ struct ContiguousRows final : Engine<LayerNormProblem> {
 
 }  // namespace cpu::layer_norm
 
+NormStatistics row_statistics(const float* x, int64_t n, double eps, bool centered) {
+  return layer_norm_kernels().statistics(x, n, float(eps), centered);
+}
+void normalize_span(const float* x, const NormStatistics& s, const float* scale, const float* bias, float* y,
+                    int64_t n) {
+  layer_norm_kernels().normalize(x, s, scale, bias, y, n);
+}
+
 template const Engine<LayerNormProblem>& engine_object<LayerNormProblem, cpu::layer_norm::ContiguousRows>();
 
 }  // namespace minidnn

@@ -73,14 +73,10 @@ template <class T> MINIDNN_HD Sums sums_about(const T* x, int64_t n, float about
   return sums;
 }
 
-// The statistics of a row. `rest` is the rounding error of `mean`.
-struct Statistics {
-  float mean = 0, rest = 0, inv_std = 0;
-};
 // Computes the statistics of a row from d = x - center, where center is the mean of the first elements. If that is
 // further from the mean of the row than a standard deviation, the row is summed again around its mean. So the
 // subtraction E[d^2] - E[d]^2 loses at most one bit.
-template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
+template <class T> MINIDNN_HD NormStatistics statistics_of(const T* x, int64_t n, float eps, bool centered) {
   constexpr int64_t kFew = 64;
   float center = 0;
   if (centered) {
@@ -98,7 +94,7 @@ template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, fl
       shift = sums.first / double(n);
     }
   }
-  Statistics s;
+  NormStatistics s;
   const double mean = double(center) + shift, var = sums.squares / double(n) - shift * shift;
   s.mean = float(mean);
   s.rest = float(mean - double(s.mean));
@@ -106,13 +102,8 @@ template <class T> MINIDNN_HD Statistics statistics_of(const T* x, int64_t n, fl
   return s;
 }
 
-template <class T> void forward(const LayerNormKernels::Forward& row, int64_t n) {
-  const T* x = static_cast<const T*>(row.x);
-  const float *scale = row.scale, *bias = row.bias;
-  T* y = static_cast<T*>(row.y);
-  const Statistics s = statistics_of(x, n, row.eps, row.mean != nullptr);
-  if (row.mean) *row.mean = s.mean;
-  *row.inv_std = s.inv_std;
+template <class T> MINIDNN_HD void normalize_row(const T* x, const NormStatistics& s, const float* scale,
+                                                 const float* bias, T* y, int64_t n) {
   const Floats center = floats(s.mean), off = floats(s.rest), factor = floats(s.inv_std);
   each_vector(n, [&](int64_t i, int64_t lanes) __attribute__((always_inline)) {
     Floats v = ((read(x + i, lanes) - center) - off) * factor;
@@ -120,6 +111,19 @@ template <class T> void forward(const LayerNormKernels::Forward& row, int64_t n)
     if (bias) v += read(bias + i, lanes);
     write(y + i, lanes, v);
   });
+}
+template <class T> void forward(const LayerNormKernels::Forward& row, int64_t n) {
+  const T* x = static_cast<const T*>(row.x);
+  const NormStatistics s = statistics_of(x, n, row.eps, row.mean != nullptr);
+  if (row.mean) *row.mean = s.mean;
+  *row.inv_std = s.inv_std;
+  normalize_row(x, s, row.scale, row.bias, static_cast<T*>(row.y), n);
+}
+NormStatistics statistics(const float* x, int64_t n, float eps, bool centered) {
+  return statistics_of(x, n, eps, centered);
+}
+void normalize(const float* x, const NormStatistics& s, const float* scale, const float* bias, float* y, int64_t n) {
+  normalize_row(x, s, scale, bias, y, n);
 }
 
 template <class T>
@@ -177,7 +181,7 @@ template <class T> void forward_planes(const LayerNormKernels::Forward& row, con
   const T* x = static_cast<const T*>(row.x);
   const float *scale = row.scale, *bias = row.bias;
   T* y = static_cast<T*>(row.y);
-  const Statistics s = statistics_of(x, channels * n, row.eps, true);
+  const NormStatistics s = statistics_of(x, channels * n, row.eps, true);
   *row.mean = s.mean;
   *row.inv_std = s.inv_std;
   const Floats center = floats(s.mean), off = floats(s.rest);
@@ -257,6 +261,6 @@ template <class T> constexpr LayerNormKernels::Typed kTyped{forward<T>, backward
 }  // namespace
 
 extern const LayerNormKernels layer_norm_kernels;
-const LayerNormKernels layer_norm_kernels = {kTyped<float>, kTyped<bfloat16>, kTyped<float16>};
+const LayerNormKernels layer_norm_kernels = {kTyped<float>, kTyped<bfloat16>, kTyped<float16>, statistics, normalize};
 
 }  // namespace minidnn::MINIDNN_ISA

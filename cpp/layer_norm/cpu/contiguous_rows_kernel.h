@@ -2,7 +2,7 @@
 // The loops of cpu.layer_norm.contiguous_rows over one contiguous row. They are compiled once per instruction set.
 #pragma once
 #include "cpp/core/cpu/isa.h"
-#include "cpp/core/host_device/hd.h"
+#include "cpp/layer_norm/layer_norm_math.h"
 
 namespace minidnn {
 
@@ -39,6 +39,9 @@ struct LayerNormKernels {
     // Computes dx of a row of group norm. Writes sums[channels][2]: the sum of dy * x_hat and the sum of dy.
     void (*backward_planes)(const Backward&, const NormPlanes&, float* sums);
   } f32, bf16, f16;
+  // The two steps of `forward` for float32: layer_norm.h describes them.
+  NormStatistics (*statistics)(const float* x, int64_t n, float eps, bool centered);
+  void (*normalize)(const float* x, const NormStatistics&, const float* scale, const float* bias, float* y, int64_t n);
 };
 
 MINIDNN_PER_ISA(LayerNormKernels, layer_norm_kernels)

@@ -15,6 +15,20 @@ namespace {
 // The smallest number of elements that a thread gets.
 constexpr int64_t kBlock = 8192;
 
+// Dropout of the elements [i, i + n), in groups of four with common random words. Advances the pointers of `a`.
+template <class A> void dropout_by_fours(RandomArgs& a, int64_t i, int64_t n) {
+  for (int64_t count; n > 0; i += count, n -= count) {
+    const int64_t first = i % 4;
+    count = min_of(4 - first, n);
+    A x[4] = {}, y[4];
+    std::memcpy(x + first, a.x, size_t(count) * sizeof(A));
+    random_four<Random::dropout>(a, uint64_t(i) / 4, x, y);
+    std::memcpy(a.out, y + first, size_t(count) * sizeof(A));
+    a.x = static_cast<const A*>(a.x) + count;
+    a.out = static_cast<A*>(a.out) + count;
+  }
+}
+
 }  // namespace
 
 struct Vectorized final : Engine<RandomProblem> {
@@ -47,15 +61,12 @@ struct Vectorized final : Engine<RandomProblem> {
 }  // namespace cpu::random
 
 void dropout_on_span(const RandomArgs& a, DType type, int64_t i, int64_t n) {
-  if (type == DType::float32)
-    return random_kernels().loops[int64_t(Random::dropout)][int64_t(type)](a, false, i, i + n);
-  for (int64_t done = 0; done < n; done += 4) {
-    double x[4] = {}, y[4];
-    const auto bytes = size_t(min_of<int64_t>(4, n - done)) * sizeof(double);
-    std::memcpy(x, static_cast<const double*>(a.x) + done, bytes);
-    random_four<Random::dropout>(a, uint64_t(i + done) / 4, x, y);
-    std::memcpy(static_cast<double*>(a.out) + done, y, bytes);
-  }
+  RandomArgs rest = a;
+  if (type != DType::float32) return cpu::random::dropout_by_fours<double>(rest, i, n);
+  // The loop starts at a multiple of 4.
+  const int64_t before = min_of(-i & 3, n);
+  cpu::random::dropout_by_fours<float>(rest, i, before);
+  random_kernels().loops[int64_t(Random::dropout)][int64_t(type)](rest, false, i + before, i + n);
 }
 
 template const Engine<RandomProblem>& engine_object<RandomProblem, cpu::random::Vectorized>();

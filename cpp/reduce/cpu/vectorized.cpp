@@ -183,6 +183,28 @@ struct Vectorized final : Engine<ReduceProblem> {
 
 }  // namespace cpu::reduce
 
+void reduce_rows(ReduceMode mode, const float* x, int64_t rows, int64_t cols, float* to) {
+  const ReduceLoop loop = reduce_kernels().along_output[int64_t(DType::float32)][int64_t(mode)];
+  auto reduce = [&]<ReduceKind kind> {
+    double values[kReduceOutputs];
+    for (int64_t first = 0, count; first < rows; first += count) {
+      count = min_of(rows - first, kReduceOutputs);
+      std::fill_n(values, count, reduction::identity<kind, double>().value);
+      loop({x + first * cols, cols, count, cols, values, 0, nullptr});
+      for (int64_t i = 0; i < count; ++i)
+        to[first + i] = float(reduction::finished(mode, reduction::State<kind, double>{values[i]}, cols));
+    }
+  };
+  switch (kind_of(mode)) {
+    case ReduceKind::prod:
+      return reduce.template operator()<ReduceKind::prod>();
+    case ReduceKind::max:
+      return reduce.template operator()<ReduceKind::max>();
+    default:
+      return reduce.template operator()<ReduceKind::sum>();
+  }
+}
+
 template const Engine<ReduceProblem>& engine_object<ReduceProblem, cpu::reduce::Vectorized>();
 
 }  // namespace minidnn

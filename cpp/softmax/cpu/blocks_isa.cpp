@@ -9,9 +9,6 @@
 namespace minidnn::MINIDNN_ISA {
 namespace {
 
-// Up to this length, rows are computed in groups, because starting the loops of rows_isa.cpp takes longer than a row.
-constexpr int64_t kLongestShortRow = 128;
-
 template <class T> constexpr bool kHasShortRows = true;
 template <> constexpr bool kHasShortRows<float16> = false;
 

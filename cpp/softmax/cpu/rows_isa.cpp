@@ -64,6 +64,40 @@ void shift(const float* x, float* y, int64_t n, float scale, float largest, floa
   for (int64_t i = 0; i < n; ++i) y[i] = (x[i] * scale - largest) - log_sum;
 }
 
+// A row is padded with padding(), which usually gives the exponential 0. But if scale is 0, each padding element adds 1
+// to the sum, so ones_of_padding() is subtracted from it.
+float padding(float scale) { return scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0; }
+float ones_of_padding(int64_t cols, float scale) { return scale == 0 ? float(whole_steps(cols) - cols) : 0; }
+
+// Computes the maximum of scale * x and the sum of the exponentials. read(i, count) returns elements from i on as
+// padded floats, and exps(i, count, largest) their exponentials.
+template <class Read, class Exps>
+inline __attribute__((always_inline)) SoftmaxSums sums_of_row(int64_t cols, float scale, Read read, Exps exps) {
+  float largest = -INFINITY;
+  for (int64_t i = 0; i < cols; i += kSpan) {
+    const int64_t count = min_of(kSpan, cols - i);
+    largest = largest_of(read(i, count), whole_steps(count), scale, largest);
+  }
+  Sum sum;
+  for (int64_t i = 0; i < cols; i += kSpan) {
+    const int64_t count = min_of(kSpan, cols - i);
+    const float* e = exps(i, count, largest);
+    add_all(sum, whole_steps(count), [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
+  }
+  return {largest, total(sum) - ones_of_padding(cols, scale)};
+}
+
+SoftmaxSums row_exponentials(const float* x, float* to, int64_t n, float scale) {
+  alignas(64) float padded[kSpan], span[kSpan];
+  auto read = [&](int64_t i, int64_t count) { return read_span<Order::memory>(x + i, padded, count, padding(scale)); };
+  return sums_of_row(n, scale, read, [&](int64_t i, int64_t count, float largest) -> const float* {
+    float* const e = to && count % kStep == 0 ? to + i : span;
+    exponentials(read(i, count), e, whole_steps(count), scale, largest);
+    if (to && e == span) __builtin_memcpy(to + i, span, size_t(count) * sizeof(float));
+    return e;
+  });
+}
+
 // Computes softmax or log-softmax of a row. If `masked`, `scratch` already holds scale * x with the mask, padded with
 // -inf.
 template <Order order, class T>
@@ -73,34 +107,23 @@ void forward_row(const T* x, T* y, const SoftmaxTiling& tiling, float scale, flo
   // computed.
   const bool kept = tiling.scratch_floats > kSpan;
   const bool copied = masked || (kept && sizeof(T) != 4);
-  // The row is padded with `fill`, which usually gives the exponential 0. But if scale is 0, each padding element adds
-  // 1 to the sum, so `ones` is subtracted from it.
-  const float fill = scale > 0 ? -INFINITY : scale < 0 ? INFINITY : 0;
-  const float ones = scale == 0 ? float(whole_steps(cols) - cols) : 0;
   auto read = [&](int64_t i, int64_t count) -> const float* {
-    return masked ? scratch + i : read_span<order>(x + i, kept ? scratch + i : scratch, count, fill);
+    return masked ? scratch + i : read_span<order>(x + i, kept ? scratch + i : scratch, count, padding(scale));
   };
-  float largest = -INFINITY;
-  for (int64_t i = 0; i < cols; i += kSpan) {
-    int64_t count = min_of(kSpan, cols - i);
-    largest = largest_of(read(i, count), whole_steps(count), scale, largest);
-  }
-  Sum sum;
-  for (int64_t i = 0; i < cols; i += kSpan) {
-    int64_t count = min_of(kSpan, cols - i), whole = whole_steps(count);
-    alignas(64) float span[kSpan];
-    float* e = kept && !tiling.log ? scratch + i : span;
-    exponentials(copied ? scratch + i : read(i, count), e, whole, scale, largest);
-    add_all(sum, whole, [&](int64_t at) __attribute__((always_inline)) { return load(e + at); });
-  }
-  const float sum_of_row = total(sum) - ones;
+  alignas(64) float span[kSpan];
+  const SoftmaxSums sums = sums_of_row(cols, scale, read, [&](int64_t i, int64_t count, float largest) {
+    float* const e = kept && !tiling.log ? scratch + i : span;
+    exponentials(copied ? scratch + i : read(i, count), e, whole_steps(count), scale, largest);
+    return e;
+  });
+  const float largest = sums.largest;
   if (tiling.log) {
-    const float log_sum = maths::log(sum_of_row);
+    const float log_sum = maths::log(sums.sum);
     write_all<order>(y, cols, tiling.non_temporal, [&](int64_t i, int64_t count, float* out) {
       shift(copied ? scratch + i : read(i, count), out, whole_steps(count), scale, largest, log_sum);
     });
   } else {
-    const float factor = 1.0f / sum_of_row;
+    const float factor = 1.0f / sums.sum;
     write_all<order>(y, cols, tiling.non_temporal, [&](int64_t i, int64_t count, float* out) {
       const int64_t whole = whole_steps(count);
       if (!kept) exponentials(read(i, count), out, whole, scale, largest);
@@ -162,26 +185,32 @@ template <> [[maybe_unused]] void add_terms(Sum& sum, const float16* y, const fl
   }
 }
 
-template <class T> void backward_row(const T* y, const T* dy, T* dx, const SoftmaxTiling& tiling, float scale) {
-  const int64_t cols = tiling.cols, whole = cols & -kStep;
+template <class T> float gradient_sum(const T* y, const T* dy, int64_t cols, bool log) {
+  const int64_t whole = cols & -kStep;
   Sum sum;
-  add_terms(sum, y, dy, whole, tiling.log);
+  add_terms(sum, y, dy, whole, log);
   if (whole < cols) {
     T ys[kStep] = {}, dys[kStep] = {};
     __builtin_memcpy(ys, y + whole, size_t(cols - whole) * sizeof(T));
     __builtin_memcpy(dys, dy + whole, size_t(cols - whole) * sizeof(T));
-    add_terms(sum, ys, dys, kStep, tiling.log);
+    add_terms(sum, ys, dys, kStep, log);
   }
-  const float all = total(sum);
-  if (tiling.log)
-    map_all(y, dy, dx, cols, tiling.non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
+  return total(sum);
+}
+template <class T>
+void gradient(const T* y, const T* dy, T* dx, int64_t n, bool log, float all, float scale, bool non_temporal) {
+  if (log)
+    map_all(y, dy, dx, n, non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
       each(y, dy, dx, n,
            [=](float y, float dy) __attribute__((always_inline)) { return log_gradient(y, dy, all) * scale; });
     });
   else
-    map_all(y, dy, dx, cols, tiling.non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
+    map_all(y, dy, dx, n, non_temporal, [=](const T* y, const T* dy, T* dx, int64_t n) {
       each(y, dy, dx, n, [=](float y, float dy) __attribute__((always_inline)) { return y * (dy - all) * scale; });
     });
+}
+void gradient_in_cache(const float* y, const float* dy, float* dx, int64_t n, bool log, float sum, float scale) {
+  gradient(y, dy, dx, n, log, sum, scale, false);
 }
 
 template <class T>
@@ -206,12 +235,16 @@ void backward(const SoftmaxTiling& tiling, const SoftmaxArgs& a, float*, int64_t
   auto dx = static_cast<T*>(a.out);
   for (int64_t row = begin; row < end; ++row) {
     const int64_t at = row * tiling.cols;
-    backward_row(y + at, dy + at, dx + at, tiling, float(a.scale));
+    const float sum = gradient_sum(y + at, dy + at, tiling.cols, tiling.log);
+    gradient(y + at, dy + at, dx + at, tiling.cols, tiling.log, sum, float(a.scale), tiling.non_temporal);
   }
   if (tiling.non_temporal) store_fence();
 }
 
 }  // namespace
+
+extern const SoftmaxRowSteps softmax_row_steps;
+const SoftmaxRowSteps softmax_row_steps = {row_exponentials, gradient_sum<float>, gradient_in_cache};
 
 extern const SoftmaxLoops softmax_row_loops;
 const SoftmaxLoops softmax_row_loops = {{forward<float>, nullptr, forward<float16>, forward<bfloat16>},

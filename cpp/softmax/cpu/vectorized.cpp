@@ -18,8 +18,6 @@ constexpr int64_t kNarrowest = 16, kWidest = 256;
 constexpr int64_t kStripFloats = 65536;
 // Up to this length of a row, exponentials are kept in scratch memory. For longer rows, each is computed twice.
 constexpr int64_t kRowFloats = 131072;
-// The length of the longest contiguous row that is processed together with others.
-constexpr int64_t kLongestShortRow = 128;
 constexpr int64_t kGrain = 8192;  // the least number of elements that one thread processes
 
 SoftmaxTiling tiling_of(const SoftmaxProblem& p) {
@@ -110,6 +108,23 @@ struct Vectorized final : Engine<SoftmaxProblem> {
 };
 
 }  // namespace cpu::softmax
+
+SoftmaxSums row_exponentials(const float* x, float* e, int64_t n, float scale) {
+  return softmax_row_steps().exponentials(x, e, n, scale);
+}
+void softmax_short_rows(SoftmaxDirection direction, bool log, const SoftmaxArgs& a, int64_t rows, int64_t cols) {
+  SoftmaxTiling tiling{.kind = SoftmaxTiling::blocks, .outer = rows, .cols = cols, .inner = 1, .width = rows};
+  tiling.log = log;
+  const SoftmaxLoops& loops = softmax_block_loops();
+  const bool backward = direction == SoftmaxDirection::backward;
+  (backward ? loops.backward : loops.forward)[int64_t(DType::float32)](tiling, a, nullptr, 0, 1);
+}
+float softmax_gradient_sum(const float* y, const float* dy, int64_t n, bool log) {
+  return softmax_row_steps().gradient_sum(y, dy, n, log);
+}
+void softmax_gradient_span(const float* y, const float* dy, float* dx, int64_t n, bool log, float sum, float scale) {
+  softmax_row_steps().gradient(y, dy, dx, n, log, sum, scale);
+}
 
 template const Engine<SoftmaxProblem>& engine_object<SoftmaxProblem, cpu::softmax::Vectorized>();
 

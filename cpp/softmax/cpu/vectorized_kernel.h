@@ -34,6 +34,14 @@ struct SoftmaxLoops {
   SoftmaxLoop forward[4], backward[4];  // the loops, indexed by DType; the pointer for float64 is null
 };
 
+// Steps of the row loops for float32, for engines of graphs (cpp/softmax/softmax.h).
+struct SoftmaxRowSteps {
+  SoftmaxSums (*exponentials)(const float* x, float* e, int64_t n, float scale);
+  float (*gradient_sum)(const float* y, const float* dy, int64_t n, bool log);
+  void (*gradient)(const float* y, const float* dy, float* dx, int64_t n, bool log, float sum, float scale);
+};
+
+MINIDNN_PER_ISA(SoftmaxRowSteps, softmax_row_steps)
 MINIDNN_PER_ISA(SoftmaxLoops, softmax_row_loops)
 MINIDNN_PER_ISA(SoftmaxLoops, softmax_strip_loops)
 MINIDNN_PER_ISA(SoftmaxLoops, softmax_block_loops)

@@ -159,10 +159,10 @@ def test_written_tensors(device: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_each_family(family: str, device: str) -> None:
+def test_each_family(family: str) -> None:
     for case in {(c.direction, c.words): c for c in load(family) if "out" not in c.operands}.values():
         sample = sample_of(case)
-        tensors = tensors_of(case, sample, device)
+        tensors = tensors_of(case, sample, "cpu")
         graph = dnn.fuse(sample.call).graph(tensors, algo=None)
         assert str(reloaded(graph)) == str(graph), case
 
@@ -183,9 +183,10 @@ def test_random_graphs(first: int, device: str) -> None:
 def test_calls_with_options_of_their_own(device: str) -> None:
     h = dnn.Handle(device, math="ieee", max_workspace=2**30, deterministic=True)
     x = on(device, 16, 16)
-    f = dnn.fuse(lambda x: dnn.tanh(dnn.matmul(dnn.matmul(x, x, handle=h), x, algo="reference")))
+    algo = "reference" if device == "cpu" else "simt"
+    f = dnn.fuse(lambda x: dnn.tanh(dnn.matmul(dnn.matmul(x, x, handle=h), x, algo=algo)))
     text = str(reloaded(f.graph(x)))
-    assert text == str(f.graph(x)) and "math=ieee\n" in text and "algo=reference" in text
+    assert text == str(f.graph(x)) and "math=ieee\n" in text and f"algo={algo}" in text
     with dnn.Handle(device, math="ieee"):
         text = str(reloaded(f.graph(x)))
         assert text == str(f.graph(x)) and text.count("math=ieee") == 2

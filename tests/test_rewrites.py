@@ -283,7 +283,8 @@ def test_constants_may_be_views_of_one_array(device: str) -> None:
         return a - dnn.tanh(x)
 
     before = memory.copy()
-    got = dnn.fuse(f, rounding="each")()
+    with dnn.Handle(device):
+        got = dnn.fuse(f, rounding="each")()
     memory[...] = before
     assert bits(got) == bits(f())
 
@@ -345,7 +346,7 @@ SIBLINGS: dict[str, tuple[Callable[[Any, Any], list[Any]], list[int]]] = {
     "another shape": (lambda x, y: [dnn.tanh(x), x[:2] * 2.0], [1, 1]),
     "another view": (lambda x, y: [dnn.tanh(x), dnn.exp(x.T)], [1, 1]),
     "a row": (lambda x, y: [dnn.tanh(x) + y[0], dnn.exp(y) + y[0]], [2, 2]),
-    "a path between": (lambda x, y: [dnn.tanh(x) + dnn.softmax_forward(dnn.exp(x), axis=1)], [1, 1, 2]),
+    "a path between": (lambda x, y: [dnn.tanh(x) + dnn.softmax_forward(dnn.exp(x), axis=0)], [1, 1, 2]),
     "a product": (lambda x, y: [dnn.tanh(x), dnn.matmul(x, x, transpose_b=True)], [1, 1]),
     "casts": (lambda x, y: [x.to(dtype="float16"), x.to(dtype="bfloat16"), x * y], [3]),
     "x is written": (lambda x, y: [dnn.tanh(x), dnn.add(x, y, out=x)], [2]),
@@ -379,7 +380,7 @@ def test_siblings_do_not_depend_on_the_order_of_calls(device: str) -> None:
     x, y, w = (on(device, 8, 8, seed=seed) for seed in range(3))
     calls: dict[str, Callable[[], Any]] = {
         "a": lambda: dnn.tanh(x * 2.0), "b": lambda: dnn.exp(x) + y, "c": lambda: dnn.relu(dnn.matmul(x, w)),
-        "d": lambda: dnn.softmax_forward(dnn.matmul(x, w) + y, axis=1),
+        "d": lambda: dnn.softmax_forward(dnn.matmul(x, w) + y, axis=0),
     }  # fmt: skip
     found = set()
     for order in permutations(calls):
@@ -388,10 +389,11 @@ def test_siblings_do_not_depend_on_the_order_of_calls(device: str) -> None:
             made = {name: calls[name]() for name in order}
             return {name: made[name] for name in sorted(made)}
 
-        graph = dnn.fuse(f).graph()
+        with dnn.Handle(device):
+            graph = dnn.fuse(f).graph()
         nodes = graph._ended().nodes
         found.add(tuple(sorted(tuple(sorted(nodes[i][1] for i in region)) for region in regions(graph))))
-    assert len(found) == 1 and max(map(len, found.pop())) == 4
+    assert len(found) == 1 and max(map(len, found.pop())) >= 4
 
 
 def test_many_siblings_are_partitioned_fast() -> None:
@@ -458,22 +460,22 @@ def check_fused(f: Callable[..., Any], arguments: list[Any], tolerance: float = 
 
 RECOMPUTED: dict[str, tuple[Callable[[Any, Any], Any], list[int]]] = {
     # the function, and the number of regions that compute each of its nodes
-    "a scaling": (lambda x, y: dnn.softmax_forward(dnn.tanh(p := x * 0.5), axis=1) - p, [2, 1, 1, 1]),
+    "a scaling": (lambda x, y: dnn.softmax_forward(dnn.tanh(p := x * 0.5), axis=0) - p, [2, 1, 1, 1]),
     "a cast, three regions": (
-        lambda x, y: dnn.softmax_forward(dnn.softmax_forward(dnn.tanh(p := x.to(dtype="float64")), axis=1) * p, axis=1)
+        lambda x, y: dnn.softmax_forward(dnn.softmax_forward(dnn.tanh(p := x.to(dtype="float64")), axis=0) * p, axis=0)
         - p, [3, 1, 1, 1, 1, 1]),
     "a value that costs another operand": (
-        lambda x, y: dnn.softmax_forward(dnn.tanh(p := x * y), axis=1) - p, [1, 1, 1, 1]),
+        lambda x, y: dnn.softmax_forward(dnn.tanh(p := x * y), axis=0) - p, [1, 1, 1, 1]),
     "operands that are read anyway": (
-        lambda x, y: (dnn.softmax_forward(dnn.tanh(p := x * y), axis=1) - p) * x * y, [2, 1, 1, 1, 1, 1]),
-    "a value that a plain call reads": (lambda x, y: [dnn.softmax_forward(p := x * y, axis=1), dnn.tanh(p)], [1, 1, 1]),
-    "maths": (lambda x, y: dnn.softmax_forward(dnn.tanh(p := dnn.exp(x)), axis=1) + p, [1, 1, 1, 1]),
-    "an output": (lambda x, y: [dnn.softmax_forward(dnn.tanh(p := x * y), axis=1) + p, p], [1, 1, 1, 1]),
+        lambda x, y: (dnn.softmax_forward(dnn.tanh(p := x * y), axis=0) - p) * x * y, [2, 1, 1, 1, 1, 1]),
+    "a value that a plain call reads": (lambda x, y: [dnn.softmax_forward(p := x * y, axis=0), dnn.tanh(p)], [1, 1, 1]),
+    "maths": (lambda x, y: dnn.softmax_forward(dnn.tanh(p := dnn.exp(x)), axis=0) + p, [1, 1, 1, 1]),
+    "an output": (lambda x, y: [dnn.softmax_forward(dnn.tanh(p := x * y), axis=0) + p, p], [1, 1, 1, 1]),
     "an operand that is on chip": (
-        lambda x, y: dnn.softmax_forward(dnn.tanh(p := dnn.exp(x) * y), axis=1) + p, [1, 1, 1, 1, 1]),
+        lambda x, y: dnn.softmax_forward(dnn.tanh(p := dnn.exp(x) * y), axis=0) + p, [1, 1, 1, 1, 1]),
     "an operand that is written": (
-        lambda x, y: [z := dnn.softmax_forward(x, axis=1), p := z * 0.5, s := dnn.softmax_forward(dnn.tanh(p), axis=1),
-                      dnn.softmax_forward(z, axis=1, out=z), s - p][-2:], []),
+        lambda x, y: [z := dnn.softmax_forward(x, axis=0), p := z * 0.5, s := dnn.softmax_forward(dnn.tanh(p), axis=0),
+                      dnn.softmax_forward(z, axis=0, out=z), s - p][-2:], []),
 }  # fmt: skip
 
 
@@ -526,7 +528,7 @@ def test_a_recomputed_dropout_has_the_same_numbers(device: str) -> None:
 
     def f(x: Any, y: Any, offset: int) -> Any:
         d = dnn.dropout_forward(x, 0.5, seed=3, offset=offset)
-        return dnn.softmax_forward(dnn.tanh(d), axis=1) * d * y
+        return dnn.softmax_forward(dnn.tanh(d), axis=0) * d * y
 
     fused = dnn.fuse(f, dynamic=("offset",), rounding="each")
     for offset in (0, 5):
@@ -534,7 +536,7 @@ def test_a_recomputed_dropout_has_the_same_numbers(device: str) -> None:
 
 
 def random_reuse(seed: int) -> Callable[..., list[Any]]:
-    """A function of cheap calls, softmaxes and products, whose results are read several times."""
+    """A function of cheap calls, softmaxes of columns and products, whose results are read several times."""
 
     def f(x: Any, w: Any) -> list[Any]:
         rng = np.random.default_rng(seed)
@@ -543,7 +545,7 @@ def random_reuse(seed: int) -> Callable[..., list[Any]]:
             a, b = made[-1], made[rng.integers(len(made))]
             kind = rng.integers(8)
             if kind == 0:
-                made.append(dnn.softmax_forward(a, axis=1))
+                made.append(dnn.softmax_forward(a, axis=0))
             elif kind == 1:
                 made.append(dnn.matmul(dnn.tanh(a), w))
             elif kind == 2:

@@ -493,7 +493,7 @@ LATER = [
         "the residual of a convolution is added before the activation, though it was recorded behind",
     ),
     Mutant(
-        "F24", "graph/partition.cpp", "if («behind[i] && before[i]») all.push_back(int(i));", "int(i) == a || int(i) == b",
+        "F24", "graph/groups.cpp", "if («behind[i] && before[i]») all.push_back(int(i));", "int(i) == a || int(i) == b",
         "nodes between two nodes of a region are left out, so groups depend on each other",
     ),
     Mutant(

@@ -125,6 +125,25 @@ def test_usual_regions_of_rows_compile_without_spills() -> None:
         assert not [text for text in pool.map(compiled, work) if text]
 
 
+def test_values_that_are_kept_are_computed() -> None:
+    """A thread may read a value from its registers after a statistic only if it has put it there before."""
+    from test_graph import on
+    from test_regions import random_layers
+
+    found = 0
+    for seed in range(60):
+        graph = dnn.fuse(random_layers(seed)).graph(on("cpu", 6, 8, seed=seed))
+        for i in range(len(graph.explain())):
+            try:
+                source = graph.source(i + 1)
+            except dnn.NotSupported:
+                continue
+            found += "graph_rows" in source
+            read, put = (set(re.findall(rf"x.template {verb}<(\d+)>", source)) for verb in ("kept", "keep"))
+            assert read == put, source
+    assert found > 20
+
+
 def test_rows_without_whole_vectors_compile() -> None:
     if why := _C.why_no_nvrtc():
         pytest.skip(why)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How many tensors and numbers a region of single elements (element_region.h) or of single rows (row_region.h) may have.
-// Kernels include this file.
+// How many tensors and numbers a region of single elements (element_region.h) or of single rows (row_region.h) may
+// have. Kernels include this file.
 #pragma once
 
 namespace minidnn {

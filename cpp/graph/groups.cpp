@@ -214,8 +214,9 @@ class Groups {
     return found;
   }
 
-  // Joins groups that read the same tensor, with no other group on a path between them. Each group is tried with the last
-  // groups alone, so the work grows with the number of readers, not with its square. Returns whether any were joined.
+  // Joins groups that read the same tensor, with no other group on a path between them. Each group is tried with the
+  // last groups alone, so the work grows with the number of readers, not with its square. Returns whether any were
+  // joined.
   bool join_siblings() {
     constexpr size_t kMostOpen = 3;
     bool grown = false;
@@ -273,8 +274,8 @@ class Groups {
     return served;
   }
 
-  // Gives each group that reads a cheap value a copy of the node that computes it, if the value then needs no memory and
-  // the estimates are lower. Returns whether this was done.
+  // Gives each group that reads a cheap value a copy of the node that computes it, if the value then needs no memory
+  // and the estimates are lower. Returns whether this was done.
   bool recompute(const CheapValue& c) {
     const int home = group_[size_t(c.node)];
     if (dropped_[size_t(c.node)]) return false;

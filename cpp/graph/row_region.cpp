@@ -239,7 +239,8 @@ class Builder {
     to_.steps.push_back(std::move(step));
     return "";
   }
-  // Returns a scale or bias of a norm with the shape of all elements: its dimensions are those of a row, or dimension 1.
+  // Returns a scale or bias of a norm with the shape of all elements: its dimensions are those of a row, or dimension
+  // 1.
   TensorDesc parameter(const RegionNode& n, const TensorDesc& d) const {
     TensorDesc wide = all_.x;
     wide.dtype = d.dtype;

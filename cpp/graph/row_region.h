@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Regions whose results depend on single rows. A row is a contiguous part of a tensor, such as the trailing dimensions of
-// a row-major tensor. The nodes are functions of single elements (element_region.h) and statistics of rows:
+// Regions whose results depend on single rows. A row is a contiguous part of a tensor, such as the trailing dimensions
+// of a row-major tensor. The nodes are functions of single elements (element_region.h) and statistics of rows:
 //   layer and RMS norm, instance norm      the moments of the row, then a function of its elements
 //   softmax, log-softmax, their gradients  exponentials or a sum, then a function of its elements
 //   reduce                                 one number for each row

@@ -49,7 +49,7 @@ class Kept {
       const int node = e.statistics[k];
       // The values of a mean, or of exponentials, are used twice.
       const int passes = r.nodes[size_t(node)].as<ReduceProblem>() ? 1 : 2;
-      for (int pass = 0; pass < passes; ++pass)
+      for (int pass = 0; pass < passes; ++pass, ++pass_)
         for (int from : operands(node)) visit(from, int(k));
     }
     for (size_t i = 0; i < e.steps.size(); ++i)
@@ -67,10 +67,12 @@ class Kept {
   bool is_long(int step) const { return cost_[size_t(step)] > kCheap; }
   void visit(int step, int at) {
     if (is_long(step)) {
-      if (stage[size_t(step)] >= 0) {
-        if (slot[size_t(step)] < 0) slot[size_t(step)] = count++;
+      int& first = first_pass_[size_t(step)];
+      if (first >= 0) {
+        if (first != pass_ && slot[size_t(step)] < 0) slot[size_t(step)] = count++;
         return;
       }
+      first = pass_;
       stage[size_t(step)] = at;
     }
     for (int from : operands(step)) visit(from, at);
@@ -79,6 +81,8 @@ class Kept {
   const Region& r_;
   const RowRegion& e_;
   std::vector<int> cost_;
+  std::vector<int> first_pass_ = std::vector<int>(e_.steps.size(), -1);  // in which a long step is computed first
+  int pass_ = 0;                                                         // over the elements of a row
 
  public:
   std::vector<int> slot;   // for each step, its number among the values that are kept, or -1

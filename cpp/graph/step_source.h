@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Writes functions of single elements as expressions of C++, for generated kernels. An expression calls functions of the
-// headers of maths and has no formula of its own.
+// Writes functions of single elements as expressions of C++, for generated kernels. An expression calls functions of
+// the headers of maths and has no formula of its own.
 #pragma once
 #include "cpp/core/text.h"
 #include "cpp/graph/row_region.h"
@@ -49,7 +49,8 @@ class StepSource {
   std::string number_of_value(int value, DType t) { return number(size_t(r_.values[size_t(value)].number), t); }
 
   const GeneratedSource& source() const { return source_; }
-  // The function that returns random words, and the number of dropouts. They are complete after all calls of function().
+  // The function that returns random words, and the number of dropouts. They are complete after all calls of
+  // function().
   int randoms() const { return int(source_.seeds.size()); }
   std::string random_function(const char* args_type) const;
 

@@ -52,8 +52,8 @@ struct MaskLayout {
   }
 };
 
-// Up to this length, CPU engines compute contiguous rows in groups, because starting the loops over one row takes longer
-// than a row.
+// Up to this length, CPU engines compute contiguous rows in groups, because starting the loops over one row takes
+// longer than a row.
 constexpr int64_t kLongestShortRow = 128;
 
 // The numbers of a row from which its elements are computed: its maximum, and the sum of exp(x - largest).

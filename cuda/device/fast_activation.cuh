@@ -25,8 +25,8 @@ template <Formula kFormula> MINIDNN_HD float exp(float x) {
   else return exp2_in<bfloat16>(x * kLog2E);
 }
 
-// 1 / (1 + 2^t), which is sigmoid(x) for t = -x log2(e). reciprocal_ftz() returns 0 for denominators above 2^126. So the
-// denominator is multiplied by 2^-24, unless results below 2^-126 may become 0.
+// 1 / (1 + 2^t), which is sigmoid(x) for t = -x log2(e). reciprocal_ftz() returns 0 for denominators above 2^126. So
+// the denominator is multiplied by 2^-24, unless results below 2^-126 may become 0.
 template <Formula kFormula> MINIDNN_HD float sigmoid_of_log2(float t) {
   if constexpr (kFormula == Formula::fast_ftz) return reciprocal_ftz(1 + exp2_ftz(t));
   else return reciprocal_ftz(0x1p-24f + exp2_ftz(t - 24)) * 0x1p-24f;
@@ -48,8 +48,8 @@ template <Formula kFormula> MINIDNN_HD float gelu(float x) {
 }
 
 // As gelu(), for float32 results. The relative error is at most (11 + x^2) 2^-24. The distribution at -a is
-// exp(-a^2 / 2) times a polynomial of 1 / (a + 3), which was fitted for 0 <= a <= 14.3 and has a relative error of at most
-// 5.2 2^-24 with its roundings. erfcf() would take twice as many instructions.
+// exp(-a^2 / 2) times a polynomial of 1 / (a + 3), which was fitted for 0 <= a <= 14.3. With its roundings, it has a
+// relative error of at most 5.2 2^-24. erfcf() would take twice as many instructions.
 MINIDNN_HD float gelu_in_float32(float x) {
   const float e = exp2(-0.5f * kLog2E * (x * x)), r = reciprocal_ftz(::fabsf(x) + 3);
   float p = -537.7535400390625f * r + 1000.1573486328125f;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.graph.folded_conv: a convolution with the weights and the bias of the batch norm behind it. cpp/graph/library_op.h describes it.
+// cuda.graph.folded_conv: a convolution with the weights and the bias of the batch norm behind it.
+// cpp/graph/library_op.h describes it.
 #include "cpp/graph/library_op.h"
 
 #include "cpp/engine/engine_object.h"

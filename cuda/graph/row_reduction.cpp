@@ -122,7 +122,7 @@ struct RowReduction final : Engine<RegionProblem> {
     if (rows::blocks_of(t.shape) > INT32_MAX) return "supports at most 2^31 - 1 blocks; got more";
     return too_many_numbers(r, e.steps);
   }
-  // The estimate of the time is a guess: 0.88 of the copy rate. The rate is lower without vectors, mostly with dropout,
+  // The estimate of the time is a guess: 0.92 of the copy rate. The rate is lower without vectors, mostly with dropout,
   // which then computes four random words for each element, and if there are too few blocks to fill the GPU.
   double estimate_us(const RegionProblem& p, const Device& d) const override {
     const minidnn::Region& r = region_of(p);
@@ -132,7 +132,7 @@ struct RowReduction final : Engine<RegionProblem> {
     const double filled = std::min(1.0, 3 * double(rows::blocks_of(t.shape)) / d.sm_count);
     bool random = false;
     for (const RegionNode& n : r.nodes) random = random || n.as<RandomProblem>();
-    const double useful = t.by_vectors ? 0.88 : random ? 0.12 : 0.35;
+    const double useful = t.by_vectors ? 0.92 : random ? 0.12 : 0.35;
     // Among equals, a call of the library is better, because it needs no compilation.
     return 1.5 + roofline_us(row_region_flop(r), r.bytes_together(), d, useful * filled);
   }

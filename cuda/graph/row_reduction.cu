@@ -12,9 +12,10 @@
 //   value(Stage<k>, lane, args)        returns what an element contributes to statistic k
 //   after(Stage<k>, row, s, args)      computes numbers of the row from statistic k, and stores results of the row
 //   of(lane, args)                     computes the results of an element
-// - Work division: rows::shape_of() (cuda/rows/rows_params.h). 1 to 1024 threads, or a cluster, share a row, which stays
-//   in registers from its only read to its only write.
-// - kByVectors: rows have whole vectors, and tensors are aligned. If not, neighbouring threads have neighbouring elements.
+// - Work division: rows::shape_of() (cuda/rows/rows_params.h). 1 to 640 threads, or a cluster, share a row, which
+//   stays in registers from its only read to its only write.
+// - kByVectors: rows have whole vectors, and tensors are aligned. If not, neighbouring threads have neighbouring
+//   elements.
 // - Bytes: each dense tensor is read once or written once.
 // - Numerics: float32 sums in a fixed order, first over the elements of a thread, then by a tree.
 #include "cuda/graph/region_tensors.cuh"
@@ -195,8 +196,8 @@ template <class Region, bool kByVectors> class RowKernel {
     }
   }
 
-  // Calls f(lane) for each element that the thread has. If kStores is true, each vector is stored. If kAll is true, f is
-  // also called for elements of a vector that the row does not have.
+  // Calls f(lane) for each element that the thread has. If kStores is true, each vector is stored. If kAll is true, f
+  // is also called for elements of a vector that the row does not have.
   template <bool kAll, bool kStores, class F> __device__ __forceinline__ void each_element(const F& f) {
 #pragma unroll
     for (int v = 0; v < kVectors; ++v) {
@@ -259,8 +260,8 @@ template <class Region, bool kByVectors> class RowKernel {
   float kept_[Region::kKept > 0 ? Region::kKept : 1][kVectors][kWidth];
 };
 
-// The number of threads whose registers must fit an SM, which limits the registers of a thread: to Region::kRegisters or,
-// without vectors, 80. sm_120 needs up to 96 for the same code.
+// The number of threads whose registers must fit an SM, which limits the registers of a thread: to Region::kRegisters
+// or, without vectors, 80. sm_120 needs up to 96 for the same code.
 template <class Region, bool kByVectors> __device__ constexpr int threads_of_registers() {
 #if __CUDA_ARCH__ >= 1200
   return kMostRowThreads;

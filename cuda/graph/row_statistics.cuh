@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Statistics of rows for generated kernels. X::of<kSlot>(team, per_col, each) combines the values that each(f) passes to f,
-// over all threads of a row; per_col is 1 / the number of elements of a row. It makes X::kReductions reductions, of which kSlot is the first. All threads of a row get
-// the same bits.
+// Statistics of rows for generated kernels. X::of<kSlot>(team, per_col, each) combines the values that each(f) passes
+// to f, over all threads of a row; per_col is 1 / the number of elements of a row. It makes X::kReductions reductions,
+// of which kSlot is the first. All threads of a row get the same bits.
 #pragma once
 #include "cpp/batch_norm/batch_norm_math.h"
 #include "cpp/reduce/reduce_math.h"

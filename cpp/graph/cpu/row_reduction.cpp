@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// cpu.graph.row_reduction: a region whose results depend on single rows, one row at a time, or several short ones. A row
-// stays in a cache from its only read to its only write. row_tape.h has the calls that compute it: functions of elements
-// in spans of 512, by the loops of the separate calls, and statistics of a whole row, by the loops of the norms, of
-// softmax and of reduce.
+// cpu.graph.row_reduction: a region whose results depend on single rows, one row at a time, or several short ones. A
+// row stays in a cache from its only read to its only write. row_tape.h has the calls that compute it: functions of
+// elements in spans of 512, by the loops of the separate calls, and statistics of a whole row, by the loops of the
+// norms, of softmax and of reduce.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/core/text.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tape of a region of rows. A block is one row, or several short ones that fit a span. For each block, these calls
-// run: those of rows[0], then for each statistic k those of phases[k] over the spans of the block, statistics[k] over the
-// block and those of rows[k + 1], at last those of phases.back() over its spans.
+// run: those of rows[0], then for each statistic k those of phases[k] over the spans of the block, statistics[k] over
+// the block and those of rows[k + 1], at last those of phases.back() over its spans.
 #pragma once
 #include "cpp/graph/cpu/tape.h"
 #include "cpp/graph/row_region.h"

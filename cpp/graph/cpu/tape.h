@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tapes: the calls by which engines of the CPU compute a region in spans of at most 512 elements. A node has one call or
-// more: of the loops of pointwise, activation, random and transform. Values between nodes are in buffers that fit the
-// first-level cache.
+// Tapes: the calls by which engines of the CPU compute a region in spans of at most 512 elements. A node has one call
+// or more: of the loops of pointwise, activation, random and transform. Values between nodes are in buffers that fit
+// the first-level cache.
 #pragma once
 #include <functional>
 #include <map>

@@ -486,7 +486,7 @@ LATER = [
         "the result of a fused call may overwrite an operand",
     ),
     Mutant(
-        "F22", "graph/library_call.cpp", "set(offsetof(MatmulArgs, beta), constant(«1»))", "0.5", "c is added with a wrong factor",
+        "F22", "graph/absorbing.cpp", "set(offsetof(MatmulArgs, beta), constant(«1»))", "0.5", "c is added with a wrong factor",
     ),
     Mutant(
         "F23", "graph/library_call.cpp", "if («p.activation != Activation::identity») return already_activated(p.activation, \"its residual\")", "false",

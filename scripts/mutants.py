@@ -474,7 +474,7 @@ LATER = [
         "a fused function does not notice that two arguments share memory",
     ),
     Mutant(
-        "F09", "graph/bound_call.cpp", "uint64_t(arguments_.numbers[size_t(d.number)] + «d.plus»)", "0",
+        "F09", "graph/bound_call.cpp", "uint64_t(arguments_.numbers[size_t(d.number)]) + «uint64_t(d.plus)»", "0",
         "an int that is added to a dynamic number is lost",
     ),
     Mutant(
@@ -489,7 +489,7 @@ LATER = [
         "F22", "graph/absorbing.cpp", "set(offsetof(MatmulArgs, beta), constant(«1»))", "0.5", "c is added with a wrong factor",
     ),
     Mutant(
-        "F23", "graph/library_call.cpp", "if («p.activation != Activation::identity») return already_activated(p.activation, \"its residual\")", "false",
+        "F23", "graph/absorbing.cpp", "if («p.activation != Activation::identity») return already_activated(p.activation, \"its residual\")", "false",
         "the residual of a convolution is added before the activation, though it was recorded behind",
     ),
     Mutant(
@@ -497,11 +497,11 @@ LATER = [
         "nodes between two nodes of a region are left out, so groups depend on each other",
     ),
     Mutant(
-        "F25", "graph/partition.cpp", "for (const Use& u : «p.writes ? uses[m] : writes[m]»)", "writes[m]",
+        "F25", "graph/order.cpp", "for (const Use& u : «p.writes ? uses[m] : writes[m]»)", "writes[m]",
         "a write does not wait for earlier reads",
     ),
     Mutant(
-        "F26", "graph/make_region.cpp", "return «uses == b.uses»;", "true", "a value that another region reads is internal",
+        "F26", "graph/make_region.cpp", "return «uses == b.uses - (served == recomputed_.served.end() ? 0 : served->second)»;", "true", "a value that another region reads is internal",
     ),
     Mutant(
         "F27", "graph/unfused.cpp", "v.readers.empty() ? v.writer : «v.readers.back()»", "v.writer",

@@ -176,7 +176,7 @@ def test_running_statistics_change_once_in_a_run_and_not_in_find(device: str) ->
 
 
 def test_temporaries_share_memory_without_conflict(device: str) -> None:
-    @dnn.fuse
+    @dnn.fuse(rounding="each")
     def chain(x: Any) -> Any:
         parts = [dnn.relu(x + i) for i in range(6)]
         y = dnn.concat(parts, 1)

@@ -101,7 +101,13 @@ MaskLayout mask_layout(const SoftmaxProblem& p) {
 
 double softmax_bytes(const SoftmaxProblem& p) {
   int tensors = p.direction == SoftmaxDirection::backward ? 3 : 2;
-  return double(p.in.numel()) * double(itemsize(p.in.dtype)) * tensors;
+  double bytes = double(p.in.numel()) * double(itemsize(p.in.dtype)) * tensors;
+  if (p.masked != SoftmaxMask::none) {
+    double mask = double(itemsize(p.mask.dtype));
+    for (int i = 0; i < p.mask.rank; ++i) mask *= p.mask.stride[i] == 0 ? 1 : double(p.mask.shape[i]);
+    bytes += mask;
+  }
+  return bytes;
 }
 double softmax_flop(const SoftmaxProblem& p) {
   // The exponential counts as about 15 FLOP per element, and the forward function computes it twice.

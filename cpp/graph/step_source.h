@@ -2,6 +2,8 @@
 // Writes functions of single elements as expressions of C++, for generated kernels. An expression calls functions of
 // the headers of maths and has no formula of its own.
 #pragma once
+#include <bit>
+
 #include "cpp/core/text.h"
 #include "cpp/graph/row_region.h"
 
@@ -16,6 +18,16 @@ struct GeneratedSource {
   std::string text;
   // Where the arguments of the kernel take their numbers, words and seeds from: indices into RegionArgs::words.
   std::vector<size_t> numbers, words, seeds;
+
+  // Sets the numbers, words and keys of random numbers in the arguments of a kernel.
+  template <class Args> void set_numbers(const RegionArgs& a, Args& args) const {
+    for (size_t i = 0; i < numbers.size(); ++i) {
+      args.number[i] = std::bit_cast<double>(a.words[numbers[i]]);
+      args.single[i] = float(args.number[i]);
+    }
+    for (size_t i = 0; i < words.size(); ++i) args.word[i] = a.words[words[i]];
+    for (size_t i = 0; i < seeds.size(); ++i) args.keys[i] = PhiloxKeys(a.words[seeds[i]]);
+  }
 };
 
 // The numbers that functions of a region need beside those that are operands. This is faster than making the source.

@@ -93,12 +93,7 @@ struct ElementwisePlan final : Plan<RegionProblem> {
       by_vectors = by_vectors && elements.stores[i].access.kind == Access::dense &&
                    has_vectors(elements.stores[i], args.store[i]);
     }
-    for (size_t i = 0; i < source.numbers.size(); ++i) {
-      args.number[i] = std::bit_cast<double>(a.words[source.numbers[i]]);
-      args.single[i] = float(args.number[i]);
-    }
-    for (size_t i = 0; i < source.words.size(); ++i) args.word[i] = a.words[source.words[i]];
-    for (size_t i = 0; i < source.seeds.size(); ++i) args.keys[i] = PhiloxKeys(a.words[source.seeds[i]]);
+    source.set_numbers(a, args);
     cuda::launch(*kernel, config, stream, grid, args, int64_t(by_vectors));
   }
 };

@@ -89,12 +89,7 @@ struct RowReductionPlan final : Plan<RegionProblem> {
     for (size_t i = 0; i < rows.stores.size(); ++i) args.store[i] = region.address(rows.stores[i].value, a);
     for (size_t i = 0; i < rows.row_loads.size(); ++i) args.row_load[i] = region.address(rows.row_loads[i].value, a);
     for (size_t i = 0; i < rows.row_stores.size(); ++i) args.row_store[i] = region.address(rows.row_stores[i].value, a);
-    for (size_t i = 0; i < source.numbers.size(); ++i) {
-      args.number[i] = std::bit_cast<double>(a.words[source.numbers[i]]);
-      args.single[i] = float(args.number[i]);
-    }
-    for (size_t i = 0; i < source.words.size(); ++i) args.word[i] = a.words[source.words[i]];
-    for (size_t i = 0; i < source.seeds.size(); ++i) args.keys[i] = PhiloxKeys(a.words[source.seeds[i]]);
+    source.set_numbers(a, args);
     args.per_col = float(1 / double(rows.cols));
     cuda::launch(*kernel, config, stream, grid, args);
   }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.graph.row_reduction: a region whose results depend on single rows, one row at a time, or several short ones. A
-// row stays in a cache from its only read to its only write. row_tape.h has the calls that compute it: functions of
-// elements in spans of 512, by the loops of the separate calls, and statistics of a whole row, by the loops of the
-// norms, of softmax and of reduce.
+// row is read once and written once, and stays in a cache in between. row_tape.h has the calls that compute it:
+// functions of elements in spans of 512, by the loops of the separate calls, and statistics of a whole row, by the
+// loops of the norms, of softmax and of reduce.
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/core/text.h"
@@ -41,7 +41,8 @@ int64_t threads_for(const RowRegion& e, const RowTape& t, const Region& r, const
   return std::clamp<int64_t>(min_of(worth, ceil_div(e.rows, t.block_rows)), 1, d.sm_count);
 }
 int64_t whole_lines(int64_t bytes) { return ceil_div(bytes, int64_t(64)) * 64; }
-// Buffers are a line more than 4 KB apart, because processors confuse addresses that are a multiple of 4 KB apart.
+// The distance between buffers is 4 KB and a cache line. With a multiple of 4 KB, a processor would take loads for
+// reads of recent stores to another buffer, and delay them.
 constexpr int64_t kBufferStep = kBufferBytes + 64;
 
 int64_t bytes_of_slots(const RowTape& t) {
@@ -121,7 +122,7 @@ struct RowReduction final : Engine<RegionProblem> {
     row_region(r, e);
     // The loops of softmax are as fast as cpu.softmax.vectorized estimates: they reach twice the rate of the device.
     constexpr double kBandwidth = 1.5, kSoftmax = 2;
-    constexpr double kStart = 0.1;  // of a loop, in microseconds
+    constexpr double kStart = 0.1;  // the time to start a loop, in microseconds
     const double threads = double(min_of<int64_t>(e.rows, d.sm_count));
     const double flop = flop_of_softmax(r) * kBandwidth / kSoftmax * d.sm_count / threads;
     return roofline_us(flop, r.bytes_together(), d, kBandwidth) + thread_ns(r, e) / threads * 1e-3 +

@@ -26,7 +26,7 @@ using Call = std::function<void(const Span&)>;
 struct TapeValue {
   int slot = -1;          // -1 before the value is computed
   int last = -1;          // the last step that reads it, or -1
-  bool constant = false;  // it stays in its slot
+  bool constant = false;  // whether the value stays in its slot
   bool uncast = false;    // the result of a test, 0 or 1 in the type of its operands
 };
 
@@ -35,7 +35,7 @@ struct TapeStep {
   const RegionNode* node;
   std::vector<int> operands;  // in the order of the node's ports
   int result;
-  DType dtype;  // of the result
+  DType dtype;  // the dtype of the result
   bool stored;  // whether the result is stored
 };
 

@@ -44,22 +44,27 @@ template <class Region> struct RowValues {
   float number[Region::kRowNumbers > 0 ? Region::kRowNumbers : 1];
 };
 
-// A row, as the functions of Region see it.
-template <class Region> struct RowView {
+// Reads the numbers of a row.
+template <class Region> struct RowReader {
   RowValues<Region>& values;
+
+  template <int k> __device__ __forceinline__ float row() const { return values.number[k]; }
+  template <int k> __device__ __forceinline__ auto row_load() const {
+    auto& t = tensor<k>(values.loads);
+    using T = typename Decay<decltype(t)>::type;
+    return value_of<T>(t.vectors[0].get(0));
+  }
+};
+
+// A row, as the functions of Region see it.
+template <class Region> struct RowView : RowReader<Region> {
   const RowGrid& g;
   const RowArgs& args;
   int64_t number_of_row;
   int64_t first;  // the number of the row's first element
   bool stores;    // whether this thread stores results of the row
 
-  template <int k> __device__ __forceinline__ float row() const { return values.number[k]; }
-  template <int k> __device__ __forceinline__ void put(float v) const { values.number[k] = v; }
-  template <int k> __device__ __forceinline__ auto row_load() const {
-    auto& t = tensor<k>(values.loads);
-    using T = typename Decay<decltype(t)>::type;
-    return value_of<T>(t.vectors[0].get(0));
-  }
+  template <int k> __device__ __forceinline__ void put(float v) const { this->values.number[k] = v; }
   template <int k, class T> __device__ __forceinline__ void store(float v) const {
     if (!stores) return;
     const int64_t at = g.plain_row_stores >> k & 1 ? number_of_row : offset_of(g, g.row_store[k], first);
@@ -68,14 +73,13 @@ template <class Region> struct RowView {
 };
 
 // Element i of vector v of a row.
-template <class Region, int kVectors, int kWidth> struct RowLane {
+template <class Region, int kVectors, int kWidth> struct RowLane : RowReader<Region> {
   Tensors<kVectors, kWidth, typename Region::Loads>& loads;
   Tensors<1, kWidth, typename Region::Columns>& columns;
   Tensors<1, kWidth, typename Region::Broadcast>& broadcasts;
   Tensors<1, kWidth, typename Region::Stores>& stores;
   float (&kept_values)[Region::kKept > 0 ? Region::kKept : 1][kVectors][kWidth];
   const RandomWords<Region::kRandoms, kWidth>& words;
-  RowValues<Region>& values;
   int v, i;
 
   template <int k> __device__ __forceinline__ auto load() const { return element(tensor<k>(loads), v); }
@@ -89,12 +93,6 @@ template <class Region, int kVectors, int kWidth> struct RowLane {
   template <int k> __device__ __forceinline__ uint32_t random() const { return words.of[k][i]; }
   template <int k> __device__ __forceinline__ float kept() const { return kept_values[k][v][i]; }
   template <int k> __device__ __forceinline__ void keep(float value) const { kept_values[k][v][i] = value; }
-  template <int k> __device__ __forceinline__ float row() const { return values.number[k]; }
-  template <int k> __device__ __forceinline__ auto row_load() const {
-    auto& t = tensor<k>(values.loads);
-    using T = typename Decay<decltype(t)>::type;
-    return value_of<T>(t.vectors[0].get(0));
-  }
 
  private:
   template <class Tensor> __device__ __forceinline__ auto element(Tensor& t, int vector) const {
@@ -120,9 +118,9 @@ template <class Region, bool kByVectors> class RowKernel {
   }
 
   __device__ __forceinline__ void run() {
-    load_dense();
-    load_rows();
-    const Row row{values_, g_, args_, team_.row, first_, exists_ && team_.chunk == 0 && team_.rank == 0};
+    load_dense(loads_);
+    load_rows(values_.loads);
+    const Row row{{values_}, g_, args_, team_.row, first_, exists_ && team_.chunk == 0 && team_.rank == 0};
     Region::before(row, args_);
     statistics<0>(row);
     each_element<true, true>([&](const Lane& lane) { Region::of(lane, args_); });
@@ -137,7 +135,7 @@ template <class Region, bool kByVectors> class RowKernel {
     return exists_ && column(v, kByVectors ? 0 : i) < g_.rows.cols;
   }
 
-  template <int k = 0, class Lists> __device__ __forceinline__ void load_dense_from(Lists& to) {
+  template <int k = 0, class Lists> __device__ __forceinline__ void load_dense(Lists& to) {
     if constexpr (requires { to.rest; }) {
       using T = Stored<typename Lists::type>;
       const T* from = static_cast<const T*>(args_.load[k]) + first_;
@@ -150,21 +148,19 @@ template <class Region, bool kByVectors> class RowKernel {
           for (int i = 0; i < kWidth; ++i) to.vectors[v].put(i, has(v, i) ? from[column(v, i)] : T());
         }
       }
-      load_dense_from<k + 1>(to.rest);
+      load_dense<k + 1>(to.rest);
     }
   }
-  __device__ __forceinline__ void load_dense() { load_dense_from(loads_); }
 
-  template <int k = 0, class Lists> __device__ __forceinline__ void load_rows_from(Lists& to) {
+  template <int k = 0, class Lists> __device__ __forceinline__ void load_rows(Lists& to) {
     if constexpr (requires { to.rest; }) {
       using T = Stored<typename Lists::type>;
       int64_t at = exists_ ? team_.row : 0;
       if (!(g_.plain_row_loads >> k & 1)) at = offset_of(g_, g_.row_load[k], first_);
       to.vectors[0].put(0, static_cast<const T*>(args_.row_load[k])[at]);
-      load_rows_from<k + 1>(to.rest);
+      load_rows<k + 1>(to.rest);
     }
   }
-  __device__ __forceinline__ void load_rows() { load_rows_from(values_.loads); }
 
   template <int k = 0, class Lists> __device__ __forceinline__ void load_columns(int v, Lists& to) {
     if constexpr (requires { to.rest; }) {
@@ -211,7 +207,8 @@ template <class Region, bool kByVectors> class RowKernel {
       random_words<Region, kWidth, kByVectors>(args_, first_ + column(v, 0), team_.threads, words);
 #pragma unroll
       for (int i = 0; i < kWidth; ++i)
-        if (kAll || kByVectors || has(v, i)) f(Lane{loads_, columns, broadcasts, stores, kept_, words, values_, v, i});
+        if (kAll || kByVectors || has(v, i))
+          f(Lane{{values_}, loads_, columns, broadcasts, stores, kept_, words, v, i});
       if constexpr (kStores) store_vector(v, stores);
     }
   }

@@ -11,7 +11,7 @@ namespace minidnn {
 
 // The sum of a row, its product, and its largest number, or NaN if it has a NaN.
 template <class Op> struct RowCombined {
-  static constexpr int kReductions = 1, kPasses = 1;
+  static constexpr int kReductions = 1;
   template <int kSlot, class Team, class Each>
   __device__ __forceinline__ static float of(const Team& team, float, const Each& each) {
     float all = Op::identity();
@@ -34,7 +34,7 @@ using RowLargest = RowCombined<LargestOp>;
 // The mean of a row, as mean + rest (mean is rounded to float), and its variance. The deviations are from a mean that
 // has the rounding error of a sum, so |mean| >> std costs no precision.
 struct RowMoments {
-  static constexpr int kReductions = 2, kPasses = 2;
+  static constexpr int kReductions = 2;
   float mean, rest, variance;
 
   template <int kSlot, class Team, class Each>
@@ -57,7 +57,7 @@ struct RowMoments {
 // The largest number of a row, ignoring NaN, and the sum of exp(x - largest). T is the dtype of the result. If a number
 // is NaN or inf, or all are -inf, the sum is NaN.
 template <class T> struct RowExponentials {
-  static constexpr int kReductions = 2, kPasses = 2;
+  static constexpr int kReductions = 2;
   float largest, sum;
 
   template <int kSlot, class Team, class Each>

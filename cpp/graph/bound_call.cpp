@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Implements BoundCall of graph.h: checks the tensors of a run, and gives each node its addresses and its plan.
+#include <atomic>
 #include <cstring>
+#include <system_error>
+#include <thread>
 
 #include "cpp/graph/partition.h"
 
@@ -12,6 +15,32 @@ bool equal_descriptions(const TensorDesc& a, const TensorDesc& b) {
 }
 std::string description(const TensorDesc& d) {
   return cat(name(d.dtype), " ", shape_text(d), " with strides [", join(strides_of(d)), "]");
+}
+
+NodePlan plan_of(const Graph& g, Handle& of_graph, const PartitionStep& step) {
+  if (step.region) return node_kind<RegionProblem>().plan(of_graph, &*step.region, "");
+  const Node& node = g.nodes[size_t(step.nodes[0])];
+  return node.kind->plan(node.handle ? *node.handle : of_graph, node.problem.data(), node.algo);
+}
+
+// Builds the plans of all steps on several threads, so that their kernels are compiled side by side. The plans stay in
+// the caches of the handles. An error is not reported here: it occurs again where the plan is used.
+void build_plans(const Graph& g, Handle& of_graph, const Partition& partition) {
+  const std::vector<PartitionStep>& steps = partition.steps;
+  std::atomic<size_t> next = 0;
+  const auto build = [&] {
+    for (size_t i = next++; i < steps.size(); i = next++) try {
+        plan_of(g, of_graph, steps[i]);
+      } catch (const std::exception&) {}
+  };
+  std::vector<std::thread> threads;
+  const size_t count = std::min(steps.size(), size_t(std::max(1u, std::thread::hardware_concurrency())));
+  try {
+    while (threads.size() + 1 < count) threads.emplace_back(build);
+  } catch (const std::system_error&) {  // the system has no more threads; those that run build all plans
+  }
+  build();
+  for (std::thread& t : threads) t.join();
 }
 
 }  // namespace
@@ -131,13 +160,10 @@ void BoundCall::make_results() {
 void BoundCall::make_steps() {
   const cpu::ThreadLimit limit(handle_->options().threads);
   size_t workspace = 0;
+  if (graph_->place.is_cuda && !DryRun::current())
+    std::call_once(*partition_.plans_built, [&] { build_plans(*graph_, *handle_, partition_); });
   for (const PartitionStep& step : partition_.steps) {
-    const Node& node = graph_->nodes[size_t(step.nodes[0])];
-    Handle& h = node.handle ? *node.handle : *handle_;
-    Step s{&step,
-           step.region ? node_kind<RegionProblem>().plan(h, &*step.region, "")
-                       : node.kind->plan(h, node.problem.data(), node.algo),
-           step.args};
+    Step s{&step, plan_of(*graph_, *handle_, step), step.args};
     for (const PartitionStep::Slot& a : step.addresses) s.args[a.word] = base_[size_t(a.buffer)] + uintptr_t(a.offset);
     for (const DynamicWord& d : step.dynamic)
       s.args[size_t(d.word)] = uint64_t(arguments_.numbers[size_t(d.number)]) + uint64_t(d.plus);

@@ -8,6 +8,8 @@
 // A partition depends on the graph, the device and the options of the handle, and on nothing else.
 #pragma once
 #include <map>
+#include <memory>
+#include <mutex>
 
 #include "cpp/graph/graph.h"
 #include "cpp/graph/region.h"
@@ -55,6 +57,8 @@ struct Partition {
   static constexpr size_t kNone = SIZE_MAX;
   size_t arena_bytes = 0;
   std::vector<size_t> arena_offset;
+  // Set by the first run on a GPU, which builds the plans of all steps.
+  std::unique_ptr<std::once_flag> plans_built = std::make_unique<std::once_flag>();
 };
 
 Partition make_partition(const Graph&, Handle&);

@@ -17,6 +17,7 @@ class RegionMaker {
       : graph_(g), nodes_(nodes), recomputed_(recomputed) {}
 
   MadeRegion make() {
+    region_.nodes.reserve(nodes_.size());
     for (int index : nodes_) add_node(graph_.nodes[size_t(index)]);
     for (size_t i = 0; i < region_.values.size(); ++i)
       if (RegionValue& v = region_.values[i]; v.writer >= 0)
@@ -36,6 +37,7 @@ class RegionMaker {
     const int index = int(region_.nodes.size());
     RegionNode n{node.kind, node.problem, {}, region_.words};
     region_.words += node.args.size();
+    n.ports.reserve(node.ports.size());
     // A node reads before it writes, so inputs come first.
     for (const bool writes : {false, true})
       for (const Port& p : node.ports)
@@ -43,6 +45,7 @@ class RegionMaker {
           const int v = value_of(p.view, n.first_word + size_t(p.word));
           n.ports.push_back({p.name, v, p.word, p.view.desc, p.reads, p.writes});
           use(region_.values[size_t(v)], index, p);
+          ++uses_[p.view.buffer];
         }
     region_.nodes.push_back(std::move(n));
   }
@@ -76,11 +79,8 @@ class RegionMaker {
   bool is_internal(const View& v) const {
     const Buffer& b = graph_.buffers[size_t(v.buffer)];
     if (b.kind != Buffer::Kind::temporary || b.is_output || !b.one_view || b.bytes != v.bytes()) return false;
-    int uses = 0;
-    for (int index : nodes_)
-      for (const Port& p : graph_.nodes[size_t(index)].ports) uses += p.view.buffer == v.buffer;
     const auto served = recomputed_.served.find(v.buffer);
-    return uses == b.uses - (served == recomputed_.served.end() ? 0 : served->second);
+    return uses_.at(v.buffer) == b.uses - (served == recomputed_.served.end() ? 0 : served->second);
   }
   bool is_recomputed(int writer) const { return std::ranges::binary_search(recomputed_.nodes, nodes_[size_t(writer)]); }
   std::string reason() const {
@@ -89,7 +89,7 @@ class RegionMaker {
       if (region_.values[i].desc.numel() == 0) return cat(region_.values[i].name, " has no elements");
       if (region_.values[i].writer < 0) continue;
       for (size_t k = 0; k < views_.size(); ++k)
-        if (i != k &&
+        if (i != k && views_[i].buffer == views_[k].buffer &&
             share_memory(views_[i].desc, address_of(graph_, views_[i]), views_[k].desc, address_of(graph_, views_[k])))
           return cat(region_.values[k].name, " is another part of the memory of ", region_.values[i].name,
                      ", which is written");
@@ -110,7 +110,8 @@ class RegionMaker {
   const std::vector<int>& nodes_;
   const Recomputed& recomputed_;
   Region region_;
-  std::vector<View> views_;  // for each value
+  std::vector<View> views_;            // for each value
+  std::unordered_map<int, int> uses_;  // for each buffer, the number of ports of these nodes that are views of it
   std::unordered_map<uintptr_t, int> by_address_;
   std::string twice_;  // a value that two nodes write
 };

@@ -112,3 +112,31 @@ for channels, fits in ((1, False), (2, False), (8, True)):
     got = why_not("cuda.conv.wgmma", dnn.conv_backward_filter, dy, x, (64, channels, 3, 3), padding=1, groups=4)
     assert fits == (not got) and ("multiples of 16 bytes" in got or not got), got
 """)
+
+
+def test_a_graph_compiles_each_kernel_once(run_on_fake_gpu: object) -> None:
+    """The first run builds the plans of all steps on several threads. Two of the three regions have the same kernel."""
+    run_on_fake_gpu("""
+from pyminidnn import _C
+def chains(a, b, c):
+    return dnn.tanh(a * a), dnn.tanh(b * b), dnn.relu(c) * c
+fused = dnn.fuse(chains)
+x = [dnn.zeros((8, 16 + i), device="cuda:0") for i in range(3)]
+before = _C.cache_stats()["nvrtc"]
+fused(*x)
+assert len(fused.graph(*x)._ended().regions(None)) == 3
+assert _C.cache_stats()["nvrtc"] == before + 2, _C.cache_stats()
+fused(*x)
+assert _C.cache_stats()["nvrtc"] == before + 2, _C.cache_stats()
+""")
+
+
+def test_a_scattered_operand_is_not_fused_into_a_product(run_on_fake_gpu: object) -> None:
+    """One value for each row is read in single elements, so two kernels are faster than one; a bias of columns and a
+    whole matrix are read in vectors."""
+    run_on_fake_gpu("""
+x, w = dnn.zeros((8192, 1024), device="cuda:0"), dnn.zeros((1024, 1024), device="cuda:0")
+for c, count in ((x[:, :1], 2), (x[:1], 1), (x, 1)):
+    graph = dnn.fuse(lambda x, w, c: dnn.matmul(x, w) + c).graph(x, w, c)
+    assert len(graph._ended().regions(None)) == count, (c.shape, graph.why())
+""")

@@ -6,7 +6,7 @@
 
 #include "cpp/core/dtype.h"
 #include "cuda/gemm/epilogue/output_params.h"
-#include "cuda/gemm/view/view.h"
+#include "cuda/gemm/view/gemm_task.h"
 
 namespace minidnn {
 
@@ -17,6 +17,8 @@ GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bo
 // Sets the divisors of m, n and batch. Call it again after any change of m or n.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
+// The estimated microseconds to read c if its elements are not read in vectors, such as one value for each row.
+double scattered_c_us(const GemmTask&, GemmStore, const Device&);
 
 // Compile-time options, because unused run-time options would cost time (docs/notes/gemm.md).
 struct EpilogueTraits {

@@ -31,10 +31,11 @@ struct Extents {  // the sizes for the time estimate
   bool transposes_a = false, transposes_b = false;
   bool both_along_rows = false;  // both operands are 16-bit and contiguous along rows
   bool pixels_a = false, pixels_b = false;
+  double scattered_c_us = 0;
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
-Extents shape_of(const GemmTask& task, const TmaView& low) {
+Extents shape_of(const GemmTask& task, const TmaView& low, const Device& d) {
   const int64_t phases = int64_t(low.phases.size());
   return {low.view.m.size,
           low.view.n.size,
@@ -45,7 +46,8 @@ Extents shape_of(const GemmTask& task, const TmaView& low) {
           task.type == DType::float32 && low.b.along_rows(),
           task.type != DType::float32 && low.a.along_rows() && low.b.along_rows(),
           low.a.windowed(),
-          low.b.windowed()};
+          low.b.windowed(),
+          scattered_c_us(task, store_of(task, low), d)};
 }
 
 // The clocks that c, bias and activation add to the epilogue, for each element of a tile, if all consumer warps of an SM
@@ -116,8 +118,8 @@ double tile_us(const GemmTask& task, const Extents& s, const Device& d, const Sm
   // Computation and memory traffic overlap, but not entirely: if both are equal, the result is 1.27 times either.
   double us = std::pow(std::pow(on_chip, 2.94) + std::pow(memory, 2.94), 1 / 2.94) + (t.cluster > 1 ? 4.1 : 3.1);
   // A second launch. The splits' sums are written and read once, mostly in the L2.
-  if (split.passes() > 1)
-    us += 6.3 + double(split.chunks) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
+  if (split.passes() == 1) us += s.scattered_c_us;
+  else us += 6.3 + double(split.chunks) * double(s.m * s.phases) * double(s.n) * double(s.batch) * 8 / 5.2e6;
   return us;
 }
 
@@ -150,7 +152,7 @@ bool has_boxes(const Sm90TileShape& t, const Sm90Split& split, DType type, DType
 
 std::vector<Sm90Tiling> sm90_tilings(const GemmTask& task, const Device& d) {
   const TmaView low = tma_view(task);
-  const Extents s = shape_of(task, low);
+  const Extents s = shape_of(task, low, d);
   std::vector<Sm90Tiling> all;
   for (const Sm90TileShape& t : kTiles) {
     if (!fits(t, {task.type, low.a.along_rows(), low.b.along_rows(), task.promote, task.sums})) continue;

@@ -127,10 +127,7 @@ class Regret:
     def found(self) -> dnn.BoundGraph:
         """Calls that run alone keep their engines, because their choice is not that of the partition."""
         records = dnn._C.tuning_text()
-        self.graph.find()
-        of_regions = [line for line in dnn._C.tuning_text().splitlines() if "\tgraph " in line]
-        dnn._C.clear_tuning()
-        dnn._C.import_tuning("".join(f"{line}\n" for line in of_regions), True)
+        dnn.find(self.graph._ended().choose_plans, None, only_regions=True)
         bound = self.graph.bind(x=self.tensor)
         dnn._C.clear_tuning()
         dnn._C.import_tuning(records, True)

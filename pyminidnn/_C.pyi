@@ -719,7 +719,7 @@ class Graph:
         """
         The bytes of the temporaries that a run stores.
         """
-    def choose_plans(self, handle: Handle | None) -> None:
+    def choose_plans(self, handle: Handle | None, only_regions: bool = False) -> None:
         ...
     def constant(self, buffer: typing.SupportsInt | typing.SupportsIndex) -> DeviceTensor:
         """

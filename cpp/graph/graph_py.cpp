@@ -69,14 +69,15 @@ std::string source_of(const Graph& g, std::optional<int64_t> region, const Handl
   return source_text(g, handle_of(g, handle), region);
 }
 
-// Chooses the plans of a graph as a run does. explain() and find() report on them.
-void choose_plans(const Graph& g, const HandlePtr& handle) {
+// Chooses the plans of a graph as a run does: of all regions, and of the calls that run alone unless `only_regions`.
+// explain() and find() report on them.
+void choose_plans(const Graph& g, const HandlePtr& handle, bool only_regions) {
   Handle& h = handle_of(g, handle);
   const cpu::ThreadLimit limit(h.options().threads);
   for (const graph::PartitionStep& s : g.partition(h).steps) {
     const graph::Node& node = g.nodes[size_t(s.nodes[0])];
     if (s.region) find_plan(h, *s.region);
-    else node.kind->plan(node.handle ? *node.handle : h, node.problem.data(), node.algo);
+    else if (!only_regions) node.kind->plan(node.handle ? *node.handle : h, node.problem.data(), node.algo);
   }
 }
 
@@ -265,7 +266,8 @@ void bind_graph(py::module_& m) {
           "why", [](const Graph& g, const HandlePtr& handle) { return why_text(g, handle_of(g, handle)); },
           py::arg("handle"), py::call_guard<ReleaseGil>())
       .def("source", &source_of, py::arg("region"), py::arg("handle"), py::call_guard<ReleaseGil>())
-      .def("choose_plans", &choose_plans, py::arg("handle"), py::call_guard<ReleaseGil>())
+      .def("choose_plans", &choose_plans, py::arg("handle"), py::arg("only_regions") = false,
+           py::call_guard<ReleaseGil>())
       .def("text", &Graph::text);
   auto recorder = bind_recorder(m);
   bind_graph_files(m, graph, recorder);

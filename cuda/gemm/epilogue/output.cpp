@@ -76,8 +76,8 @@ GemmStore store_of(const GemmOutput& o, bool has_c) {
   return lines ? GemmStore::lines : GemmStore::any;
 }
 
-double scattered_c_us(const GemmTask& t, GemmStore store, const Device& d) {
-  if (!t.has_c || store != GemmStore::any) return 0;
+double scattered_c_us(const GemmTask& t, GemmStore with_c, GemmStore without_c, const Device& d) {
+  if (with_c != GemmStore::any || without_c == GemmStore::any) return 0;
   // Clocks of an SM for each element, fitted to 8192 x 1024 on an H100, where strides of c made little difference.
   const double clocks = itemsize(t.y) == 4 ? 2 : 1, clocks_per_us = 1700;
   double elements = 0;

@@ -17,8 +17,9 @@ GemmOutput output_of(const GemmView&, DType y, int64_t alignment, bool has_c, bo
 // Sets the divisors of m, n and batch. Call it again after any change of m or n.
 void divide(GemmOutput&);
 GemmStore store_of(const GemmOutput&, bool has_c);
-// The estimated microseconds to read c if its elements are not read in vectors, such as one value for each row.
-double scattered_c_us(const GemmTask&, GemmStore, const Device&);
+// The estimated microseconds that c costs if it alone keeps y from being stored in vectors. An example is a c of one
+// value for each row.
+double scattered_c_us(const GemmTask&, GemmStore with_c, GemmStore without_c, const Device&);
 
 // Compile-time options, because unused run-time options would cost time (docs/notes/gemm.md).
 struct EpilogueTraits {

@@ -70,7 +70,7 @@ double mma_estimate_us(const GemmTask& t, const Device& d, MmaProducts products)
   const MmaTiling best = mma_tilings(t, d, products).front();
   if (best.splits > 1) return best.us;
   const GemmOutput y = output_of(MmaViews(t).views.front(), t.y, t.alignment, t.has_c, t.has_bias);
-  return best.us + scattered_c_us(t, store_of(y, t.has_c), d);
+  return best.us + scattered_c_us(t, store_of(y, t.has_c), store_of(y, false), d);
 }
 
 std::vector<std::string> mma_configs(const GemmTask& t, const Device& d, MmaProducts products) {

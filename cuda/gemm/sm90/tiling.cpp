@@ -37,6 +37,8 @@ struct Extents {  // the sizes for the time estimate
 
 Extents shape_of(const GemmTask& task, const TmaView& low, const Device& d) {
   const int64_t phases = int64_t(low.phases.size());
+  GemmTask bare = task;
+  bare.has_c = false;
   return {low.view.m.size,
           low.view.n.size,
           low.view.batch.size,
@@ -47,7 +49,7 @@ Extents shape_of(const GemmTask& task, const TmaView& low, const Device& d) {
           task.type != DType::float32 && low.a.along_rows() && low.b.along_rows(),
           low.a.windowed(),
           low.b.windowed(),
-          scattered_c_us(task, store_of(task, low), d)};
+          scattered_c_us(task, store_of(task, low), store_of(bare, low), d)};
 }
 
 // The clocks that c, bias and activation add to the epilogue, for each element of a tile, if all consumer warps of an SM

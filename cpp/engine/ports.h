@@ -4,6 +4,7 @@
 // engines on (ScratchPorts), or records the call in a graph (cpp/engine/recorder.h).
 #pragma once
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -21,6 +22,12 @@ class Ports {
     tensor(Access::read, name, d, const_cast<void*&>(slot));
   }
   void in(const char* name, const TensorDesc& d, void*& slot) { tensor(Access::read, name, d, slot); }
+  // An input of int32 that says where other tensors are read, such as lengths. find() times engines with
+  // `usual(i)` as element i, because other contents could make a call do no work.
+  virtual void integers(const char* name, const TensorDesc& d, const void*& slot,
+                        const std::function<int64_t(int64_t)>&) {
+    in(name, d, slot);
+  }
   void out(const char* name, const TensorDesc& d, void*& slot) { tensor(Access::write, name, d, slot); }
   void in_out(const char* name, const TensorDesc& d, void*& slot) { tensor(Access::update, name, d, slot); }
   // An address that this problem does not use, whatever the caller has stored there.
@@ -51,6 +58,10 @@ class ScratchPorts final : public Ports {
   void number(const char*, double& slot, double usual) override { slot = usual; }
   void bits(uint64_t& slot, uint64_t usual) override { slot = usual; }
   void seed(const char*, uint64_t& slot) override { slot = 1; }
+  void integers(const char*, const TensorDesc& d, const void*& slot,
+                const std::function<int64_t(int64_t)>& usual) override {
+    slot = scratch_.integers(d, usual);
+  }
 
  private:
   void tensor(Access, const char*, const TensorDesc& d, void*& slot) override { slot = scratch_.tensor(d); }

@@ -48,6 +48,15 @@ void* Scratch::tensor(const TensorDesc& d) {
   return static_cast<char*>(storage->data) - e.begin * int64_t(size);
 }
 
+const void* Scratch::integers(const TensorDesc& d, const std::function<int64_t(int64_t)>& element) {
+  std::vector<int32_t> values(size_t(d.numel()));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = int32_t(element(int64_t(i)));
+  void* const to = tensor(d);
+  if (to) memory_of(place_).copy(to, values.data(), values.size() * sizeof(int32_t), stream_);
+  memory_of(place_).synchronize(stream_);  // `values` must live until they are copied
+  return to;
+}
+
 std::shared_ptr<Storage> Scratch::bytes(size_t count) {
   kept_.push_back(allocator_of(place_).allocate(count, stream_, [] { return std::string("find: scratch memory"); }));
   return kept_.back();

@@ -105,13 +105,19 @@ MINIDNN_HD TwoNormals two_normals(uint32_t u, uint32_t v) {
 
 }  // namespace detail
 
+// The random words of elements 4 * group to 4 * group + 3.
+MINIDNN_HD Four random_words(uint64_t seed, uint64_t offset, uint64_t group) {
+  return philox({{uint32_t(group), uint32_t(group >> 32), uint32_t(offset), uint32_t(offset >> 32)}}, PhiloxKeys(seed));
+}
+// The word by which dropout_forward keeps or drops an element.
+MINIDNN_HD uint32_t dropout_word(uint64_t seed, uint64_t offset, uint64_t element) {
+  return random_words(seed, offset, element / 4).word[element % 4];
+}
+
 // Computes the numbers of elements 4 * group to 4 * group + 3 of the result. For dropout, x has the same elements of
 // the input.
 template <Random kind, class A> MINIDNN_HD void random_four(const RandomArgs& a, uint64_t group, const A* x, A* y) {
-  auto words = [&](uint64_t at) {
-    return philox({{uint32_t(at), uint32_t(at >> 32), uint32_t(a.offset), uint32_t(a.offset >> 32)}},
-                  PhiloxKeys(a.seed));
-  };
+  auto words = [&](uint64_t at) { return random_words(a.seed, a.offset, at); };
   if constexpr (kind == Random::dropout) {
     const Four w = words(group);
     for (int i = 0; i < 4; ++i) y[i] = uint64_t(w.word[i]) < a.threshold ? A(0) : x[i] * A(a.width);

@@ -66,6 +66,7 @@ from .files import load, save
 from .functional import relu, softmax
 from .graph import BoundGraph, Graph, fuse, record
 from .ops.activation import activation_backward, activation_forward
+from .ops.attention import attention_backward, attention_decode, attention_forward
 from .ops.batch_norm import (
     batch_norm_backward,
     batch_norm_forward_inference,
@@ -220,6 +221,9 @@ __all__ = [
     "atan",
     "atan2",
     "atanh",
+    "attention_backward",
+    "attention_decode",
+    "attention_forward",
     "batch_norm_backward",
     "batch_norm_forward_inference",
     "batch_norm_forward_training",

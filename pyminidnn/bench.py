@@ -182,6 +182,17 @@ class _Bench:
 
         yield "forward, rows of 1024", lambda: dnn.softmax_forward(x), numpy, lambda _: lambda: t.softmax(1), 2 * size
 
+    def _attention(self) -> Iterator[tuple[Any, ...]]:
+        b = max(1, self.n // 4)
+        for causal, s in ((False, 197), (True, 512)):
+            (qa, q, qt), (ka, k, kt), (va, v, vt) = (self.data(b, 8, s, 64) for _ in range(3))
+            yield (f"forward {b}x8x{s}x64{', causal' * causal}",
+                   lambda q=q, k=k, v=v, causal=causal: dnn.attention_forward(q, k, v, causal=causal),
+                   lambda q=qa, k=ka, v=va, causal=causal: _attention_by_numpy(q, k, v, causal),
+                   lambda torch, q=qt, k=kt, v=vt, causal=causal: lambda:
+                   torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
+                   16.0 * b * 8 * s * 64, (2.0 if causal else 4.0) * b * 8 * s * s * 64)  # fmt: skip
+
     def _loss(self) -> Iterator[tuple[Any, ...]]:
         _, x, t, size = self._rows()
         classes = self.rng.integers(0, 1024, x.shape[0])
@@ -259,14 +270,22 @@ class _Bench:
         yield "argmax of rows", lambda: dnn.argmax(x, 1), lambda: a.argmax(1), lambda _: lambda: t.argmax(1), size
 
     FAMILIES: ClassVar[dict[str, Callable[[_Bench], Iterator[tuple[Any, ...]]]]] = {
-        "conv": _conv, "matmul": _matmul, "pooling": _pooling, "softmax": _softmax, "loss": _loss,
-        "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn, "activation": _activation,
+        "conv": _conv, "matmul": _matmul, "attention": _attention, "pooling": _pooling, "softmax": _softmax,
+        "loss": _loss, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn, "activation": _activation,
         "pointwise": _pointwise, "random": _random, "transform": _transform, "pad": _pad, "gather": _gather,
         "reduce": _reduce,
     }  # fmt: skip
 
 
 FAMILIES = tuple(_Bench.FAMILIES)
+
+
+def _attention_by_numpy(q: Array, k: Array, v: Array, causal: bool) -> Array:
+    z = q @ k.swapaxes(2, 3) / np.float32(np.sqrt(q.shape[3]))
+    if causal:
+        z[:, :, np.tri(*z.shape[2:]) == 0] = -np.inf
+    e = np.exp(z - z.max(3, keepdims=True))
+    return e @ v / e.sum(3, keepdims=True)  # type: ignore[no-any-return]
 
 
 def _write(out: Path, head: str, rows: list[Row], peers: list[str]) -> None:

@@ -15,6 +15,7 @@ from . import _C
 from ._C import DeviceTensor, ShapeError
 from .conversion import ArrayLike, asarray, operands
 from .ops.activation import activation_backward, activation_forward
+from .ops.attention import attention_backward, attention_forward
 from .ops.batch_norm import batch_norm_backward as _batch_norm_backward
 from .ops.batch_norm import batch_norm_forward_inference, batch_norm_forward_training
 from .ops.conv import conv_backward_bias, conv_backward_data, conv_backward_filter, conv_forward
@@ -31,6 +32,7 @@ from .ops.reduce import reduce
 from .ops.softmax import softmax_backward as _softmax_backward
 from .ops.softmax import softmax_forward
 from .options import Activation, LossReduction
+from .refusals import refusal
 
 PerDimension: TypeAlias = "int | Sequence[int]"
 Padding: TypeAlias = "int | Sequence[int] | Literal['valid', 'same']"
@@ -286,6 +288,93 @@ def log_softmax(input: ArrayLike, dim: int = -1) -> DeviceTensor:
 def log_softmax_backward(dy: ArrayLike, y: ArrayLike, dim: int = -1) -> DeviceTensor:
     """The gradient of log_softmax()'s input. It takes y, log_softmax()'s result, in place of the input."""
     return _softmax_backward(dy, y, axis=dim, log=True)
+
+
+def scaled_dot_product_attention(
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    seed: int = 0,
+    offset: int = 0,
+) -> DeviceTensor:
+    """attention_forward() of tensors with two dimensions or more: [..., heads, rows, size], [heads, rows, size] or
+    [rows, size].
+
+    attn_mask is its bias. Without enable_gqa, query, key and value must have equal numbers of heads. seed and offset
+    select the random numbers of dropout.
+    """
+    q, k, v = operands(None, query, key, value)
+    four = [_four_dimensions(t) for t in (q, k, v)]
+    _check_heads(four[0], four[1], enable_gqa)
+    options = _attention_options(q, attn_mask, dropout_p, is_causal, scale, seed, offset)
+    o, _ = attention_forward(*four, **options)
+    return o.reshape((*q.shape[:-1], v.shape[-1]))
+
+
+def scaled_dot_product_attention_backward(
+    dy: ArrayLike,
+    query: ArrayLike,
+    key: ArrayLike,
+    value: ArrayLike,
+    attn_mask: ArrayLike | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+    *,
+    seed: int = 0,
+    offset: int = 0,
+) -> tuple[DeviceTensor, DeviceTensor, DeviceTensor]:
+    """The gradients of query, key and value.
+
+    It computes the result again; attention_backward() takes it from attention_forward().
+    """
+    q, k, v, g = operands(None, query, key, value, dy)
+    four = [_four_dimensions(t) for t in (q, k, v)]
+    _check_heads(four[0], four[1], enable_gqa)
+    options = _attention_options(q, attn_mask, dropout_p, is_causal, scale, seed, offset)
+    o, lse = attention_forward(*four, **options)
+    dq, dk, dv = attention_backward(g.reshape(o.shape), four[0], four[1], four[2], o, lse, **options)
+    return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
+
+
+def _four_dimensions(t: DeviceTensor) -> DeviceTensor:
+    if t.ndim < 2:
+        raise refusal(ShapeError, t, f"must have two dimensions or more; got {t.shape}")
+    return t if t.ndim == 4 else t.reshape((-1, *((1,) * (3 - t.ndim)), *t.shape[-3:]))
+
+
+def _check_heads(q: DeviceTensor, k: DeviceTensor, enable_gqa: bool) -> None:
+    if q.shape[1] != k.shape[1] and not enable_gqa:
+        raise refusal(
+            ShapeError,
+            k,
+            f"has {k.shape[1]} heads, and query has {q.shape[1]}; pass enable_gqa=True for groups",
+        )
+
+
+def _attention_options(
+    q: DeviceTensor,
+    mask: ArrayLike | None,
+    dropout: float,
+    causal: bool,
+    scale: float | None,
+    seed: int,
+    offset: int,
+) -> dict[str, Any]:
+    options = {"dropout": dropout, "causal": causal, "scale": scale, "seed": seed, "offset": offset}
+    if mask is not None:
+        (bias,) = operands(None, mask)
+        if bias.ndim > 4:
+            bias = bias.reshape((-1, *bias.shape[-3:]))
+        options["bias"] = bias.to(device=q.device)
+    return options
 
 
 def batch_norm(

@@ -86,6 +86,40 @@ def _activation(c: RecordedCall) -> None:
         dnn.activation_backward(c["dy"], c["x"], c["x"], mode, out=c["dx"], **c.options)
 
 
+def _attention(c: RecordedCall) -> Results:
+    packed, decode = "packed" in c.attributes, c.kind == "decode"
+
+    def rows(t: DeviceTensor) -> DeviceTensor:
+        """Packed rows [rows, H, D]. The ports of a call are [B, H, S, D]."""
+        return t.permute((0, 2, 1, 3)).squeeze(0) if packed else t
+
+    q, k, v = (rows(c[name]) for name in ("q", "k", "v"))
+    left, right = (int(c.attributes[n]) if n in c.attributes else None for n in ("left", "right"))
+    options: dict[str, Any] = {"scale": -1.0 if "negative_scale" in c.words else 1.0, "layout": "bhsd", **c.options}
+    options |= {name: c.tensor(name) for name in ("alibi", "sink")}
+    options |= {"softcap": 1.0 if "softcap" in c.words else 0.0, "window": left if decode else (left, right)}
+    if decode:
+        made = dnn.attention_decode(q, k, v, lengths=c["lengths"], pages=c.tensor("pages"), out=c["o"], **options)
+        return {"lse": made[1]}
+    options |= {name: c.tensor(name) for name in ("bias", "q_lengths", "kv_lengths", "cu_q", "cu_kv")}
+    options |= {"align": "bottom_right" if "bottom_right" in c.words else "top_left"}
+    options |= {"dropout": 0.5 if "dropout" in c.words else 0.0}
+    if packed:
+        options |= dict(zip(("max_q", "max_kv"), map(int, c.attributes["max"].split(",")), strict=True))
+    if c.kind == "forward":
+        return {"lse": dnn.attention_forward(q, k, v, out=rows(c["o"]), **options)[1]}
+    options["bias_gradient"] = "bias_gradient" in c.words
+    gradients = dnn.attention_backward(rows(c["do"]), q, k, v, rows(c["o"]), c["lse"], **options)
+    names = [
+        "dq",
+        "dk",
+        "dv",
+        *(["dbias"] if options["bias_gradient"] else []),
+        *(["dsink"] if "sink" in c.words else []),
+    ]
+    return dict(zip(names, gradients, strict=True))
+
+
 def _batch_norm(c: RecordedCall) -> Results | None:
     relu = "relu" if "relu" in c.words else None
     options: dict[str, Any] = {"per_activation": "per_activation" in c.words, "activation": relu, **c.options}
@@ -244,7 +278,7 @@ def _transform(c: RecordedCall) -> None:
 
 
 _CALLS: dict[str, Callable[[RecordedCall], Any]] = {
-    "activation": _activation, "batch_norm": _batch_norm, "conv": _conv, "gather": _gather, "layer_norm": _layer_norm,
-    "loss": _loss, "lrn": _lrn, "matmul": _matmul, "pad": _pad, "pointwise": _pointwise, "pooling": _pooling,
-    "random": _random, "reduce": _reduce, "softmax": _softmax, "transform": _transform,
+    "activation": _activation, "attention": _attention, "batch_norm": _batch_norm, "conv": _conv, "gather": _gather,
+    "layer_norm": _layer_norm, "loss": _loss, "lrn": _lrn, "matmul": _matmul, "pad": _pad, "pointwise": _pointwise,
+    "pooling": _pooling, "random": _random, "reduce": _reduce, "softmax": _softmax, "transform": _transform,
 }  # fmt: skip

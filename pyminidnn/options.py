@@ -32,8 +32,8 @@ LayoutName: TypeAlias = Layout | Literal["strided"]
 Math: TypeAlias = Literal["tf32", "ieee"]
 Rounding: TypeAlias = Literal["fused", "each"]
 Family: TypeAlias = Literal[
-    "activation", "batch_norm", "conv", "gather", "graph", "layer_norm", "loss", "lrn", "matmul", "pad", "pointwise",
-    "pooling", "random", "reduce", "softmax", "transform",
+    "activation", "attention", "batch_norm", "conv", "gather", "graph", "layer_norm", "loss", "lrn", "matmul", "pad",
+    "pointwise", "pooling", "random", "reduce", "softmax", "transform",
 ]  # fmt: skip
 
 Activation: TypeAlias = Literal[
@@ -43,6 +43,8 @@ Activation: TypeAlias = Literal[
 ConvMode: TypeAlias = Literal["cross_correlation", "convolution"]
 PoolMode: TypeAlias = Literal["max", "avg", "avg_exclude_padding", "lp"]
 PadMode: TypeAlias = Literal["constant", "replicate", "reflect"]
+AttentionAlign: TypeAlias = Literal["top_left", "bottom_right"]
+AttentionLayout: TypeAlias = Literal["bhsd", "bshd"]
 LossReduction: TypeAlias = Literal["mean", "sum", "none"]
 ReduceMode: TypeAlias = Literal[
     "sum", "mean", "prod", "max", "min", "amax", "norm1", "norm2", "sumsq", "argmax", "argmin", "any", "all"

@@ -70,6 +70,7 @@ def checks(device: str) -> Iterator[Check]:
     yield from _convolutions(data)
     yield from _pooling(data)
     yield from _rows(data)
+    yield from _attention(data)
     yield from _batch_norm(data)
     yield from _norms(data)
     yield from _unary(data(3, 5))
@@ -147,6 +148,26 @@ def _rows(data: Callable[..., Array]) -> Iterator[Check]:
     yield "relu", lambda on: dnn.relu(on(x)), x * (x > 0)
     yield "activation_forward", lambda on: dnn.activation_forward(on(x), "silu"), x / (1 + np.exp(-x.astype("f8")))
     yield "activation_backward", lambda on: dnn.activation_backward(on(dy), on(x), on(x), "relu"), dy * (x > 0)
+
+
+def _attention(data: Callable[..., Array]) -> Iterator[Check]:
+    """Causal, so the last row of q sees what it sees in a cache of all rows."""
+    q, k, v, do = data(2, 4, 5, 8) / 4, data(2, 2, 5, 8) / 4, data(2, 2, 5, 3), data(2, 4, 5, 3)
+    every_k, every_v = (np.repeat(a, 2, 1).astype("f8") for a in (k, v))
+    z = np.where(np.tri(5, dtype=bool), q @ every_k.swapaxes(2, 3) / math.sqrt(8), -np.inf)
+    e = np.exp(z)
+    lse, p = np.log(e.sum(3)), e / e.sum(3, keepdims=True)
+    o = p @ every_v
+    dz = p * (do @ every_v.swapaxes(2, 3) - (do * o).sum(3, keepdims=True)) / math.sqrt(8)
+    groups = [a.reshape(2, 2, 2, 5, -1).sum(2) for a in (dz.swapaxes(2, 3) @ q, p.swapaxes(2, 3) @ do)]
+    yield "attention_forward", _on(dnn.attention_forward, q, k, v, causal=True), [o, lse]
+    yield ("attention_backward",
+           _on(dnn.attention_backward, do, q, k, v, o.astype("f4"), lse.astype("f4"), causal=True),
+           [dz @ every_k, *groups])  # fmt: skip
+    cache = [a.swapaxes(1, 2).copy() for a in (q[:, :, 4:], k, v)]
+    lengths = np.array([5, 5], "int32")
+    yield ("attention_decode", lambda on: dnn.attention_decode(*map(on, cache), lengths=on(lengths)),
+           [o[:, :, 4:].swapaxes(1, 2), lse[:, :, 4:]])  # fmt: skip
 
 
 def _batch_norm(data: Callable[..., Array]) -> Iterator[Check]:

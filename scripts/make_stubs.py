@@ -66,6 +66,8 @@ OPTIONS = (
     (r"(def transform\(.*\bdtype: )typing\.Any", r"\1DTypeLike | None"),
     (r"(?m)^(?!.*__array__)(.*\bdtype: )typing\.Any", r"\1DTypeLike"),
     (r"\bindex_dtype: typing\.Any", "index_dtype: IndexDType"),
+    (r"(def attention_\w+\(.*\blayout: )str\b", r"\1AttentionLayout"),
+    (r"\balign: str\b", "align: AttentionAlign"),
     (r"\blayout: str\b", "layout: Layout"),
     (r"\bactivation: str\b", "activation: Activation"),
     (r"\breduction: str\b", "reduction: LossReduction"),

@@ -501,10 +501,40 @@ LATER = [
         "a write does not wait for earlier reads",
     ),
     Mutant(
-        "F26", "graph/make_region.cpp", "return «uses == b.uses - (served == recomputed_.served.end() ? 0 : served->second)»;", "true", "a value that another region reads is internal",
+        "F26", "graph/make_region.cpp", "return «uses_.at(v.buffer) == b.uses - (served == recomputed_.served.end() ? 0 : served->second)»;", "true", "a value that another region reads is internal",
     ),
     Mutant(
         "F27", "graph/unfused.cpp", "v.readers.empty() ? v.writer : «v.readers.back()»", "v.writer",
         "an internal value of a region gives its memory away before it is read",
+    ),
+    Mutant(
+        "B70", "attention/attention_math.h", "if (p.bottom_right) s.shift = «s.kv_length - s.q_length»;", "0",
+        "align='bottom_right' is ignored",
+    ),
+    Mutant(
+        "B71", "attention/attention_math.h", "smaller(s.kv_length, at + p.right + «1»)", "0",
+        "a row does not see the last column of its window",
+    ),
+    Mutant(
+        "B72", "attention/attention_math.h", "T(of_v[e++] * «Acc(a.keep)»)", "Acc(1)", "dropout: dv lacks the factor 1 / (1 - p)",
+    ),
+    Mutant(
+        "B73", "attention/attention_math.h", "probability * («of_p - delta»)", "of_p", "the gradient of a score lacks delta",
+    ),
+    Mutant(
+        "B74", "attention/attention_math.h", "if (has_sink) sum += «maths::exp(sink - largest)»;", "Acc(0)", "lse lacks the sink",
+    ),
+    Mutant(
+        "B75", "attention/attention_math.h", "«is_kept(p, a, s.b, h, i, j)»;\n  Acc of_p", "true", "backward does not see dropout",
+    ),
+    Mutant(
+        "C70", "attention/attention.cpp", "p.kv_heads() > 0 && «p.heads() % p.kv_heads() == 0»", "true",
+        "heads of q need not be a multiple of those of k",
+    ),
+    Mutant(
+        "C71", "attention/attention.cpp", "«f.lse.desc.dtype == p.lse.dtype», me", "true", "attention_backward: the dtype of lse is not checked",
+    ),
+    Mutant(
+        "C72", "attention/attention.cpp", "!out || «!share_memory(made, o.tensor)»", "true", "out may overlap an operand",
     ),
 ]

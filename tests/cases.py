@@ -63,6 +63,8 @@ class Case:
         if name in self.operands:
             return self.operands[name]
         first = next(iter(self.operands.values()), Operand(()))
+        if name in ("o", "do") and first.strides is not None:  # of attention: in the order of q's strides
+            return Operand(tuple(shape), strides=in_order_of(first.strides, first.shape, shape))
         has_layout = first.strides is None and len(first.shape) == len(shape)
         return Operand(tuple(shape), layout=first.layout if has_layout else "contiguous")
 
@@ -85,8 +87,20 @@ class Case:
         return pairs if len(pairs) == rank else pairs * rank
 
 
+def in_order_of(strides: tuple[int, ...], like: tuple[int, ...], shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a dense tensor whose dimensions have the order of those of a tensor [like] with `strides`. Dimensions
+    of size 1 keep their places."""
+    rank = range(len(like))
+    longest_first = iter(sorted((i for i in rank if like[i] > 1), key=lambda i: -abs(strides[i])))
+    order = [i if like[i] == 1 else next(longest_first) for i in rank]
+    dense, step = [1] * len(like), 1
+    for i in reversed(order):
+        dense[i], step = step, step * max(shape[i], 1)
+    return tuple(dense)
+
+
 OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "residual", "out", "mask", "keep", "target", "means",
-                 "index"}  # fmt: skip
+                 "index", "q", "k", "v", "o", "do"}  # fmt: skip
 
 
 def parse(text: str) -> Case:
@@ -95,6 +109,9 @@ def parse(text: str) -> Case:
     pairs = [w.split("=", 1) for w in rest if "=" in w]
     operands = {k: Operand.parse(v) for k, v in pairs if k in OPERAND_NAMES}
     attributes = {k: v for k, v in pairs if k not in OPERAND_NAMES}
+    if "bias" in attributes:  # that of attention, which has a dtype and a shape of its own: "bias=f32:1x4x65x63"
+        attributes["bias"], _, operand = attributes["bias"].partition(":")
+        operands["bias"] = Operand.parse(operand)
     return Case(text, family, direction, DTYPES[dtype], words, operands, attributes)
 
 

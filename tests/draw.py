@@ -247,6 +247,66 @@ def pooling(rng: Rng) -> str | None:
     return text
 
 
+def attention(rng: Rng) -> str | None:
+    direction = one_of(rng, ("forward", "forward", "backward", "backward", "decode"))
+    dtype, d = floating(rng), one_of(rng, (16, 32, 64, 64, 64, 72, 80, 96, 128, 128, 192, 256))
+    d = d if chance(rng, 0.8) else log_uniform(rng, 1, 300)
+    dv = d if chance(rng, 0.85) else log_uniform(rng, 1, 300)
+    batch, kv_heads, group = log_uniform(rng, 1, 16), log_uniform(rng, 1, 12), one_of(rng, (1, 1, 1, 2, 3, 4, 8))
+    rows, columns = log_uniform(rng, 1, 1500), log_uniform(rng, 1, 1500)
+    columns = rows if chance(rng, 0.5) else columns
+    if direction == "decode":
+        rows, columns = one_of(rng, (1, 1, 1, 2, 5, 16)), log_uniform(rng, 1, 4000)
+    heads = kv_heads * group
+    most = 6e7 / max(d, dv)  # of scores; the oracle has about ten arrays of that size
+    while batch * heads * rows * columns > most:
+        if batch > 1:
+            batch //= 2
+        elif kv_heads > 1:
+            kv_heads //= 2
+            heads = kv_heads * group
+        else:
+            rows, columns = max(1, rows * 3 // 4), max(1, columns * 3 // 4)
+    packed = direction != "decode" and chance(rng, 0.2)
+    page = one_of(rng, (16, 16, 32, 64)) if direction == "decode" and chance(rng, 0.4) else 0
+    bshd = chance(rng, 0.5)
+
+    def of(name: str, b: int, h: int, s: int, size: int) -> str:
+        text = f" {name}={dims((b, h, s, size))}"
+        if not bshd or min(h, s, size) == 1:
+            return text
+        return f"{text}:s{h * s * size},{size},{h * size},1"
+
+    q_rows, kv_rows, b = (rows * batch, columns * batch, 1) if packed else (rows, columns, batch)
+    if page:
+        pages = -(-columns // page)
+        columns = pages * page
+        kv_rows, b = page, log_uniform(rng, 1, pages * batch)
+    text = f"attention {direction} {dtype}" + of("q", 1 if packed else batch, heads, q_rows, d)
+    text += of("k", b, kv_heads, kv_rows, d) + of("v", b, kv_heads, kv_rows, dv)
+    causal = direction != "decode" and chance(rng, 0.5)
+    if chance(rng, 0.2):
+        text += f" left={int(rng.integers(0, rows + columns))}"
+    if direction != "decode":
+        text += " right=0" if causal else f" right={int(rng.integers(0, rows + columns))}" if chance(rng, 0.1) else ""
+        text += " bottom_right" if chance(rng, 0.3) else ""
+    gradient = ""
+    if direction != "decode" and chance(rng, 0.25):
+        kind = one_of(rng, ("bool", "f32", dtype))
+        full = (batch, heads, rows, columns)
+        text += f" bias={kind}:{dims([1 if chance(rng, 0.4) else n for n in full])}"
+        gradient = " bias_gradient" if direction == "backward" and kind != "bool" and chance(rng, 0.5) else ""
+    text += f" alibi={one_of(rng, (f'{heads}', f'{batch}x{heads}'))}" if chance(rng, 0.15) else ""
+    text += "".join(f" {word}" for word in ("softcap", "sink") if chance(rng, 0.15))
+    if direction != "decode":
+        text += " dropout" if chance(rng, 0.15) else ""
+        text += "".join(f" {word}" for word in ("q_lengths", "kv_lengths") if not packed and chance(rng, 0.2))
+    text += f" packed={batch} max={rows},{columns}" if packed else ""
+    text += f" pages={batch}x{pages}" if page else ""
+    text += gradient + (" negative_scale" if chance(rng, 0.05) else "")
+    return text + (" math=ieee" if dtype == "f32" and chance(rng, 0.7) else "")
+
+
 def softmax(rng: Rng) -> str | None:
     if chance(rng, 0.5):
         rows, cols = log_uniform(rng, 1, 20_000), log_uniform(rng, 1, 150_000)
@@ -425,6 +485,7 @@ FAMILIES: dict[str, Callable[[Rng], str | None]] = {
     f.__name__: f
     for f in (
         activation,
+        attention,
         batch_norm,
         conv,
         gather,

@@ -131,6 +131,7 @@ REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
          "direct", "dirct", "nothing", "", "cpu", "reference:", "dense:tile=1", "cpu.conv.direct", "\0", "relu\0", "\ud800")  # fmt: skip
 DEVICES = ("cpu", "cuda:0", "cuda", "cuda:99", "cuda:-1", "gpu", "", "cuda:99999999999", "cpu\0")
+LENGTHS = ("q_lengths", "kv_lengths", "cu_q", "cu_kv", "lengths", "pages")  # int32 on the device
 MODES = {
     "activation": ("relu", "tanh", "gelu", "softplus", "mish", "elu", "clipped_relu"),
     "conv": ("cross_correlation", "convolution"),
@@ -139,7 +140,7 @@ MODES = {
     "pad": ("constant", "replicate", "reflect"),
 }
 FLAGS = ("include_initial", "log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic",
-         "endpoint")  # fmt: skip
+         "endpoint", "causal", "bias_gradient")  # fmt: skip
 NUMBERS = (
     "alpha",
     "beta",
@@ -156,6 +157,8 @@ NUMBERS = (
     "correction",
     "min",
     "max",
+    "softcap",
+    "dropout",
 )
 INTEGERS = (
     "axis",
@@ -177,9 +180,12 @@ INTEGERS = (
     "source",
     "destination",
     "shift",
+    "max_q",
+    "max_kv",
 )
 ARRAYS = ("x", "data", "input", "x1", "x2", "condition", "sorter", "prepend", "append", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target", "lse",
-          "inv_std", "inv_rms", "indices", "index", "means", "saved_mean", "saved_inv_std", "running_mean", "running_var")  # fmt: skip
+          "inv_std", "inv_rms", "indices", "index", "means", "saved_mean", "saved_inv_std", "running_mean", "running_var", "q", "k", "v", "do", "o",
+          "k_cache", "v_cache", "alibi", "sink", *LENGTHS)  # fmt: skip
 STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "plain": lambda a: a,
     "fortran": np.asfortranarray,
@@ -205,6 +211,7 @@ class Arguments:
         n, c, h, w, k = (rng.randint(low, high) for low, high in ((0, 3), (1, 5), (3, 7), (2, 7), (1, 4)))
         rank = rng.choice([4, 4, 4, 3, 5])
         self.image = (n, c, h, w, 2)[:rank]
+        self.required: tuple[str, ...] = ()  # optional parameters that the shapes need
         self.shapes = self.usual_shapes(n, c, h, w, k, rank)
 
     def usual_shapes(self, n: int, c: int, h: int, w: int, k: int, rank: int) -> dict[str, tuple[int, ...]]:
@@ -224,6 +231,8 @@ class Arguments:
                 "indices": result,
                 "out": result if "forward" in self.function else image,
             }
+        if self.family == "attention":
+            return self.attention_shapes(h, w)
         if self.family == "matmul":
             return {"a": (h, w), "b": (w, k), "c": (h, k), "bias": (k,), "out": (h, k)}
         if self.family == "cross":
@@ -239,6 +248,21 @@ class Arguments:
         if self.family == "gather":
             return {"index": (2,), "dy": (2, *image[1:]), "out": image if "backward" in self.function else (2, *image[1:])}  # fmt: skip
         return dict.fromkeys(channels, (c,)) if self.family == "batch" else {}
+
+    def attention_shapes(self, rows: int, columns: int) -> dict[str, tuple[int, ...]]:
+        """Two sequences of 4 heads of 3 elements; k and v have 2 heads. Some are packed, and some caches have pages."""
+        special = self.rng.random() < 0.3
+        if self.function == "attention_decode":
+            self.required = ("pages",) if special else ()
+            q, cache = (2, rows, 4, 3), (3, 16, 2, 3) if special else (2, columns, 2, 3)
+            shapes = {"lengths": (2,), "pages": (2, 3)} | dict.fromkeys(("k_cache", "v_cache"), cache)
+        else:
+            self.required = ("cu_q", "cu_kv", "max_q", "max_kv") if special else ()
+            q, k = ((rows, 4, 3), (columns, 2, 3)) if special else ((2, 4, rows, 3), (2, 2, columns, 3))
+            shapes = {"lse": (4, rows) if special else q[:3], "bias": self.rng.choice([(4, 1, 1), (2, 1, 1, 1), (1,)])}
+            shapes |= dict.fromkeys("kv", k) | dict.fromkeys(("cu_q", "cu_kv"), (3,))
+            shapes |= dict.fromkeys(("q_lengths", "kv_lengths"), (2,))
+        return shapes | dict.fromkeys(("q", "o", "do", "out"), q) | {"alibi": (4,), "sink": (4,)}
 
     def odd(self) -> bool:
         return self.rng.randint(1, 20) <= self.nonsense
@@ -268,6 +292,10 @@ class Arguments:
         shape, dtype = self.shape(name), self.dtype
         if name in ("target", "index", "indices", "sorter"):
             dtype = r.choice(["int64", "int32"])
+        elif name in LENGTHS:
+            dtype = "int32"
+        elif name in ("alibi", "sink"):
+            dtype = "float64" if dtype == "float64" else "float32"
         elif name == "condition" or (self.function == "where" and name == "a"):
             dtype = "bool"
         elif self.family in ("bitwise", "left", "right"):
@@ -283,7 +311,10 @@ class Arguments:
             return np.zeros(shape, dtype)
         with np.errstate(invalid="ignore"):  # a cast of NaN to an integer would warn
             array = values.astype("float32" if dtype == "bfloat16" else dtype)
-        array = np.asarray(STRIDED[r.choice(list(STRIDED)) if r.random() < 0.5 else "plain"](array))
+        plain = (
+            self.family == "attention" and (name in LENGTHS or name == "lse") and not self.odd()
+        )  # others are refused
+        array = np.asarray(STRIDED["plain" if plain or r.random() < 0.5 else r.choice(list(STRIDED))](array))
         if self.odd():
             return r.choice([lambda a: np.ma.masked_array(a, mask=False), memoryview, np.ndarray.tolist, np.ravel])(
                 array
@@ -303,11 +334,33 @@ class Arguments:
             t = t.permute(order).to(layout="contiguous", copy=True).permute(order)
         return t
 
+    def attention_option(self, name: str, odd: bool) -> tuple[Any] | None:
+        """The value, in a tuple, of an option that only attention has, or that means something else there."""
+        r, decode = self.rng, self.function == "attention_decode"
+        if name == "k":
+            return (self.array(name),)
+        if odd and name in ("align", "layout"):
+            return (r.choice(WORDS),)
+        if name in ("align", "layout"):
+            return (r.choice(("top_left", "bottom_right")) if name == "align" else "bshd" if decode else "bhsd",)
+        if name == "window":
+            left, right = (self.integer() if odd else r.choice([None, 0, 2]) for _ in range(2))
+            return (left if decode else (left, right),)
+        if name == "scale":
+            return (self.anything() if odd else r.choice([None, 0.5, -1.0, 0]),)
+        if not odd and name in ("pages", "cu_q", "cu_kv", "max_q", "max_kv") and name not in self.required:
+            return (None,)
+        if not odd and name in ("q_lengths", "kv_lengths") and self.required:
+            return (None,)
+        return None
+
     def value(self, name: str) -> Any:
         """A value for the parameter of that name."""
         r, odd = self.rng, self.odd()
         if odd and r.random() < 0.5:
             return self.anything()
+        if self.family == "attention" and (chosen := self.attention_option(name, odd)) is not None:
+            return chosen[0]
         if name in ("mode", "activation", "layout", "algo", "family", "level", "math", "op", "reduction"):
             usual = {"mode": MODES.get(self.family, WORDS), "activation": ("relu", None), "math": ("ieee", "tf32"),
                      "layout": ("contiguous", None), "algo": (None, "reference"), "family": ("transform", None),
@@ -412,7 +465,10 @@ def drawn_call(rng: random.Random, name: str | None = None, nonsense: int | None
         if p.kind is p.VAR_POSITIONAL and call.positional and rng.random() < 0.9:
             continue
         if p.kind is p.VAR_KEYWORD or (
-            p.kind is not p.VAR_POSITIONAL and p.default is not p.empty and rng.random() < 0.67
+            p.kind is not p.VAR_POSITIONAL
+            and p.default is not p.empty
+            and p.name not in draw.required
+            and rng.random() < 0.67
         ):
             continue
         if p.kind is p.KEYWORD_ONLY or p.default is not p.empty:

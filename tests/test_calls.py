@@ -91,10 +91,22 @@ def local_backward(axes: tuple[int, ...]) -> Callable[..., Any]:
     )[0]
 
 
+ATTENDED = {"q": normal(2, 4, 5, 8), "k": normal(2, 2, 6, 8), "v": normal(2, 2, 6, 3)}
+ATTENTION = reference.attention_forward(**ATTENDED)
+LENGTHS = np.array([3, 5], "int32")
+
 CALLS: dict[str, Call] = {
     "activation_forward": Call({"x": X}, reference.activation_forward, {"mode": "gelu"}, in_place=("x",)),
     "activation_backward": Call({"dy": normal(*IMAGE), "x": X, "y": X}, reference.activation_backward, {"mode": "gelu"},
                                 in_place=("dy", "x"), unread=("y",)),
+    "attention_forward": Call(
+        {**ATTENDED, "bias": normal(5, 6), "alibi": positive(4), "sink": normal(4), "q_lengths": LENGTHS, "kv_lengths": LENGTHS},
+        reference.attention_forward),
+    "attention_backward": Call(dict(zip(("do", "o", "lse"), (normal(2, 4, 5, 3), *ATTENTION), strict=True)) | ATTENDED,
+                               reference.attention_backward),
+    "attention_decode": Call(
+        {"q": normal(2, 3, 4, 8), "k_cache": normal(2, 16, 2, 8), "v_cache": normal(2, 16, 2, 3), "lengths": LENGTHS,
+         "pages": np.array([[1], [0]], "int32"), "alibi": positive(4), "sink": normal(4)}, reference.attention_decode),
     "conv_forward": Call({"x": X, "w": normal(3, 4, 2, 2), "bias": normal(3), "residual": normal(2, 3, 5, 5)},
                          reference.conv_forward, in_place=("residual",)),
     "conv_forward_statistics": Call(

@@ -27,6 +27,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
         lambda x, **o: dnn.conv_forward_statistics(x, W, **o),
     ],
     "matmul": [lambda x, **o: dnn.matmul(x, x, **o)],
+    "attention": [lambda x, **o: dnn.attention_forward(x, x, x, **o)],
     "pooling": [lambda x, **o: dnn.pool_forward(x, 3, **o)],
     "softmax": [lambda x, **o: dnn.softmax_forward(x, **o)],
     "loss": [lambda x, **o: dnn.cross_entropy_forward(x, np.zeros((4, 9, 9), "int64"), **o)],

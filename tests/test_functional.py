@@ -75,6 +75,36 @@ def test_softmax(name: str, device: str) -> None:
     np.testing.assert_allclose(dx.numpy(), t.grad.numpy(), rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("shape", [(2, 2, 4, 5, 8), (2, 4, 5, 8), (4, 5, 8), (5, 8)], ids=len)
+@pytest.mark.parametrize("masked", ["not", "causal", "bool", "added"])
+def test_attention(shape: tuple[int, ...], masked: str, device: str) -> None:
+    rng = np.random.default_rng(0)
+    q, k, v, dy = (rng.normal(size=shape) for _ in range(4))
+    options: dict[str, Any] = {"is_causal": masked == "causal", "scale": 0.3}
+    masks = {"bool": rng.random(shape[:-1] + shape[-2:-1]) < 0.8, "added": rng.normal(size=(5, 5))}
+    t = [torch.tensor(x, requires_grad=True) for x in (q, k, v)]
+    mask = masks.get(masked)
+    if masked == "bool":
+        mask[..., 0] = True  # each row sees a column
+    their_mask = None if mask is None else torch.tensor(mask)
+    want = theirs.scaled_dot_product_attention(*t, attn_mask=their_mask, **options)
+    mine = [dnn.asarray(x, device=device) for x in (q, k, v)]
+    options["attn_mask"] = None if mask is None else dnn.asarray(mask, device=device)
+    got = ours.scaled_dot_product_attention(*mine, **options)
+    np.testing.assert_allclose(got.numpy(), want.detach().numpy(), rtol=1e-9, atol=1e-11)
+    want.backward(torch.tensor(dy))
+    gradients = ours.scaled_dot_product_attention_backward(dnn.asarray(dy, device=device), *mine, **options)
+    for got, want in zip(gradients, t, strict=True):
+        np.testing.assert_allclose(got.numpy(), want.grad.numpy(), rtol=1e-8, atol=1e-10)
+
+
+def test_attention_of_groups_of_heads(device: str) -> None:
+    q, k = dnn.ones((1, 4, 2, 8), device=device), dnn.ones((1, 2, 3, 8), device=device)
+    assert ours.scaled_dot_product_attention(q, k, k, enable_gqa=True).shape == (1, 4, 2, 8)
+    with pytest.raises(dnn.ShapeError, match="key has 2 heads, and query has 4; pass enable_gqa=True"):
+        ours.scaled_dot_product_attention(q, k, k)
+
+
 def test_batch_norm(device: str) -> None:
     rng = np.random.default_rng(0)
     x, dy = rng.normal(size=(2, 4, 3, 5, 2))

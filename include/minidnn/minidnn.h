@@ -327,6 +327,82 @@ MINIDNN_API minidnnStatus_t minidnnCrossEntropyBackward(minidnnHandle_t handle, 
                                                         const minidnnCrossEntropyOptions_t* options,
                                                         minidnnTensor_t* dx);
 
+// ---- Attention ----
+// q is [B, H, Sq, D], k and v are [B, Hk, Sk, D or Dv]; H is a multiple of Hk. Statistics, slopes and sinks are float32,
+// or float64 if q is float64. Lengths, ends of packed sequences and pages are int32.
+
+typedef struct {
+  size_t size;
+  const char* algo;
+  const double* scale;    // NULL: 1 / sqrt(D)
+  int32_t causal;         // 1: `right` is 0
+  int32_t bottom_right;   // 1: row i is aligned with column i + length of k - length of q, else with column i
+  int64_t left, right;    // how many columns before and behind that column a row sees; -1: no limit
+  double softcap;         // c > 0: c tanh(z / c) replaces the scaled product z
+  double dropout;         // from 0 to below 1
+  int64_t seed, offset;   // of the random numbers
+  minidnnTensor_t bias;   // broadcast to [B, H, Sq, Sk]; of q's dtype or float32, or bool: false hides; NULL: none
+  minidnnTensor_t alibi;  // [H] or [B, H]; NULL: none
+  minidnnTensor_t sink;   // [H]; NULL: none
+  minidnnTensor_t q_lengths, kv_lengths;  // [B]; NULL: all rows. Decode has a parameter for them
+  // Packed sequences: q is [rows, H, D], k and v are [rows, Hk, D or Dv], and sequence b has the rows cu[b] to cu[b + 1]
+  // - 1, of which at most max_q or max_kv are used. NULL: not packed.
+  minidnnTensor_t cu_q, cu_kv;
+  int64_t max_q, max_kv;
+  minidnnTensor_t pages;  // decode: [B, n] with caches of [pages, page size, Hk, D or Dv]; NULL: no pages
+  int32_t bshd;           // 1: dimensions are [B, S, H, D]
+  int32_t bias_gradient;  // backward: 1 computes dbias
+} minidnnAttentionOptions_t;
+#define MINIDNN_ATTENTION_OPTIONS_INIT \
+  {sizeof(minidnnAttentionOptions_t),  \
+   NULL,                               \
+   NULL,                               \
+   0,                                  \
+   0,                                  \
+   -1,                                 \
+   -1,                                 \
+   0.0,                                \
+   0.0,                                \
+   0,                                  \
+   0,                                  \
+   NULL,                               \
+   NULL,                               \
+   NULL,                               \
+   NULL,                               \
+   NULL,                               \
+   NULL,                               \
+   NULL,                               \
+   0,                                  \
+   0,                                  \
+   NULL,                               \
+   0,                                  \
+   0}
+
+// o = softmax(scale q k^T + bias) v, and lse, the logarithm of the sum of exponentials of each row: [B, H, Sq], `new`.
+MINIDNN_API minidnnStatus_t minidnnAttentionForward(minidnnHandle_t handle, minidnnTensor_t q, minidnnTensor_t k,
+                                                    minidnnTensor_t v, const minidnnAttentionOptions_t* options,
+                                                    minidnnTensor_t* o, minidnnTensor_t* lse);
+// The newest rows of each sequence, at most 16, against caches of which the first `lengths` rows are valid.
+MINIDNN_API minidnnStatus_t minidnnAttentionDecode(minidnnHandle_t handle, minidnnTensor_t q, minidnnTensor_t k_cache,
+                                                   minidnnTensor_t v_cache, minidnnTensor_t lengths,
+                                                   const minidnnAttentionOptions_t* options, minidnnTensor_t* o,
+                                                   minidnnTensor_t* lse);
+
+typedef struct {
+  minidnnTensor_t q, k, v;
+  minidnnTensor_t o, lse;  // the results of the forward call
+} minidnnAttentionTensors_t;
+typedef struct {
+  minidnnTensor_t dq, dk, dv;
+  minidnnTensor_t dbias;  // with `bias_gradient` in the options; otherwise stays NULL
+  minidnnTensor_t dsink;  // with a sink; otherwise stays NULL
+} minidnnAttentionGradients_t;
+// Computes the gradients, all `new`, from that of o. The options are those of the forward call.
+MINIDNN_API minidnnStatus_t minidnnAttentionBackward(minidnnHandle_t handle, minidnnTensor_t d_o,
+                                                     const minidnnAttentionTensors_t* forward,
+                                                     const minidnnAttentionOptions_t* options,
+                                                     minidnnAttentionGradients_t* gradients);
+
 // ---- Normalization ----
 // Parameters and statistics are float32, or float64 if x is float64.
 

@@ -540,6 +540,86 @@ inline Tensor cross_entropy_backward(const Tensor& dy, const Tensor& x, const Te
   });
 }
 
+// ---- Attention ----
+
+struct AttentionOptions {
+  std::optional<double> scale{};  // 1 / sqrt(D) if it is not given
+  bool causal = false, bottom_right = false;
+  int64_t left = -1, right = -1;
+  double softcap = 0, dropout = 0;
+  int64_t seed = 0, offset = 0;
+  Tensor bias{}, alibi{}, sink{}, q_lengths{}, kv_lengths{}, cu_q{}, cu_kv{};
+  int64_t max_q = 0, max_kv = 0;
+  Tensor pages{};  // decode only
+  bool bshd = false;
+  bool bias_gradient = false;  // backward only
+};
+namespace detail {
+inline Tensor own_if_any(minidnnTensor_t t) { return t ? Tensor::own(t) : Tensor{}; }
+inline minidnnAttentionOptions_t options(const AttentionOptions& o, const Call& call) {
+  return {sizeof(minidnnAttentionOptions_t),
+          call.algo,
+          o.scale ? &*o.scale : nullptr,
+          o.causal,
+          o.bottom_right,
+          o.left,
+          o.right,
+          o.softcap,
+          o.dropout,
+          o.seed,
+          o.offset,
+          o.bias.get(),
+          o.alibi.get(),
+          o.sink.get(),
+          o.q_lengths.get(),
+          o.kv_lengths.get(),
+          o.cu_q.get(),
+          o.cu_kv.get(),
+          o.max_q,
+          o.max_kv,
+          o.pages.get(),
+          o.bshd,
+          o.bias_gradient};
+}
+}  // namespace detail
+// Returns o, and the logarithms of the sums of exponentials, which the gradients need.
+inline std::pair<Tensor, Tensor> attention_forward(const Tensor& q, const Tensor& k, const Tensor& v,
+                                                   const AttentionOptions& o = {}, const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  minidnnTensor_t lse = nullptr;
+  Tensor y = detail::returned(call.out, [&](minidnnTensor_t* result) {
+    return minidnnAttentionForward(call.handle.get(), q.get(), k.get(), v.get(), &c, result, &lse);
+  });
+  return {y, Tensor::own(lse)};
+}
+inline std::pair<Tensor, Tensor> attention_decode(const Tensor& q, const Tensor& k_cache, const Tensor& v_cache,
+                                                  const Tensor& lengths, const AttentionOptions& o = {},
+                                                  const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  minidnnTensor_t lse = nullptr;
+  Tensor y = detail::returned(call.out, [&](minidnnTensor_t* result) {
+    return minidnnAttentionDecode(call.handle.get(), q.get(), k_cache.get(), v_cache.get(), lengths.get(), &c, result,
+                                  &lse);
+  });
+  return {y, Tensor::own(lse)};
+}
+struct AttentionGradients {
+  Tensor dq, dk, dv;
+  Tensor dbias;  // if the options ask for it
+  Tensor dsink;  // if there is a sink
+};
+inline AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q, const Tensor& k, const Tensor& v,
+                                             const std::pair<Tensor, Tensor>& forward, const AttentionOptions& o = {},
+                                             const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  const auto& [y, lse] = forward;
+  minidnnAttentionGradients_t g{};
+  const minidnnAttentionTensors_t tensors{q.get(), k.get(), v.get(), y.get(), lse.get()};
+  check(minidnnAttentionBackward(call.handle.get(), d_o.get(), &tensors, &c, &g));
+  using detail::own_if_any;
+  return {own_if_any(g.dq), own_if_any(g.dk), own_if_any(g.dv), own_if_any(g.dbias), own_if_any(g.dsink)};
+}
+
 // ---- Normalization ----
 
 struct BatchNormOptions {
@@ -588,7 +668,6 @@ struct NormGradients {
   Tensor dresidual;  // batch norm only, if the options ask for it
 };
 namespace detail {
-inline Tensor own_if_any(minidnnTensor_t t) { return t ? Tensor::own(t) : Tensor{}; }
 inline NormGradients gradients(const minidnnNormGradients_t& g) {
   return {own_if_any(g.dx), own_if_any(g.dscale), own_if_any(g.dbias), own_if_any(g.dresidual)};
 }

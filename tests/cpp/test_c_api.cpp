@@ -271,6 +271,22 @@ static void test_rows() {
   CHECK(near(norm_forward(rows, {}, {}, {.norm = Norm::group, .groups = 2}).mean, {1, 3, 5, 5}));
 }
 
+static void test_attention() {
+  using namespace minidnn;
+  Tensor q = Tensor::from<float>({1, 0, 0, 1}, {1, 1, 2, 2}), v = Tensor::from<float>({1, 2, 3, 4}, {1, 1, 2, 2});
+  auto forward = attention_forward(q, q, v, {.scale = std::log(3.f), .causal = true});
+  CHECK(near(forward.first, {1, 2, 2.5f, 3.5f}) && near(forward.second, {std::log(3.f), std::log(4.f)}));
+  Tensor ones({1, 1, 2, 2});
+  ones.fill(1);
+  AttentionGradients g = attention_backward(ones, q, q, v, forward, {.scale = std::log(3.f), .causal = true});
+  CHECK(near(g.dv, {1.25f, 1.25f, 0.75f, 0.75f}) && !g.dbias && !g.dsink);
+  // Row 1 of the same problem by a cache, whose heads are dimension 2.
+  Tensor one = Tensor::from<float>({0, 1}, {1, 1, 1, 2}), cache = Tensor::from<float>({1, 0, 0, 1}, {1, 2, 1, 2});
+  Tensor values = Tensor::from<float>({1, 2, 3, 4}, {1, 2, 1, 2}), lengths = Tensor::from<int32_t>({2}, {1});
+  CHECK(
+      near(attention_decode(one, cache, values, lengths, {.scale = std::log(3.f), .bshd = true}).first, {2.5f, 3.5f}));
+}
+
 static void test_elements() {
   using namespace minidnn;
   Tensor a = Tensor::from<float>({1, 2, 3, 4}, {2, 2}), b = Tensor::from<float>({-1, 1}, {2});
@@ -341,6 +357,7 @@ int main() {
   test_options_of_an_earlier_version();
   test_images();
   test_rows();
+  test_attention();
   test_elements();
   test_choice();
   std::filesystem::remove_all(folder);

@@ -13,6 +13,14 @@ import numpy as np
 
 from . import random
 from .activation import DEFAULT_ALPHA, MODES, activation_backward, activation_forward
+from .attention import (
+    attention_backward,
+    attention_cache,
+    attention_decode,
+    attention_forward,
+    attention_keep,
+    attention_sequences,
+)
 from .batch_norm import batch_norm_backward, batch_norm_forward_inference, batch_norm_forward_training
 from .conv import (
     conv_backward_bias,
@@ -92,6 +100,12 @@ __all__ = [
     "activation_forward",
     "adaptive_pool_backward",
     "adaptive_pool_forward",
+    "attention_backward",
+    "attention_cache",
+    "attention_decode",
+    "attention_forward",
+    "attention_keep",
+    "attention_sequences",
     "batch_norm_backward",
     "batch_norm_forward_inference",
     "batch_norm_forward_training",

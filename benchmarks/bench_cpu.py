@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The CPU engines against torch on the same cores (its images are in NCHW or NHWC, whichever is faster): convolutions,
-matrix products, operations bound by memory, fused operations, and calls on tiny tensors. Lists: conv {nchw,nhwc} batch
-{1,8}, depthwise, matmul, memory {1,16,256} MB, fused, tiny."""
+matrix products, attention, operations bound by memory, fused operations, and calls on tiny tensors. Lists: conv
+{nchw,nhwc} batch {1,8}, depthwise, matmul, attention, memory {1,16,256} MB, fused, tiny."""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import replace
@@ -26,6 +27,7 @@ TARGETS = {
     **{f"conv {order} batch {n}": CONVOLUTION for n in (1, 8) for order in ("nchw", "nhwc")},
     "depthwise": Target(1.5, 1.0),
     "matmul": Target(1.0, 0.85),
+    "attention": Target(1.3, 0.6),
     **{f"memory {mb} MB": MEMORY for mb in (1, 16, 256)},
     "fused": Target(1.3),
     "tiny": Target(1.5),
@@ -72,6 +74,58 @@ def products() -> Iterator[Row]:
                 terms=k,
                 list="matmul",
                 label=f"{size} {how}",
+            )
+
+
+def attention() -> Iterator[Row]:
+    """Forward and backward of 4 heads, and one step of a generation with a cache of 4096 rows."""
+    peer = functional.scaled_dot_product_attention
+    for dtype, short in ((torch.float32, "f32"), (torch.bfloat16, "bf16")):
+        of_dtype: dict[str, Any] = {"dtype": str(dtype).removeprefix("torch."), "list": "attention"}
+        for size, length, causal in itertools.product((64, 128), (1024, 4096), (False, True)):
+            q, k, v, do = (torch.randn(1, 4, length, size).to(dtype) for _ in range(4))
+            ours = [dnn.from_dlpack(t) for t in (q, k, v)]
+            o, lse = dnn.attention_forward(*ours, causal=causal)
+            leaves = [t.clone().requires_grad_() for t in (q, k, v)]
+            flop = 16.0 * length * length * size * (0.5 if causal else 1)
+            label = f"{short} d{size} {length}{' causal' if causal else ''}"
+            yield Row(
+                f"attention forward {label}",
+                partial(dnn.attention_forward, *ours, causal=causal),
+                partial(peer, q, k, v, is_causal=causal),
+                bytes=4 * q.nbytes,
+                flop=flop,
+                terms=length,
+                seen=(lambda results: results[:1], list),
+                label=f"forward {label}",
+                **of_dtype,
+            )
+            yield Row(
+                f"attention backward {label}",
+                partial(dnn.attention_backward, dnn.from_dlpack(do), *ours, o, lse, causal=causal),
+                partial(torch.autograd.grad, peer(*leaves, is_causal=causal), leaves, do, retain_graph=True),
+                bytes=8 * q.nbytes,
+                flop=2.5 * flop,
+                terms=length,
+                label=f"backward {label}",
+                **of_dtype,
+            )
+        for batch, heads, kv_heads, rows, size in ((1, 32, 8, 1, 128), (8, 32, 8, 1, 128), (1, 16, 16, 1, 64)):
+            q, k, v = (
+                torch.randn(batch, *s, size).to(dtype) for s in ((heads, rows), (kv_heads, 4096), (kv_heads, 4096))
+            )
+            lengths = dnn.from_dlpack(torch.full((batch,), 4096, dtype=torch.int32))
+            label = f"{short} {batch}x{heads}/{kv_heads} d{size}"
+            yield Row(
+                f"attention decode {label}",
+                partial(dnn.attention_decode, *map(dnn.from_dlpack, (q, k, v)), lengths=lengths, layout="bhsd"),
+                partial(peer, q, k, v, enable_gqa=heads != kv_heads),
+                bytes=2 * k.nbytes,
+                flop=4.0 * batch * heads * rows * 4096 * size,
+                terms=4096,
+                seen=(lambda results: results[:1], list),
+                label=f"decode {label}",
+                **of_dtype,
             )
 
 
@@ -363,6 +417,7 @@ def tiny() -> Iterator[Row]:
 def rows(device: str) -> Iterator[Row]:
     yield from convolutions()
     yield from products()
+    yield from attention()
     for mb in (1, 16, 256):
         yield from memory(mb)
     yield from fused()

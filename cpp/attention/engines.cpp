@@ -8,6 +8,7 @@ namespace minidnn {
 namespace cpu::attention {
 // clang-format off
 using List = EngineList<AttentionProblem,
+    struct Flash,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::attention

@@ -249,7 +249,7 @@ def test_a_bound_graph_of_recorded_calls_is_captured() -> None:
     captured = TorchGraph()
     handle = dnn.Handle("cuda:0", stream=captured.stream)
     w = dnn.asarray(np.random.default_rng(1).standard_normal((64, 32)).astype("float32"), device="cuda:0")
-    with dnn.record(device="cuda:0") as recorded:
+    with dnn.record(device="cuda:0", rounding="each") as recorded:
         y = dnn.softmax_forward(dnn.activation_forward(dnn.matmul(recorded.input("x", (8, 64)), w), "gelu"))
         recorded.output("y", y)
     x, y = torch.randn(8, 64, device="cuda"), torch.empty(8, 32, device="cuda")
@@ -265,4 +265,36 @@ def test_a_bound_graph_of_recorded_calls_is_captured() -> None:
         captured.replay()
         wanted = dnn.softmax_forward(dnn.activation_forward(dnn.matmul(x, w), "gelu"))
         assert bytes(y.cpu().numpy()) == bytes(wanted.numpy())
+    captured.destroy()
+
+
+@pytest.mark.parametrize("algo", dnn.engines("attention", "cuda"))
+@pytest.mark.parametrize("heads", [(4, 4), (32, 8)])
+def test_a_decoding_step_is_replayed_with_other_lengths_and_pages(heads: tuple[int, int], algo: str) -> None:
+    """Between replays, all memory that can be allocated is overwritten: a kernel must clear its counters itself."""
+    captured, rng = TorchGraph(), np.random.default_rng(0)
+    handle = dnn.Handle("cuda:0", stream=captured.stream)
+
+    def random(*shape: int) -> dnn.DeviceTensor:
+        return dnn.asarray(rng.normal(size=shape), dtype="float16", device="cuda:0")
+
+    q, out = random(2, 1, heads[0], 64), random(2, 1, heads[0], 64)
+    caches = [random(64, 32, heads[1], 64) for _ in range(2)]
+    lengths, pages = (dnn.zeros(shape, dtype="int32", device="cuda:0") for shape in ((2,), (2, 32)))
+
+    def step(**options: object) -> dnn.DeviceTensor:
+        return dnn.attention_decode(q, *caches, lengths=lengths, pages=pages, **options)[0]
+
+    step(algo=algo, out=out, handle=handle)
+    with captured.capture():
+        step(algo=algo, out=out, handle=handle)
+    for lengths_now in ((1, 1024), (700, 33), (0, 512)):
+        kept = poison(handle, 1 << 20)
+        lengths[:] = np.array(lengths_now, dtype="int32")
+        pages[:] = rng.permutation(64).reshape(2, 32).astype("int32")
+        torch.cuda.synchronize()
+        captured.replay()
+        want = values_of(step(algo="cuda.attention.generic"))
+        np.testing.assert_allclose(values_of(out), want, rtol=2e-3, atol=2e-3)
+        assert all(np.isnan(values_of(t)).all() for t in kept), "a replay wrote into another tensor"
     captured.destroy()

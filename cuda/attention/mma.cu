@@ -1,0 +1,641 @@
+// SPDX-License-Identifier: Apache-2.0
+// cuda.attention.mma: attention forward and decode on tensor cores with mma.sync (sm_80 and later), for float16 and
+// bfloat16. The scheme is that of FlashAttention-2 (Dao 2023): the columns of a tile of rows are read once, and the
+// softmax is computed along the way.
+// Grid: x is a tile of rows of some heads, y is a part of its columns. Block: 2 or 4 warps. A warp keeps the sums of its
+// rows in registers. For few rows (decode), all warps have the same 16 rows and divide the columns.
+// Shared memory: the rows of q, and one or two tiles of k and v, filled by cp.async while others are multiplied.
+// Bytes: each block reads k and v of its columns, mostly from the L2.
+// Numerics: scores, sums and exponentials are float32. Probabilities are rounded to T before they are multiplied by v.
+#include "cpp/core/host_device/maths.h"
+#include "cuda/attention/scores.cuh"
+#include "cuda/device/fragment.cuh"
+#include "cuda/device/ptx/cvta.cuh"
+#include "cuda/device/ptx/griddep.cuh"
+
+namespace minidnn {
+namespace {
+
+// A row in shared memory has groups of 128 bytes. An XOR permutes the 16-byte chunks of a group, which avoids bank
+// conflicts.
+__device__ __forceinline__ uint32_t chunk_offset(int row, int chunk, int pitch) {
+  return row * pitch + chunk / 8 * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+}
+
+// Copies rows of `size` elements to shared memory, and fills the rest of the rows, and all rows but the first `count`,
+// with zeros. A thread copies every kStep-th row: address(i, r) is that of its i-th row, which is row r of the tile.
+template <int kRows, int kPitch, int kThreads, class Address>
+__device__ __forceinline__ void copy_rows(uint32_t to, int size, int count, Address address) {
+  constexpr int kStep = kThreads / 8;
+  const int first = threadIdx.x / 8, chunk = threadIdx.x % 8;
+  to += chunk_offset(first, chunk, kPitch);
+#pragma unroll
+  for (int r = 0; r < kRows; r += kStep) {
+    const void* const row = address(r / kStep, first + r);
+    const char* const from = static_cast<const char*>(row) + 16 * chunk;
+    const bool exists = first + r < count;
+#pragma unroll
+    for (int g = 0; g < kPitch / 128; ++g)
+      cp_async_zfill<16>(to + r * kPitch + 128 * g, from + 128 * g, exists && 8 * chunk + 64 * g < size ? 16 : 0);
+  }
+}
+
+// What a block computes: tile rows `first` on of some heads of a sequence, and the tiles of columns begin <= n < end.
+struct AttentionWork {
+  SequenceRows sequence;
+  int32_t head, first, split;  // head: the first one
+  IndexRange tiles;
+};
+
+__device__ __forceinline__ AttentionWork attention_work(const AttentionForwardParams& p, const AttentionArgs& a,
+                                                        const AttentionTile& tile) {
+  AttentionWork w;
+  // Tiles with many columns come first.
+  uint32_t n = blockIdx.x;
+  uint32_t b = p.head_batches.divmod(n);
+  w.head = p.heads.divmod(b) * int32_t(p.pack.divisor);
+  w.first = (p.blocks - 1 - int32_t(n)) * tile.rows();
+  w.split = int32_t(blockIdx.y);
+  w.sequence = sequence_rows(p.scores, a, int32_t(b));
+  const IndexRange rows{int32_t(p.pack.quotient(w.first)), int32_t(p.pack.quotient(w.first + tile.rows() - 1)) + 1};
+  const IndexRange seen = columns_of_any(p.scores, w.sequence, rows);
+  const int32_t begin = seen.begin / tile.columns, end = (seen.end + tile.columns - 1) / tile.columns;
+  const int32_t part = max((end - begin + p.splits - 1) / p.splits, p.least_tiles);
+  w.tiles.begin = begin + w.split * part;
+  w.tiles.end = min(end, w.tiles.begin + part);
+  return w;
+}
+
+// The row of q and the head of row r of a tile.
+struct RowAndHead {
+  int32_t row, head;
+};
+__device__ __forceinline__ RowAndHead row_and_head(const AttentionForwardParams& p, const AttentionWork& w, int32_t r) {
+  uint32_t row = uint32_t(w.first + r);
+  const int32_t head = p.pack.divmod(row);
+  return {int32_t(row), w.head + head};
+}
+__device__ __forceinline__ int64_t row_offset(const AttentionStrides& t, const AttentionWork& w, RowAndHead at) {
+  return w.sequence.b * t.batch + at.head * t.head + (w.sequence.q_first + at.row) * t.row;
+}
+// The row of lse; with AttentionPartials, also that of the sums.
+__device__ __forceinline__ int64_t lse_row(const AttentionScoreParams& p, const AttentionWork& w, RowAndHead at) {
+  if (p.packed) return int64_t(at.head) * p.q_rows + w.sequence.q_first + at.row;
+  return (int64_t(w.sequence.b) * p.heads + at.head) * p.q_size + at.row;
+}
+
+// The rows of a tile of columns that a thread copies: their pages and their indices there, or, without pages, 0 and
+// their indices in the sequence. Each is found once, for k and for v.
+template <int kRows> struct ColumnPlaces {
+  int32_t page[kRows], row[kRows];
+
+  __device__ __forceinline__ ColumnPlaces(const AttentionForwardParams& p, const AttentionArgs& a,
+                                          const AttentionWork& w, int32_t first, int32_t step, bool may_have_pages) {
+    const int32_t* const pages = static_cast<const int32_t*>(a.pages) + int64_t(w.sequence.b) * p.pages_of_sequence;
+#pragma unroll
+    for (int i = 0; i < kRows; ++i) {
+      page[i] = 0;
+      row[i] = first + i * step;
+      if (may_have_pages && p.pages_of_sequence) {
+        uint32_t n = uint32_t(min(row[i], w.sequence.kv_length - 1));
+        row[i] = p.page_size.divmod(n);
+        page[i] = clamped(pages[n], 0, p.pages - 1);
+      }
+    }
+  }
+};
+
+// k or v of a head; without pages, of a sequence. Strides are in bytes.
+struct ColumnTensor {
+  const char* first;
+  int64_t page, row;
+
+  __device__ __forceinline__ ColumnTensor(const AttentionForwardParams& p, const AttentionWork& w,
+                                          const AttentionStrides& t, const void* data, bool may_have_pages)
+      : page(t.batch * 2), row(t.row * 2) {
+    int64_t at = int32_t(p.scores.group.quotient(w.head)) * t.head + w.sequence.kv_first * t.row;
+    if (!may_have_pages || !p.pages_of_sequence) at += w.sequence.b * t.batch;
+    first = static_cast<const char*>(data) + at * 2;
+  }
+};
+
+// How a row ends: its sums are multiplied by `before`, then by `factor`.
+struct RowEnd {
+  float before, factor, lse;
+};
+// `largest` is the maximum of the scores, `sum` the sum of exp(score - largest).
+__device__ __forceinline__ RowEnd row_end(float largest, float sum, bool has_sink, float sink, float keep) {
+  float most = has_sink ? fmaxf(largest, sink) : largest;
+  if (most == -INFINITY) most = 0;
+  const float before = has_sink ? fast::exp2_ftz((largest - most) * fast::kLog2E) : 1.0f;
+  sum *= before;
+  if (has_sink) sum += fast::exp2_ftz((sink - most) * fast::kLog2E);
+  return {before, sum == 0 ? 0.0f : keep / sum, sum == 0 ? -INFINITY : most + maths::log(sum)};
+}
+// A row without visible columns is 0, even if v has NaN.
+__device__ __forceinline__ float ended(const RowEnd& e, float sum) {
+  return e.before * e.factor == 0 ? 0.0f : sum * e.before * e.factor;
+}
+__device__ __forceinline__ RowEnd row_end(const AttentionForwardParams& p, const AttentionArgs& a,
+                                          const AttentionWork& w, RowAndHead at, float largest, float sum) {
+  if (at.row >= w.sequence.q_length) return {1, 0, -INFINITY};
+  const bool has_sink = p.scores.has_sink;
+  return row_end(largest, sum, has_sink, has_sink ? static_cast<const float*>(a.sink)[at.head] : 0.0f, float(a.keep));
+}
+
+// Writes zeros to the rows of packed o that belong to no sequence: those from the end of sequence b to the next one,
+// and, for b = 0, those before.
+template <class T>
+__device__ __noinline__ void clear_gaps(const AttentionForwardParams& p, const AttentionArgs& a,
+                                        const AttentionWork& w) {
+  const int32_t* const cu = static_cast<const int32_t*>(a.cu_q);
+  const SequenceRows& s = w.sequence;
+  const int32_t next = s.b + 1 < p.scores.batch ? clamped(cu[s.b + 1], 0, p.scores.q_rows) : p.scores.q_rows;
+  const int32_t before = s.b == 0 ? s.q_first : 0, after = max(0, next - s.q_first - s.q_length);
+  const int32_t heads = int32_t(p.pack.divisor);
+  for (int32_t n = 0; n < (before + after) * heads; ++n) {
+    const int32_t head = w.head + n % heads, g = n / heads;
+    const int32_t t = g < before ? g : s.q_first + s.q_length + g - before;
+    T* const row = static_cast<T*>(a.o) + head * p.o.head + t * p.o.row;
+    for (int32_t d = int32_t(threadIdx.x); d < p.value_size; d += int32_t(blockDim.x)) row[d] = T(0.0f);
+    if (threadIdx.x == 0) static_cast<float*>(a.lse)[int64_t(head) * p.scores.q_rows + t] = -INFINITY;
+  }
+}
+
+// The scores and sums of a warp.
+template <class T, AttentionTile kTile> struct AttentionWarp {
+  static constexpr int kF = kTile.fragments, kScores = kTile.warp_columns() / 8, kValues = kTile.value / 8;
+  static constexpr int kSteps = kTile.head / 16, kKPitch = kTile.k_pitch(), kVPitch = kTile.v_pitch();
+  static constexpr bool kQInRegisters = kF * kSteps * 4 <= (kTile.along_columns ? 64 : 32);
+  static constexpr int kWarpRows = 16 * kF;
+
+  float o[kF][kValues][4], largest[kF][2], sum[kF][2];
+  float s[kF][kScores][4];
+  uint32_t q[kQInRegisters ? kSteps : 1][kF][4];
+  uint32_t q_lane, k_lane, v_lane;  // from where this lane reads its fragments
+
+  __device__ __forceinline__ static int warp() { return threadIdx.x / 32; }
+  __device__ __forceinline__ static int lane() { return threadIdx.x % 32; }
+  __device__ __forceinline__ static int first_row() { return kTile.along_columns ? 0 : warp() * kWarpRows; }
+  __device__ __forceinline__ static int first_column() {
+    return kTile.along_columns ? warp() * kTile.warp_columns() : 0;
+  }
+  // The row of the tile of an element, and the column of element 0 of the first fragment in the tile.
+  __device__ __forceinline__ static int row_of(int f, int half) { return first_row() + 16 * f + 8 * half + lane() / 4; }
+  __device__ __forceinline__ static int column_of_lane() { return first_column() + 2 * (lane() % 4); }
+
+  __device__ __forceinline__ explicit AttentionWarp(uint32_t shared) {
+    const int low = lane() % 8, second = lane() / 8 % 2, third = lane() / 16;
+    q_lane = chunk_offset(8 * second + low, third, kKPitch) + shared + first_row() * kKPitch;
+    k_lane = chunk_offset(8 * third + low, second, kKPitch) + first_column() * kKPitch;
+    v_lane = chunk_offset(8 * second + low, third, kVPitch) + first_column() * kVPitch;
+#pragma unroll
+    for (int f = 0; f < kF; ++f) {
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        largest[f][h] = -INFINITY;
+        sum[f][h] = 0;
+      }
+#pragma unroll
+      for (int j = 0; j < kValues; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[f][j][e] = 0;
+    }
+  }
+
+  // 32 bytes of each row from byte 32 * step on. Rows begin at multiples of 128, so an XOR moves within a group.
+  __device__ __forceinline__ static uint32_t along(uint32_t lane_offset, int step) {
+    return (lane_offset ^ (step % 4 * 32)) + step / 4 * 128;
+  }
+  __device__ __forceinline__ void load_q(uint32_t (&to)[kF][4], int step) const {
+#pragma unroll
+    for (int f = 0; f < kF; ++f) ldmatrix_x4(to[f], along(q_lane, step) + f * 16 * kKPitch);
+  }
+  __device__ __forceinline__ void keep_q() {
+    if constexpr (kQInRegisters)
+#pragma unroll
+      for (int step = 0; step < kSteps; ++step) load_q(q[step], step);
+  }
+
+  // s = q k^T for the tile of k at the address `k`.
+  __device__ __forceinline__ void multiply_k(uint32_t k) {
+#pragma unroll
+    for (int f = 0; f < kF; ++f)
+#pragma unroll
+      for (int j = 0; j < kScores; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[f][j][e] = 0;
+#pragma unroll
+    for (int step = 0; step < kSteps; ++step) {
+      if constexpr (!kQInRegisters) load_q(q[0], step);
+#pragma unroll
+      for (int j = 0; j < kScores; j += 2) {
+        uint32_t b[4];
+        ldmatrix_x4(b, k + along(k_lane, step) + j * 8 * kKPitch);
+#pragma unroll
+        for (int f = 0; f < kF; ++f) {
+          const uint32_t(&a)[4] = q[kQInRegisters ? step : 0][f];
+          mma_sync<T>(s[f][j], a, b[0], b[1]);
+          mma_sync<T>(s[f][j + 1], a, b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // o += p v for the tile of v at the address `v`. The accumulators s are fragments of p.
+  __device__ __forceinline__ void multiply_v(uint32_t v) {
+#pragma unroll
+    for (int j = 0; j < kScores; j += 2) {
+      uint32_t p[kF][4];
+#pragma unroll
+      for (int f = 0; f < kF; ++f)
+#pragma unroll
+        for (int w = 0; w < 4; ++w) {
+          const float* const pair = s[f][j + w / 2] + 2 * (w % 2);
+          p[f][w] = cvt_rn_x2(T(), pair[0], pair[1]);
+        }
+#pragma unroll
+      for (int d = 0; d < kValues; d += 2) {
+        uint32_t b[4];
+        ldmatrix_x4_trans(b, v + along(v_lane, d / 2) + j * 8 * kVPitch);
+#pragma unroll
+        for (int f = 0; f < kF; ++f) {
+          mma_sync<T>(o[f][d], p[f], b[0], b[1]);
+          mma_sync<T>(o[f][d + 1], p[f], b[2], b[3]);
+        }
+      }
+    }
+  }
+
+  // Hides the columns that rows do not see. `column` is the first column of the tile.
+  __device__ __forceinline__ void hide(const AttentionForwardParams& p, const AttentionWork& w, int32_t column) {
+#pragma unroll
+    for (int f = 0; f < kF; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const IndexRange seen = columns_seen(p.scores, w.sequence, row_and_head(p, w, row_of(f, h)).row);
+        const int32_t begin = seen.begin - column - column_of_lane(), end = seen.end - column - column_of_lane();
+#pragma unroll
+        for (int j = 0; j < kScores; ++j)
+#pragma unroll
+          for (int e = 0; e < 2; ++e)
+            if (8 * j + e < begin || 8 * j + e >= end) s[f][j][2 * h + e] = -INFINITY;
+      }
+  }
+
+  // Replaces scores by exponentials, and scales the sums to the new maxima. Plain scores are multiplied by c =
+  // scale * log2(e) here. Other scores are in natural units; their difference to the maximum comes first, because the
+  // product of a bias of -3e38 would be -inf.
+  __device__ __forceinline__ void exponentials(float c) {
+    bool grown = false;
+    float shrink[kF][2];
+#pragma unroll
+    for (int f = 0; f < kF; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        float most = largest[f][h];
+#pragma unroll
+        for (int j = 0; j < kScores; ++j) most = fmaxf(most, fmaxf(s[f][j][2 * h], s[f][j][2 * h + 1]));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
+        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
+        grown |= most != largest[f][h];
+        const float from = most == -INFINITY ? 0.0f : most, product = from * c;
+        shrink[f][h] = fast::exp2_ftz((largest[f][h] - from) * c);
+        largest[f][h] = most;
+        float added = 0;
+#pragma unroll
+        for (int j = 0; j < kScores; ++j)
+#pragma unroll
+          for (int e = 2 * h; e < 2 * h + 2; ++e) {
+            s[f][j][e] = fast::exp2_ftz(kTile.extras ? (s[f][j][e] - from) * c : s[f][j][e] * c - product);
+            added += s[f][j][e];
+          }
+        sum[f][h] = sum[f][h] * shrink[f][h] + added;
+      }
+    if (!__any_sync(0xffffffff, grown)) return;
+#pragma unroll
+    for (int f = 0; f < kF; ++f)
+#pragma unroll
+      for (int j = 0; j < kValues; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o[f][j][e] *= shrink[f][e / 2];
+  }
+
+  // The sums of the four lanes that share a row.
+  __device__ __forceinline__ void add_lanes() {
+#pragma unroll
+    for (int f = 0; f < kF; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        sum[f][h] += __shfl_xor_sync(0xffffffff, sum[f][h], 1);
+        sum[f][h] += __shfl_xor_sync(0xffffffff, sum[f][h], 2);
+      }
+  }
+};
+
+// What AttentionTile::extras adds: the scores become softcap(scale q k^T) + bias + alibi, and dropout.
+template <class T, AttentionTile kTile> struct AttentionExtras {
+  using Warp = AttentionWarp<T, kTile>;
+  ScoreRow rows[Warp::kF][2];
+  float scale, cap, inverse_cap;
+
+  __device__ __forceinline__ AttentionExtras(const AttentionForwardParams& p, const AttentionArgs& a,
+                                             const AttentionWork& w)
+      : scale(float(a.scale)), cap(float(a.softcap)), inverse_cap(p.scores.has_softcap ? 1 / float(a.softcap) : 0.0f) {
+#pragma unroll
+    for (int f = 0; f < Warp::kF; ++f)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) {
+        const RowAndHead at = row_and_head(p, w, Warp::row_of(f, h));
+        rows[f][h] = score_row(p.scores, a, w.sequence, at.head, at.row);
+      }
+  }
+  using Bias = FragmentBias<T, Warp::kScores>;
+  __device__ __forceinline__ Bias bias(const AttentionForwardParams& p, const AttentionArgs& a, const AttentionWork& w,
+                                       int32_t column, int f) const {
+    return Bias(p.scores, a, rows[f], column + Warp::column_of_lane(), w.sequence.kv_length);
+  }
+  __device__ __forceinline__ void finish_scores(const AttentionForwardParams& p, const AttentionArgs& a,
+                                                const Bias& bias, int32_t column, Warp& warp) const {
+    static_assert(Warp::kF == 1);
+    float(&z)[Warp::kScores][4] = warp.s[0];
+#pragma unroll
+    for (int j = 0; j < Warp::kScores; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) z[j][e] *= scale;
+    if (p.scores.has_softcap)
+#pragma unroll
+      for (int j = 0; j < Warp::kScores; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) z[j][e] = softcapped(z[j][e], cap, inverse_cap);
+    if (p.scores.bias_bytes) bias.add(p.scores, a, rows[0], z);
+    if (p.scores.alibi) add_alibi(rows[0], column + Warp::column_of_lane(), z);
+  }
+  __device__ __forceinline__ void drop(const AttentionForwardParams& p, const AttentionArgs& a, int32_t column,
+                                       Warp& warp) const {
+    if (!p.scores.has_dropout) return;
+    const DropoutRandom random(a);
+#pragma unroll
+    for (int f = 0; f < Warp::kF; ++f)
+#pragma unroll
+      for (int j = 0; j < Warp::kScores; ++j) {
+        const uint32_t kept = random.kept_in_fragment(rows[f], column + Warp::column_of_lane() + 8 * j);
+#pragma unroll
+        for (int e = 0; e < 4; ++e)
+          if (!(kept >> e & 1)) warp.s[f][j][e] = 0;
+      }
+  }
+};
+
+// Writes o and lse, or the partial sums. `m_scale` times the maximum of a row is in natural units.
+template <class T, AttentionTile kTile>
+__device__ __forceinline__ void store_rows(const AttentionForwardParams& p, const AttentionArgs& a,
+                                           const AttentionPartials& partials, const AttentionWork& w, float m_scale,
+                                           char* memory, AttentionWarp<T, kTile>& warp) {
+  using Warp = AttentionWarp<T, kTile>;
+  constexpr int kPitch = kTile.v_pitch();
+  static_assert(kPitch <= kTile.k_pitch());
+  const int32_t rows = (p.scores.packed ? w.sequence.q_length : p.scores.q_size) * int32_t(p.pack.divisor) - w.first;
+  const int lane = Warp::lane();
+  memory += Warp::first_row() * kTile.k_pitch();  // the rows of q, which only this warp reads, are no longer needed
+  __syncwarp();                                   // all lanes have read them
+#pragma unroll
+  for (int f = 0; f < Warp::kF; ++f)
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const int r = Warp::row_of(f, h), in_warp = 16 * f + 8 * h + lane / 4;
+      const RowAndHead at = row_and_head(p, w, r);
+      const float largest = warp.largest[f][h] == -INFINITY ? -INFINITY : warp.largest[f][h] * m_scale;
+      if (p.splits > 1) {
+        if (r >= rows) continue;
+        const int64_t n =
+            int64_t(w.split) * p.scores.batch * p.scores.heads * p.scores.q_size + lse_row(p.scores, w, at);
+        if (lane % 4 == 0) *reinterpret_cast<float2*>(partials.ends + 2 * n) = {largest, warp.sum[f][h]};
+        if (largest == -INFINITY) continue;
+        float* const to = partials.sums + n * p.value_size + 2 * (lane % 4);
+#pragma unroll
+        for (int j = 0; j < Warp::kValues; ++j)
+          if (8 * j < p.value_size)
+            *reinterpret_cast<float2*>(to + 8 * j) = {warp.o[f][j][2 * h], warp.o[f][j][2 * h + 1]};
+        continue;
+      }
+      const RowEnd end = row_end(p, a, w, at, largest, warp.sum[f][h]);
+      if (lane % 4 == 0 && r < rows) static_cast<float*>(a.lse)[lse_row(p.scores, w, at)] = end.lse;
+#pragma unroll
+      for (int j = 0; j < Warp::kValues; ++j)
+        *reinterpret_cast<uint32_t*>(memory + chunk_offset(in_warp, j, kPitch) + 4 * (lane % 4)) =
+            cvt_rn_x2(T(), ended(end, warp.o[f][j][2 * h]), ended(end, warp.o[f][j][2 * h + 1]));
+    }
+  if (p.splits > 1) return;
+  __syncwarp();
+#pragma unroll
+  for (int n = 0; n < Warp::kWarpRows; n += 4) {
+    const int in_warp = n + lane / 8, r = Warp::first_row() + in_warp;
+    T* const to = static_cast<T*>(a.o) + row_offset(p.o, w, row_and_head(p, w, r));
+#pragma unroll
+    for (int c = lane % 8; c < kTile.value / 8; c += 8)
+      if (r < rows && 8 * c < p.value_size)
+        st_global_v4(to + 8 * c, *reinterpret_cast<const uint4*>(memory + chunk_offset(in_warp, c, kPitch)));
+  }
+}
+
+// As store_rows(), if the warps have divided the columns: adds their sums in shared memory, in the order of the warps.
+template <class T, AttentionTile kTile>
+__device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& p, const AttentionArgs& a,
+                                                  const AttentionPartials& partials, const AttentionWork& w,
+                                                  float* memory, AttentionWarp<T, kTile>& warp) {
+  using Warp = AttentionWarp<T, kTile>;
+  constexpr int kWarps = kTile.warps, kSums = 16 * kTile.value;
+  static_assert(Warp::kF == 1 && (kSums + 32) * kWarps * 4 <= kTile.stages * kTile.stage_bytes());
+  float* const ends = memory + kWarps * kSums;  // [warp, row, 2]
+  const int lane = Warp::lane();
+  __syncthreads();  // all warps have read the last tile of columns
+#pragma unroll
+  for (int h = 0; h < 2; ++h) {
+    const int r = 8 * h + lane / 4;
+    if (lane % 4 == 0)
+      *reinterpret_cast<float2*>(ends + 2 * (16 * Warp::warp() + r)) = {warp.largest[0][h], warp.sum[0][h]};
+#pragma unroll
+    for (int j = 0; j < Warp::kValues; ++j)
+      *reinterpret_cast<float2*>(memory + Warp::warp() * kSums + r * kTile.value + 8 * j + 2 * (lane % 4)) = {
+          warp.o[0][j][2 * h], warp.o[0][j][2 * h + 1]};
+  }
+  __syncthreads();
+  const int32_t rows = (p.scores.packed ? w.sequence.q_length : p.scores.q_size) * int32_t(p.pack.divisor) - w.first;
+  for (int n = int(threadIdx.x) * 4; n < kSums; n += 4 * kTile.threads()) {
+    const int r = n / kTile.value, d = n % kTile.value;
+    if (r >= rows || d >= p.value_size) continue;
+    float largest = -INFINITY, sum = 0;
+#pragma unroll
+    for (int k = 0; k < kWarps; ++k) largest = fmaxf(largest, ends[2 * (16 * k + r)]);
+    const float from = largest == -INFINITY ? 0.0f : largest;
+    float4 total{0, 0, 0, 0};
+#pragma unroll
+    for (int k = 0; k < kWarps; ++k) {
+      const float2 end = *reinterpret_cast<const float2*>(ends + 2 * (16 * k + r));
+      const float4 v = *reinterpret_cast<const float4*>(memory + k * kSums + n);
+      const float weight = fast::exp2_ftz((end.x - from) * fast::kLog2E);
+      sum += end.y * weight;
+      total = {total.x + v.x * weight, total.y + v.y * weight, total.z + v.z * weight, total.w + v.w * weight};
+    }
+    const RowAndHead at = row_and_head(p, w, r);
+    const int64_t row = lse_row(p.scores, w, at);
+    if (p.splits > 1) {
+      const int64_t to = int64_t(w.split) * p.scores.batch * p.scores.heads * p.scores.q_size + row;
+      if (d == 0) *reinterpret_cast<float2*>(partials.ends + 2 * to) = {largest, sum};
+      if (largest != -INFINITY) *reinterpret_cast<float4*>(partials.sums + to * p.value_size + d) = total;
+      continue;
+    }
+    const RowEnd end = row_end(p, a, w, at, largest, sum);
+    if (d == 0) static_cast<float*>(a.lse)[row] = end.lse;
+    st_global_v2(static_cast<T*>(a.o) + row_offset(p.o, w, at) + d,
+                 {cvt_rn_x2(T(), ended(end, total.x), ended(end, total.y)),
+                  cvt_rn_x2(T(), ended(end, total.z), ended(end, total.w))});
+  }
+}
+
+}  // namespace
+
+template <class T, AttentionTile kTile>
+__global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
+    attention_mma(const __grid_constant__ AttentionForwardParams p, const __grid_constant__ AttentionArgs a,
+                  AttentionPartials partials) {
+  using Warp = AttentionWarp<T, kTile>;
+  constexpr int kThreads = kTile.threads(), kKPitch = kTile.k_pitch(), kVPitch = kTile.v_pitch();
+  constexpr int kKBytes = kTile.columns * kKPitch;
+  static_assert(kTile.blocks > 0 && (kTile.stages == 1 || kTile.stages == 2));
+  griddep_launch_dependents();
+  griddep_wait();
+  const AttentionWork w = attention_work(p, a, kTile);
+  if (p.scores.packed) {
+    if (w.first == 0) clear_gaps<T>(p, a, w);
+    if (w.first >= w.sequence.q_length * int32_t(p.pack.divisor)) return;
+  }
+  const uint32_t shared = cvta_to_shared(dynamic_shared()), ring = shared + kTile.q_bytes();
+  const ColumnTensor k(p, w, p.k, a.k, kTile.extras), v(p, w, p.v, a.v, kTile.extras);
+  // Copies a tile of k, of v, or of both.
+  auto copy_columns = [&](int32_t tile, bool of_k, bool of_v) {
+    constexpr int kStep = kThreads / 8;
+    const uint32_t to = ring + tile % kTile.stages * kTile.stage_bytes();
+    const int32_t first = tile * kTile.columns, count = w.sequence.kv_length - first;
+    const ColumnPlaces<kTile.columns / kStep> places(p, a, w, first + int32_t(threadIdx.x) / 8, kStep, kTile.extras);
+    auto from = [&](const ColumnTensor& t, int i) { return t.first + places.page[i] * t.page + places.row[i] * t.row; };
+    if (of_k)
+      copy_rows<kTile.columns, kKPitch, kThreads>(to, p.head_size, count, [&](int i, int) { return from(k, i); });
+    if (of_v)
+      copy_rows<kTile.columns, kVPitch, kThreads>(to + kKBytes, p.value_size, count,
+                                                  [&](int i, int) { return from(v, i); });
+    cp_async_commit_group();
+  };
+  if (w.tiles.begin < w.tiles.end) {
+    copy_rows<kTile.rows(), kKPitch, kThreads>(
+        shared, p.head_size, w.sequence.q_length * int32_t(p.pack.divisor) - w.first,
+        [&](int, int r) { return static_cast<const T*>(a.q) + row_offset(p.q, w, row_and_head(p, w, r)); });
+    copy_columns(w.tiles.begin, true, kTile.stages == 2);
+  }
+
+  Warp warp(shared);
+  const AttentionExtras<T, kTile> extras(p, a, w);  // the compiler drops it where it is not used
+  const float c = kTile.extras ? fast::kLog2E : float(a.scale) * fast::kLog2E;
+  auto rows_from = [&](int first, int count) -> IndexRange {
+    return {row_and_head(p, w, first).row, row_and_head(p, w, first + count - 1).row + 1};
+  };
+  const IndexRange all = columns_of_all(p.scores, w.sequence, rows_from(0, kTile.rows()));
+  const IndexRange any = columns_of_any(p.scores, w.sequence, rows_from(Warp::first_row(), Warp::kWarpRows));
+#pragma unroll 1
+  for (int32_t tile = w.tiles.begin; tile < w.tiles.end; ++tile) {
+    const int32_t column = tile * kTile.columns;
+    const bool sees = column + Warp::first_column() < any.end, more = tile + 1 < w.tiles.end;
+    const uint32_t stage = ring + tile % kTile.stages * kTile.stage_bytes();
+    cp_async_wait_group<0>();
+    __syncthreads();  // k is there, and all warps have left v of the tile before
+    if (tile == w.tiles.begin) warp.keep_q();
+    if (kTile.stages == 1) copy_columns(tile, false, true);
+    else if (more) copy_columns(tile + 1, true, true);
+    if (sees) {
+      if constexpr (kTile.extras) {
+        const typename AttentionExtras<T, kTile>::Bias bias = extras.bias(p, a, w, column, 0);
+        warp.multiply_k(stage);
+        extras.finish_scores(p, a, bias, column, warp);
+      } else {
+        warp.multiply_k(stage);
+      }
+      if (column < all.begin || column + kTile.columns > all.end) warp.hide(p, w, column);
+      warp.exponentials(c);
+      if constexpr (kTile.extras) extras.drop(p, a, column, warp);
+    }
+    if constexpr (kTile.stages == 1) {
+      cp_async_wait_group<0>();
+      __syncthreads();  // v is there, and all warps have left k
+      if (more) copy_columns(tile + 1, true, false);
+    }
+    if (sees) warp.multiply_v(stage + kKBytes);
+  }
+  warp.add_lanes();
+  if constexpr (kTile.along_columns)
+    store_joined_rows(p, a, partials, w, reinterpret_cast<float*>(dynamic_shared() + kTile.q_bytes()), warp);
+  else store_rows(p, a, partials, w, kTile.extras ? 1.0f : float(a.scale), dynamic_shared(), warp);
+}
+
+// Adds the parts of the columns. A block computes a row. The warps divide the parts, and the order of additions does not
+// depend on their number.
+template <class T>
+__global__ void __launch_bounds__(128)
+    attention_join(const __grid_constant__ AttentionForwardParams p, const __grid_constant__ AttentionArgs a,
+                   AttentionPartials partials) {
+  constexpr int kWarps = 4, kMostValues = 256;
+  __shared__ float weights[kAttentionMostSplits];
+  __shared__ float4 sums[kWarps][kMostValues / 4];
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const int64_t rows = int64_t(p.scores.batch) * p.scores.heads * p.scores.q_size, row = blockIdx.x;
+  griddep_wait();
+  AttentionWork w{};
+  const int64_t head_batch = row / p.scores.q_size;
+  w.sequence = sequence_rows(p.scores, a, int32_t(head_batch / p.scores.heads));
+  const RowAndHead at{int32_t(row % p.scores.q_size), int32_t(head_batch % p.scores.heads)};
+  const int32_t parts = at.row < w.sequence.q_length ? p.splits : 0;
+
+  // All warps compute the same.
+  const float2* const ends = reinterpret_cast<const float2*>(partials.ends) + row;
+  float largest = -INFINITY, sum = 0;
+  for (int k = lane; k < parts; k += 32) largest = fmaxf(largest, ends[k * rows].x);
+#pragma unroll
+  for (int n = 16; n > 0; n /= 2) largest = fmaxf(largest, __shfl_xor_sync(0xffffffff, largest, n));
+  const float from = largest == -INFINITY ? 0.0f : largest;
+  for (int k = lane; k < parts; k += 32) {
+    const float2 end = ends[k * rows];
+    const float weight = fast::exp2_ftz((end.x - from) * fast::kLog2E);
+    weights[k] = weight;
+    sum += end.y * weight;
+  }
+#pragma unroll
+  for (int n = 16; n > 0; n /= 2) sum += __shfl_xor_sync(0xffffffff, sum, n);
+  __syncthreads();
+  for (int d = 4 * lane; d < p.value_size; d += 128) {
+    float4 total{0, 0, 0, 0};
+#pragma unroll 4
+    for (int k = warp; k < parts; k += kWarps) {
+      const float weight = weights[k];
+      float4 v{0, 0, 0, 0};  // a part without visible columns has written no sums
+      if (weight != 0) v = *reinterpret_cast<const float4*>(partials.sums + (k * rows + row) * p.value_size + d);
+      total = {total.x + v.x * weight, total.y + v.y * weight, total.z + v.z * weight, total.w + v.w * weight};
+    }
+    sums[warp][d / 4] = total;
+  }
+  __syncthreads();
+  const RowEnd end = row_end(p, a, w, at, largest, sum);
+  if (threadIdx.x == 0) static_cast<float*>(a.lse)[row] = end.lse;
+  for (int d = int(threadIdx.x); d < p.value_size / 4; d += 32 * kWarps) {
+    float4 total = sums[0][d];
+#pragma unroll
+    for (int k = 1; k < kWarps; ++k) {
+      const float4 v = sums[k][d];
+      total = {total.x + v.x, total.y + v.y, total.z + v.z, total.w + v.w};
+    }
+    st_global_v2(static_cast<T*>(a.o) + row_offset(p.o, w, at) + 4 * d,
+                 {cvt_rn_x2(T(), ended(end, total.x), ended(end, total.y)),
+                  cvt_rn_x2(T(), ended(end, total.z), ended(end, total.w))});
+  }
+}
+
+}  // namespace minidnn

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+// The backward half of the engine cuda.attention.mma: gradients by mma_backward.cu. The functions are those of Engine.
+#pragma once
+#include "cpp/attention/attention.h"
+
+namespace minidnn::cuda::attention {
+
+std::string mma_backward_why_not(const AttentionProblem&, const Device&);
+double mma_backward_estimate_us(const AttentionProblem&, const Device&);
+size_t mma_backward_workspace_bytes(const AttentionProblem&);
+std::unique_ptr<Plan<AttentionProblem>> mma_backward_plan(const AttentionProblem&, const Device&);
+std::vector<KernelSpec> mma_backward_kernels();
+
+}  // namespace minidnn::cuda::attention

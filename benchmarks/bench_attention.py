@@ -7,33 +7,36 @@ efficient one. Its backward call is that of autograd. Rows of one list have 1638
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 import torch
 from report import Target
 from runner import Row, main
-from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
 import pyminidnn as dnn
 
 TOKENS, CHANNELS = 16384, 2048
-BACKENDS = {"cudnn": SDPBackend.CUDNN_ATTENTION, "flash": SDPBackend.FLASH_ATTENTION,
-            "efficient": SDPBackend.EFFICIENT_ATTENTION}  # fmt: skip
+# Torch's switches. The context manager sdpa_kernel() takes so long that a GPU would wait for the host.
+BACKENDS: dict[str, Callable[[bool], None]] = {
+    "cudnn": torch.backends.cuda.enable_cudnn_sdp, "flash": torch.backends.cuda.enable_flash_sdp,
+    "efficient": torch.backends.cuda.enable_mem_efficient_sdp, "math": torch.backends.cuda.enable_math_sdp,
+}  # fmt: skip
 
 
-def peer(backend: SDPBackend, *operands: torch.Tensor, **options: Any) -> torch.Tensor:
-    with sdpa_kernel(backend):
-        return scaled_dot_product_attention(*operands, **options)
+def peer(backend: str, *operands: torch.Tensor, **options: Any) -> torch.Tensor:
+    for name, enable in BACKENDS.items():
+        enable(name == backend)
+    return scaled_dot_product_attention(*operands, **options)
 
 
 def ways(operands: list[torch.Tensor], **options: Any) -> dict[str, partial[torch.Tensor]]:
     """Torch's call by each backend that accepts it."""
     found = {}
-    for name, backend in BACKENDS.items():
-        call = partial(peer, backend, *operands, **options)
+    for name in ("cudnn", "flash", "efficient"):
+        call = partial(peer, name, *operands, **options)
         try:
             call()
         except RuntimeError:

@@ -17,12 +17,6 @@ std::string description(const TensorDesc& d) {
   return cat(name(d.dtype), " ", shape_text(d), " with strides [", join(strides_of(d)), "]");
 }
 
-NodePlan plan_of(const Graph& g, Handle& of_graph, const PartitionStep& step) {
-  if (step.region) return node_kind<RegionProblem>().plan(of_graph, &*step.region, "");
-  const Node& node = g.nodes[size_t(step.nodes[0])];
-  return node.kind->plan(node.handle ? *node.handle : of_graph, node.problem.data(), node.algo);
-}
-
 // Builds the plans of all steps on several threads, so that their kernels are compiled side by side. The plans stay in
 // the caches of the handles. An error is not reported here: it occurs again where the plan is used.
 void build_plans(const Graph& g, Handle& of_graph, const Partition& partition) {
@@ -44,6 +38,12 @@ void build_plans(const Graph& g, Handle& of_graph, const Partition& partition) {
 }
 
 }  // namespace
+
+NodePlan plan_of(const Graph& g, Handle& of_graph, const PartitionStep& step) {
+  if (step.region) return node_kind<RegionProblem>().plan(of_graph, &*step.region, "");
+  const Node& node = g.nodes[size_t(step.nodes[0])];
+  return node.kind->plan(node.handle ? *node.handle : of_graph, node.problem.data(), node.algo);
+}
 
 BoundCall::BoundCall(std::shared_ptr<const Graph> graph, HandlePtr handle, RunArguments arguments)
     : graph_(std::move(graph)),

@@ -74,11 +74,8 @@ std::string source_of(const Graph& g, std::optional<int64_t> region, const Handl
 void choose_plans(const Graph& g, const HandlePtr& handle, bool only_regions) {
   Handle& h = handle_of(g, handle);
   const cpu::ThreadLimit limit(h.options().threads);
-  for (const graph::PartitionStep& s : g.partition(h).steps) {
-    const graph::Node& node = g.nodes[size_t(s.nodes[0])];
-    if (s.region) find_plan(h, *s.region);
-    else if (!only_regions) node.kind->plan(node.handle ? *node.handle : h, node.problem.data(), node.algo);
-  }
+  for (const graph::PartitionStep& s : g.partition(h).steps)
+    if (s.region || !only_regions) plan_of(g, h, s);
 }
 
 // Returns the bytes that two calls of a fused function have in common if one recording serves both: descriptions,

@@ -63,6 +63,9 @@ struct Partition {
 
 Partition make_partition(const Graph&, Handle&);
 
+// Finds the plan of a step as a call does: in the plan cache of the handle, by records of find(), or by estimates.
+NodePlan plan_of(const Graph&, Handle&, const PartitionStep&);
+
 // Some nodes of a graph as a region.
 struct MadeRegion {
   Region region;

@@ -35,10 +35,15 @@ struct Extents {  // the sizes for the time estimate
   int64_t tiles_m(const Sm90TileShape& t) const { return phases * ceil_div(m, int64_t(t.m) * t.cluster) * t.cluster; }
 };
 
+double scattered_c_us(const GemmTask& task, const TmaView& low, const Device& d) {
+  if (!task.has_c) return 0;
+  GemmTask without_c = task;
+  without_c.has_c = false;
+  return scattered_c_us(task, store_of(task, low), store_of(without_c, low), d);
+}
+
 Extents shape_of(const GemmTask& task, const TmaView& low, const Device& d) {
   const int64_t phases = int64_t(low.phases.size());
-  GemmTask bare = task;
-  bare.has_c = false;
   return {low.view.m.size,
           low.view.n.size,
           low.view.batch.size,
@@ -49,7 +54,7 @@ Extents shape_of(const GemmTask& task, const TmaView& low, const Device& d) {
           task.type != DType::float32 && low.a.along_rows() && low.b.along_rows(),
           low.a.windowed(),
           low.b.windowed(),
-          scattered_c_us(task, store_of(task, low), store_of(bare, low), d)};
+          scattered_c_us(task, low, d)};
 }
 
 // The clocks that c, bias and activation add to the epilogue, for each element of a tile, if all consumer warps of an SM

@@ -310,10 +310,9 @@ def scaled_dot_product_attention(
     select the random numbers of dropout.
     """
     q, k, v = operands(None, query, key, value)
-    four = [_four_dimensions(t) for t in (q, k, v)]
-    _check_heads(four[0], four[1], enable_gqa)
-    options = _attention_options(q, attn_mask, dropout_p, is_causal, scale, seed, offset)
-    o, _ = attention_forward(*four, **options)
+    options: dict[str, Any] = {"dropout": dropout_p, "causal": is_causal, "scale": scale, "seed": seed,
+                               "offset": offset}  # fmt: skip
+    _, (o, _) = _attention(q, k, v, attn_mask, enable_gqa, options)
     return o.reshape((*q.shape[:-1], v.shape[-1]))
 
 
@@ -336,11 +335,10 @@ def scaled_dot_product_attention_backward(
     It computes the result again; attention_backward() takes it from attention_forward().
     """
     q, k, v, g = operands(None, query, key, value, dy)
-    four = [_four_dimensions(t) for t in (q, k, v)]
-    _check_heads(four[0], four[1], enable_gqa)
-    options = _attention_options(q, attn_mask, dropout_p, is_causal, scale, seed, offset)
-    o, lse = attention_forward(*four, **options)
-    dq, dk, dv = attention_backward(g.reshape(o.shape), four[0], four[1], four[2], o, lse, **options)
+    options: dict[str, Any] = {"dropout": dropout_p, "causal": is_causal, "scale": scale, "seed": seed,
+                               "offset": offset}  # fmt: skip
+    four, (o, lse) = _attention(q, k, v, attn_mask, enable_gqa, options)
+    dq, dk, dv = attention_backward(g.reshape(o.shape), *four, o, lse, **options)
     return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
 
 
@@ -350,31 +348,26 @@ def _four_dimensions(t: DeviceTensor) -> DeviceTensor:
     return t if t.ndim == 4 else t.reshape((-1, *((1,) * (3 - t.ndim)), *t.shape[-3:]))
 
 
-def _check_heads(q: DeviceTensor, k: DeviceTensor, enable_gqa: bool) -> None:
-    if q.shape[1] != k.shape[1] and not enable_gqa:
-        raise refusal(
-            ShapeError,
-            k,
-            f"has {k.shape[1]} heads, and query has {q.shape[1]}; pass enable_gqa=True for groups",
-        )
-
-
-def _attention_options(
+def _attention(
     q: DeviceTensor,
+    k: DeviceTensor,
+    v: DeviceTensor,
     mask: ArrayLike | None,
-    dropout: float,
-    causal: bool,
-    scale: float | None,
-    seed: int,
-    offset: int,
-) -> dict[str, Any]:
-    options = {"dropout": dropout, "causal": causal, "scale": scale, "seed": seed, "offset": offset}
+    enable_gqa: bool,
+    options: dict[str, Any],
+) -> tuple[tuple[DeviceTensor, DeviceTensor, DeviceTensor], tuple[DeviceTensor, DeviceTensor]]:
+    """q, k and v with four dimensions, and the results of attention_forward(). `options` receives the mask."""
+    four = _four_dimensions(q), _four_dimensions(k), _four_dimensions(v)
+    heads, kv_heads = four[0].shape[1], four[1].shape[1]
+    if heads != kv_heads and not enable_gqa:
+        text = f"has {kv_heads} heads, and query has {heads}; pass enable_gqa=True for groups"
+        raise refusal(ShapeError, four[1], text)
     if mask is not None:
         (bias,) = operands(None, mask)
         if bias.ndim > 4:
             bias = bias.reshape((-1, *bias.shape[-3:]))
         options["bias"] = bias.to(device=q.device)
-    return options
+    return four, attention_forward(*four, **options)
 
 
 def batch_norm(

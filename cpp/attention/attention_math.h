@@ -35,7 +35,7 @@ struct AttentionProblem {
   int64_t max_q = 0, max_kv = 0;  // bounds of the lengths of packed sequences
   int64_t pages_of_sequence = 0;  // the number of pages of a sequence; 0: k and v have no pages
   int64_t ieee = 0;               // 1 if float32 products stay float32
-  int64_t alignment = 16;         // of all tensors with elements of q's dtype, in bytes, at most 16
+  int64_t alignment = 16;         // the bytes to which all tensors of q's dtype are aligned, at most 16
 
   MINIDNN_HD int64_t batch() const { return packed ? packed : q.shape[0]; }
   MINIDNN_HD int64_t heads() const { return q.shape[1]; }
@@ -113,7 +113,7 @@ struct Located {
 MINIDNN_HD Located locate(const AttentionProblem& p, const AttentionArgs& a, int64_t b, int64_t t, bool of_q) {
   if (!p.packed) return {sequence(p, a, b), t};
   const void* const cu = of_q ? a.cu_q : a.cu_kv;
-  int64_t low = 0, high = p.packed;  // of the sequences that begin behind t, `high` is the first
+  int64_t low = 0, high = p.packed;  // `high` is the first sequence that begins after row t
   while (low < high) {
     const int64_t middle = (low + high) / 2;
     if (int_at(cu, middle) <= t) low = middle + 1;
@@ -227,8 +227,8 @@ template <class T> MINIDNN_HD Accumulator<T> delta_of(const AttentionProblem& p,
 // What a pair of a row and a column adds to the gradients.
 template <class Acc> struct PairGradient {
   Acc probability;  // after dropout, without its factor
-  Acc z;            // of the score
-  Acc product;      // of scale q k^T
+  Acc z;            // the gradient of the score
+  Acc product;      // the gradient of scale q k^T
 };
 template <class T> MINIDNN_HD PairGradient<Accumulator<T>> pair_gradient(const AttentionProblem& p,
                                                                          const AttentionArgs& a,

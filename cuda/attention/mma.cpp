@@ -3,12 +3,12 @@
 // for some head sizes (kTiles); others use the next larger one. If there are too few tiles of rows for the device, the
 // columns of a tile are divided among blocks, and a second kernel adds their results.
 #include "cuda/attention/mma.h"
-#include "cuda/attention/mma_backward.h"
 
 #include <charconv>
 #include <span>
 
 #include "cpp/engine/engine_object.h"
+#include "cuda/attention/mma_backward.h"
 #include "cuda/attention/mma_params.h"
 #include "cuda/runtime/plan.h"
 
@@ -16,9 +16,9 @@ namespace minidnn {
 namespace cuda::attention {
 namespace {
 
-// D, Dv, columns, warps, fragments of 16 rows of a warp, stages, blocks per SM. A block uses at most 99 KB of shared memory, and a
-// thread at most 255 registers, so that two blocks fit on an SM of Hopper. Options need registers, so their tiles have
-// fewer rows.
+// D, Dv, columns, warps, fragments of 16 rows of a warp, stages, blocks per SM. A block uses at most 99 KB of shared
+// memory, and a thread at most 255 registers, so that two blocks fit on an SM of Hopper. Options need registers, so their
+// tiles have fewer rows.
 constexpr AttentionTile kPlainTiles[] = {{64, 64, 64, 4, 2, 2, 2, false, false},
                                          {96, 96, 64, 4, 2, 2, 2, false, false},
                                          {128, 128, 64, 4, 2, 2, 2, false, false},

@@ -45,7 +45,7 @@ struct FlashCall {
   }
 };
 
-// The address of an element that is `offset` elements behind `data`.
+// The address of the element with this offset.
 inline const void* at(const TensorDesc& d, const void* data, int64_t offset) {
   return static_cast<const char*>(data) + offset * int64_t(itemsize(d.dtype));
 }
@@ -69,7 +69,8 @@ struct Rows {
   bool has_sink(int64_t r) const { return f.p.has_sink && index_of(r) < s.q_length; }
   float sink(int64_t r) const { return static_cast<const float*>(f.a.sink)[head_of(r)]; }
 
-  // Describes row r of the tile that begins at column `first` and has `columns` columns. `kept` has room for a row.
+  // Describes row r of a tile. The tile has `columns` columns, the first of which is column `first` of the sequence.
+  // `kept` is memory for FlashRow::kept.
   FlashRow row(int64_t r, AttentionRange visible, int64_t first, int64_t columns, float* kept) const;
   // Converts row r of q, o or d_o.
   void widen(const TensorDesc& d, const void* data, int64_t r, float* to, int64_t padded) const {
@@ -77,7 +78,7 @@ struct Rows {
   }
 };
 
-// Whether the rows of a tensor are floats without padding, one behind the other.
+// Whether the rows of a tensor are floats without padding, and contiguous.
 inline bool is_floats(const TensorDesc& d, int64_t padded) {
   return d.dtype == DType::float32 && d.stride[3] == 1 && d.shape[3] == padded && d.stride[2] == padded;
 }
@@ -96,8 +97,8 @@ void pack_transposed(const FlashCall&, const float* from, int64_t count, int64_t
 // Packs floats [count, length] for a product over their rows: panels of GemmKernel::columns columns.
 void pack_plain(const FlashCall&, const float* from, int64_t count, int64_t length, float* to);
 
-// A product of tiles: c[i, j] (+)= sum over k < steps of a(i, k) b(k, j). `a_row` and `a_step` are distances in a;
-// panels of b are `panel` elements apart and have rows `b_step` apart.
+// A product of tiles: c[i, j] (+)= sum over k < steps of a(i, k) b(k, j). `a_row` and `a_step` are the strides of i and k
+// in a, `b_step` is the stride of k in b, `panel` the stride of the panels of b.
 struct TileProduct {
   const float* a;
   int64_t a_row, a_step;

@@ -193,7 +193,7 @@ void write_dq(const FlashCall& f, const Rows& rows, int64_t first, int64_t count
 struct BiasItem {
   const FlashCall& f;
   const Buffers& m;
-  int64_t batch, head, block;  // of the bias; the block of rows
+  int64_t batch, head, block;  // the batch entry and the head of the bias, and the block of rows
 
   void run() const {
     const AttentionProblem& p = f.p;

@@ -21,11 +21,7 @@ FlashRow Rows::row(int64_t r, AttentionRange visible, int64_t first, int64_t col
   if (row.begin >= row.end) return row;
   const AttentionProblem& p = f.p;
   if (p.bias.rank) {
-    const TensorDesc& d = p.bias;
-    const int64_t place[] = {s.b, h, i, first};
-    int64_t offset = 0;
-    for (int k = 0; k < 4; ++k) offset += d.shape[k] == 1 ? 0 : place[k] * d.stride[k];
-    row.bias = at(d, f.a.bias, offset);
+    row.bias = at(p.bias, f.a.bias, minidnn::attention::bias_offset(p, s.b, h, i, first));
   }
   if (p.alibi) {
     row.has_slope = true;

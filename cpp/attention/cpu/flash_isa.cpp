@@ -247,7 +247,7 @@ inline __attribute__((always_inline)) V totals(V (&v)[kFloats]) {
   return v[0];
 }
 
-// Computes the products of kRows rows with as many columns as one vector of sums has room for. Returns their number.
+// Computes the products of kRows rows with several columns, whose sums fill one vector. Returns the number of columns.
 template <int kRows> int64_t score_tile(const FlashFew& t, int64_t row, int64_t first) {
   constexpr int kColumns = kFloats / (kRows == 3 ? 4 : kRows);
   const float *const q = t.of_rows + row * t.padded, *const k = t.of_columns + first * t.padded;

@@ -45,7 +45,7 @@ struct FlashGradients {
 };
 
 // A tile with few rows, whose products read the columns without packing. `columns` is a multiple of
-// GemmKernel::columns. Rows of q, o, k and v are `padded` floats apart.
+// GemmKernel::columns. The rows of q, o, k and v have the stride `padded`.
 struct FlashFew {
   int64_t rows, columns, padded;
   float* of_rows;           // q or o

@@ -82,7 +82,7 @@ template <class Traits> struct Sm90MainLoop {
 
   // Multiplies a tile over its range of k. `next` is its first stage, and is advanced past the tile. All stages except
   // the last one are released. Returns the last stage, for finish().
-  __device__ __forceinline__ int multiply(const Sm90WorkTile& t, Sm90PipelineState<Traits::kStages>& next,
+  __device__ __forceinline__ int multiply(const Sm90WorkTile& t, PipelineState<Traits::kStages>& next,
                                           Sm90Accumulators<Traits>& acc) {
     int previous = 0, sum_begin = t.k_begin;
     if constexpr (Traits::kPromote) acc.clear_promoted();

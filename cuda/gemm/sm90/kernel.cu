@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // gemm_sm90: matrix products and convolutions with TMA and wgmma (sm_90a):
 //   y = epilogue(sum over k of a[m, k] b[n, k]), see view.h.
-// Grid: persistent blocks. Sm90TileScheduler lists the tiles that a block computes.
+// Grid: persistent blocks. TileScheduler lists the tiles that a block computes.
 // Block: a producer warpgroup (producer.cuh) and two or three consumer warpgroups (consumer.cuh). One thread of the
 // producer loads tiles of both operands by TMA into a ring of stages in shared memory (pipeline.cuh). The consumers
 // multiply with wgmma, keep the sums in registers and store them through GemmEpilogue. If kPingPong, two consumers
@@ -113,7 +113,7 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
   griddep_wait();
 
   constexpr int kBlocksOfTile = kCluster * kSplit;
-  const Sm90TileScheduler scheduler(int(blockIdx.x) / kBlocksOfTile, int(gridDim.x) / kBlocksOfTile);
+  const TileScheduler scheduler(int(blockIdx.x) / kBlocksOfTile, int(gridDim.x) / kBlocksOfTile);
   if (group == 0) {
     // Threads start with 168 registers (blocks of 384) or 128 registers (blocks of 512).
     setmaxnreg_dec<kTransposeB ? 64 : 40>();
@@ -130,8 +130,8 @@ __global__ void __launch_bounds__(128 + 128 * sm90_warpgroups(kTileM), 1)
     if (kPingPong && warpgroup == 1) sm90_order_arrive(0);
     Sm90Accumulators<Traits> acc;
     Sm90MainLoop<Traits> main_loop(ring, warpgroup);
-    Sm90PipelineState<kStages> next;
-    for (Sm90TileScheduler tiles = scheduler; tiles.index < p.tiles; tiles.advance(), owner ^= 1) {
+    PipelineState<kStages> next;
+    for (TileScheduler tiles = scheduler; tiles.index < p.tiles; tiles.advance(), owner ^= 1) {
       if (kPingPong && owner != warpgroup && p.k_of_tile) {
         next.advance(p.k_of_tile);
         continue;

@@ -2,6 +2,7 @@
 // What the warps of sm90/kernel.cu share: the compile-time parameters of the kernel, and the ring of stages in shared
 // memory with its barriers.
 #pragma once
+#include "cuda/device/pipeline_state.cuh"
 #include "cuda/device/ptx/mbarrier.cuh"
 #include "cuda/device/ptx/named_barrier.cuh"
 #include "cuda/gemm/sm90/tma_loader.cuh"
@@ -28,24 +29,6 @@ struct Sm90Traits {
   using LoaderB = Sm90Loader<T, kSourceB, kTileN, kCluster, kSpatial>;
   static constexpr bool kTransposeA = LoaderA::kAlongRows && sizeof(T) == 4;
   static constexpr bool kTransposeB = LoaderB::kAlongRows && sizeof(T) == 4;
-};
-
-// The stage of the ring that a warp uses next, and the parity of its barriers, which changes with each round.
-template <int kStages> struct Sm90PipelineState {
-  int stage = 0;
-  uint32_t parity = 0;
-
-  __device__ void advance() {
-    if (++stage == kStages) {
-      stage = 0;
-      parity ^= 1;
-    }
-  }
-  __device__ void advance(int count) {
-    const int rounds = (stage + count) / kStages;
-    stage += count - rounds * kStages;
-    parity ^= rounds & 1;
-  }
 };
 
 // The ring of stages (buffers for both operands), and its barriers: `full` (TMA has written a stage), `empty` (the

@@ -11,8 +11,8 @@ namespace minidnn {
 // Loads the operands of all tiles of the block into the ring. Only one thread of a block calls this function.
 template <class Traits>
 __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
-                                                Sm90TileScheduler scheduler) {
-  Sm90PipelineState<Traits::kStages> next;
+                                                TileScheduler scheduler) {
+  PipelineState<Traits::kStages> next;
   for (; scheduler.index < p.tiles; scheduler.advance()) {
     const Sm90WorkTile t = sm90_work_tile<Traits::kCluster, Traits::kSplit>(p, scheduler.index);
     const Sm90Phase& phase = p.phases[t.phase];
@@ -46,10 +46,10 @@ __device__ __forceinline__ void sm90_load_tiles(const Sm90Problem& p, const Sm90
 // (32 lines of 128 bytes) of the ring, and the same chunks in each round.
 template <class Traits>
 __device__ __forceinline__ void sm90_transpose_tiles(const Sm90Problem& p, const Sm90Pipeline<Traits>& ring,
-                                                     Sm90TileScheduler scheduler) {
+                                                     TileScheduler scheduler) {
   constexpr int kChunks = Traits::kTileN / Traits::kK;
   const int warp = int(threadIdx.x) / 32 - 1;
-  Sm90PipelineState<Traits::kStages> next;
+  PipelineState<Traits::kStages> next;
   for (; scheduler.index < p.tiles; scheduler.advance()) {
     const Sm90WorkTile t = sm90_work_tile<Traits::kCluster, Traits::kSplit>(p, scheduler.index);
 #pragma unroll 1

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The output tiles of a launch of sm90/kernel.cu, and the order in which persistent blocks compute them.
+// The output tiles of a launch of sm90/kernel.cu.
 #pragma once
 #include "cuda/device/ptx/cluster.cuh"
+#include "cuda/device/tile_scheduler.cuh"
 #include "cuda/gemm/sm90/sm90_params.h"
 
 namespace minidnn {
@@ -36,18 +37,5 @@ __device__ __forceinline__ Sm90WorkTile sm90_work_tile(const Sm90Problem& p, int
   }
   return t;
 }
-
-// Iterates over the tiles of a cluster. With 10 clusters, for example, cluster 0 has tiles 0, 19, 20, 39 ... The
-// alternating direction balances the load, since the tiles of backward_data are sorted by decreasing time.
-struct Sm90TileScheduler {
-  int index, step, clusters;
-
-  __device__ __forceinline__ Sm90TileScheduler(int first, int count)
-      : index(first), step(2 * (count - first) - 1), clusters(count) {}
-  __device__ __forceinline__ void advance() {
-    index += step;
-    step = 2 * clusters - step;
-  }
-};
 
 }  // namespace minidnn

@@ -7,8 +7,7 @@
 // Shared memory: the rows of q, and one or two tiles of k and v, filled by cp.async while others are multiplied.
 // Bytes: each block reads k and v of its columns, mostly from the L2.
 // Numerics: scores, sums and exponentials are float32. Probabilities are rounded to T before they are multiplied by v.
-#include "cpp/core/host_device/maths.h"
-#include "cuda/attention/scores.cuh"
+#include "cuda/attention/softmax.cuh"
 #include "cuda/device/fragment.cuh"
 #include "cuda/device/ptx/cvta.cuh"
 #include "cuda/device/ptx/griddep.cuh"
@@ -119,47 +118,9 @@ struct ColumnTensor {
   }
 };
 
-// How a row ends: its sums are multiplied by `before`, then by `factor`.
-struct RowEnd {
-  float before, factor, lse;
-};
-// `largest` is the maximum of the scores, `sum` the sum of exp(score - largest).
-__device__ __forceinline__ RowEnd row_end(float largest, float sum, bool has_sink, float sink, float keep) {
-  float most = has_sink ? fmaxf(largest, sink) : largest;
-  if (most == -INFINITY) most = 0;
-  const float before = has_sink ? fast::exp2_ftz((largest - most) * fast::kLog2E) : 1.0f;
-  sum *= before;
-  if (has_sink) sum += fast::exp2_ftz((sink - most) * fast::kLog2E);
-  return {before, sum == 0 ? 0.0f : keep / sum, sum == 0 ? -INFINITY : most + maths::log(sum)};
-}
-// A row without visible columns is 0, even if v has NaN.
-__device__ __forceinline__ float ended(const RowEnd& e, float sum) {
-  return e.before * e.factor == 0 ? 0.0f : sum * e.before * e.factor;
-}
 __device__ __forceinline__ RowEnd row_end(const AttentionForwardParams& p, const AttentionArgs& a,
                                           const AttentionWork& w, RowAndHead at, float largest, float sum) {
-  if (at.row >= w.sequence.q_length) return {1, 0, -INFINITY};
-  const bool has_sink = p.scores.has_sink;
-  return row_end(largest, sum, has_sink, has_sink ? static_cast<const float*>(a.sink)[at.head] : 0.0f, float(a.keep));
-}
-
-// Writes zeros to the rows of packed o that belong to no sequence: those from the end of sequence b to the next one,
-// and, for b = 0, those before.
-template <class T>
-__device__ __noinline__ void clear_gaps(const AttentionForwardParams& p, const AttentionArgs& a,
-                                        const AttentionWork& w) {
-  const int32_t* const cu = static_cast<const int32_t*>(a.cu_q);
-  const SequenceRows& s = w.sequence;
-  const int32_t next = s.b + 1 < p.scores.batch ? clamped(cu[s.b + 1], 0, p.scores.q_rows) : p.scores.q_rows;
-  const int32_t before = s.b == 0 ? s.q_first : 0, after = max(0, next - s.q_first - s.q_length);
-  const int32_t heads = int32_t(p.pack.divisor);
-  for (int32_t n = 0; n < (before + after) * heads; ++n) {
-    const int32_t head = w.head + n % heads, g = n / heads;
-    const int32_t t = g < before ? g : s.q_first + s.q_length + g - before;
-    T* const row = static_cast<T*>(a.o) + head * p.o.head + t * p.o.row;
-    for (int32_t d = int32_t(threadIdx.x); d < p.value_size; d += int32_t(blockDim.x)) row[d] = T(0.0f);
-    if (threadIdx.x == 0) static_cast<float*>(a.lse)[int64_t(head) * p.scores.q_rows + t] = -INFINITY;
-  }
+  return row_end(p.scores, a, at.head, at.row < w.sequence.q_length, largest, sum);
 }
 
 // The scores and sums of a warp.
@@ -169,7 +130,8 @@ template <class T, AttentionTile kTile> struct AttentionWarp {
   static constexpr bool kQInRegisters = kF * kSteps * 4 <= (kTile.along_columns ? 64 : 32);
   static constexpr int kWarpRows = 16 * kF;
 
-  float o[kF][kValues][4], largest[kF][2], sum[kF][2];
+  float o[kF][kValues][4];
+  SoftmaxRows rows[kF];
   float s[kF][kScores][4];
   uint32_t q[kQInRegisters ? kSteps : 1][kF][4];
   uint32_t q_lane, k_lane, v_lane;  // from where this lane reads its fragments
@@ -190,17 +152,11 @@ template <class T, AttentionTile kTile> struct AttentionWarp {
     k_lane = chunk_offset(8 * third + low, second, kKPitch) + first_column() * kKPitch;
     v_lane = chunk_offset(8 * second + low, third, kVPitch) + first_column() * kVPitch;
 #pragma unroll
-    for (int f = 0; f < kF; ++f) {
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        largest[f][h] = -INFINITY;
-        sum[f][h] = 0;
-      }
+    for (int f = 0; f < kF; ++f)
 #pragma unroll
       for (int j = 0; j < kValues; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) o[f][j][e] = 0;
-    }
   }
 
   // 32 bytes of each row from byte 32 * step on. Rows begin at multiples of 128, so an XOR moves within a group.
@@ -274,45 +230,17 @@ template <class T, AttentionTile kTile> struct AttentionWarp {
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
         const IndexRange seen = columns_seen(p.scores, w.sequence, row_and_head(p, w, row_of(f, h)).row);
-        const int32_t begin = seen.begin - column - column_of_lane(), end = seen.end - column - column_of_lane();
-#pragma unroll
-        for (int j = 0; j < kScores; ++j)
-#pragma unroll
-          for (int e = 0; e < 2; ++e)
-            if (8 * j + e < begin || 8 * j + e >= end) s[f][j][2 * h + e] = -INFINITY;
+        hide_columns(s[f], h, seen, column + column_of_lane());
       }
   }
 
-  // Replaces scores by exponentials, and scales the sums to the new maxima. Plain scores are multiplied by c =
-  // scale * log2(e) here. Other scores are in natural units; their difference to the maximum comes first, because the
-  // product of a bias of -3e38 would be -inf.
+  // Replaces scores by exponentials, and scales the sums to the new maxima.
   __device__ __forceinline__ void exponentials(float c) {
     bool grown = false;
     float shrink[kF][2];
 #pragma unroll
-    for (int f = 0; f < kF; ++f)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        float most = largest[f][h];
-#pragma unroll
-        for (int j = 0; j < kScores; ++j) most = fmaxf(most, fmaxf(s[f][j][2 * h], s[f][j][2 * h + 1]));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 1));
-        most = fmaxf(most, __shfl_xor_sync(0xffffffff, most, 2));
-        grown |= most != largest[f][h];
-        const float from = most == -INFINITY ? 0.0f : most, product = from * c;
-        shrink[f][h] = fast::exp2_ftz((largest[f][h] - from) * c);
-        largest[f][h] = most;
-        float added = 0;
-#pragma unroll
-        for (int j = 0; j < kScores; ++j)
-#pragma unroll
-          for (int e = 2 * h; e < 2 * h + 2; ++e) {
-            s[f][j][e] = fast::exp2_ftz(kTile.extras ? (s[f][j][e] - from) * c : s[f][j][e] * c - product);
-            added += s[f][j][e];
-          }
-        sum[f][h] = sum[f][h] * shrink[f][h] + added;
-      }
-    if (!__any_sync(0xffffffff, grown)) return;
+    for (int f = 0; f < kF; ++f) grown |= minidnn::exponentials<kTile.extras>(s[f], c, rows[f], shrink[f]);
+    if (!grown) return;
 #pragma unroll
     for (int f = 0; f < kF; ++f)
 #pragma unroll
@@ -320,72 +248,17 @@ template <class T, AttentionTile kTile> struct AttentionWarp {
 #pragma unroll
         for (int e = 0; e < 4; ++e) o[f][j][e] *= shrink[f][e / 2];
   }
-
-  // The sums of the four lanes that share a row.
-  __device__ __forceinline__ void add_lanes() {
-#pragma unroll
-    for (int f = 0; f < kF; ++f)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        sum[f][h] += __shfl_xor_sync(0xffffffff, sum[f][h], 1);
-        sum[f][h] += __shfl_xor_sync(0xffffffff, sum[f][h], 2);
-      }
-  }
 };
 
-// What AttentionTile::extras adds: the scores become softcap(scale q k^T) + bias + alibi, and dropout.
-template <class T, AttentionTile kTile> struct AttentionExtras {
+// What AttentionTile::extras adds. Tiles with extras have one fragment of rows.
+template <class T, AttentionTile kTile>
+__device__ __forceinline__ auto score_options(const AttentionForwardParams& p, const AttentionArgs& a,
+                                              const AttentionWork& w) {
   using Warp = AttentionWarp<T, kTile>;
-  ScoreRow rows[Warp::kF][2];
-  float scale, cap, inverse_cap;
-
-  __device__ __forceinline__ AttentionExtras(const AttentionForwardParams& p, const AttentionArgs& a,
-                                             const AttentionWork& w)
-      : scale(float(a.scale)), cap(float(a.softcap)), inverse_cap(p.scores.has_softcap ? 1 / float(a.softcap) : 0.0f) {
-#pragma unroll
-    for (int f = 0; f < Warp::kF; ++f)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) {
-        const RowAndHead at = row_and_head(p, w, Warp::row_of(f, h));
-        rows[f][h] = score_row(p.scores, a, w.sequence, at.head, at.row);
-      }
-  }
-  using Bias = FragmentBias<T, Warp::kScores>;
-  __device__ __forceinline__ Bias bias(const AttentionForwardParams& p, const AttentionArgs& a, const AttentionWork& w,
-                                       int32_t column, int f) const {
-    return Bias(p.scores, a, rows[f], column + Warp::column_of_lane(), w.sequence.kv_length);
-  }
-  __device__ __forceinline__ void finish_scores(const AttentionForwardParams& p, const AttentionArgs& a,
-                                                const Bias& bias, int32_t column, Warp& warp) const {
-    static_assert(Warp::kF == 1);
-    float(&z)[Warp::kScores][4] = warp.s[0];
-#pragma unroll
-    for (int j = 0; j < Warp::kScores; ++j)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) z[j][e] *= scale;
-    if (p.scores.has_softcap)
-#pragma unroll
-      for (int j = 0; j < Warp::kScores; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) z[j][e] = softcapped(z[j][e], cap, inverse_cap);
-    if (p.scores.bias_bytes) bias.add(p.scores, a, rows[0], z);
-    if (p.scores.alibi) add_alibi(rows[0], column + Warp::column_of_lane(), z);
-  }
-  __device__ __forceinline__ void drop(const AttentionForwardParams& p, const AttentionArgs& a, int32_t column,
-                                       Warp& warp) const {
-    if (!p.scores.has_dropout) return;
-    const DropoutRandom random(a);
-#pragma unroll
-    for (int f = 0; f < Warp::kF; ++f)
-#pragma unroll
-      for (int j = 0; j < Warp::kScores; ++j) {
-        const uint32_t kept = random.kept_in_fragment(rows[f], column + Warp::column_of_lane() + 8 * j);
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          if (!(kept >> e & 1)) warp.s[f][j][e] = 0;
-      }
-  }
-};
+  static_assert(Warp::kF == 1);
+  const RowAndHead first = row_and_head(p, w, Warp::row_of(0, 0)), second = row_and_head(p, w, Warp::row_of(0, 1));
+  return ScoreOptions<T, Warp::kScores>(p.scores, a, w.sequence, {first.head, second.head}, {first.row, second.row});
+}
 
 // Writes o and lse, or the partial sums. `m_scale` times the maximum of a row is in natural units.
 template <class T, AttentionTile kTile>
@@ -405,12 +278,12 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
     for (int h = 0; h < 2; ++h) {
       const int r = Warp::row_of(f, h), in_warp = 16 * f + 8 * h + lane / 4;
       const RowAndHead at = row_and_head(p, w, r);
-      const float largest = warp.largest[f][h] == -INFINITY ? -INFINITY : warp.largest[f][h] * m_scale;
+      const float largest = warp.rows[f].largest[h] == -INFINITY ? -INFINITY : warp.rows[f].largest[h] * m_scale;
       if (p.splits > 1) {
         if (r >= rows) continue;
         const int64_t n =
             int64_t(w.split) * p.scores.batch * p.scores.heads * p.scores.q_size + lse_row(p.scores, w, at);
-        if (lane % 4 == 0) *reinterpret_cast<float2*>(partials.ends + 2 * n) = {largest, warp.sum[f][h]};
+        if (lane % 4 == 0) *reinterpret_cast<float2*>(partials.ends + 2 * n) = {largest, warp.rows[f].sum[h]};
         if (largest == -INFINITY) continue;
         float* const to = partials.sums + n * p.value_size + 2 * (lane % 4);
 #pragma unroll
@@ -419,12 +292,12 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
             *reinterpret_cast<float2*>(to + 8 * j) = {warp.o[f][j][2 * h], warp.o[f][j][2 * h + 1]};
         continue;
       }
-      const RowEnd end = row_end(p, a, w, at, largest, warp.sum[f][h]);
+      const RowEnd end = row_end(p, a, w, at, largest, warp.rows[f].sum[h]);
       if (lane % 4 == 0 && r < rows) static_cast<float*>(a.lse)[lse_row(p.scores, w, at)] = end.lse;
 #pragma unroll
       for (int j = 0; j < Warp::kValues; ++j)
         *reinterpret_cast<uint32_t*>(memory + chunk_offset(in_warp, j, kPitch) + 4 * (lane % 4)) =
-            cvt_rn_x2(T(), ended(end, warp.o[f][j][2 * h]), ended(end, warp.o[f][j][2 * h + 1]));
+            cvt_rn_x2(T(), end.of(warp.o[f][j][2 * h]), end.of(warp.o[f][j][2 * h + 1]));
     }
   if (p.splits > 1) return;
   __syncwarp();
@@ -454,7 +327,7 @@ __device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& 
   for (int h = 0; h < 2; ++h) {
     const int r = 8 * h + lane / 4;
     if (lane % 4 == 0)
-      *reinterpret_cast<float2*>(ends + 2 * (16 * Warp::warp() + r)) = {warp.largest[0][h], warp.sum[0][h]};
+      *reinterpret_cast<float2*>(ends + 2 * (16 * Warp::warp() + r)) = {warp.rows[0].largest[h], warp.rows[0].sum[h]};
 #pragma unroll
     for (int j = 0; j < Warp::kValues; ++j)
       *reinterpret_cast<float2*>(memory + Warp::warp() * kSums + r * kTile.value + 8 * j + 2 * (lane % 4)) = {
@@ -489,8 +362,7 @@ __device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& 
     const RowEnd end = row_end(p, a, w, at, largest, sum);
     if (d == 0) static_cast<float*>(a.lse)[row] = end.lse;
     st_global_v2(static_cast<T*>(a.o) + row_offset(p.o, w, at) + d,
-                 {cvt_rn_x2(T(), ended(end, total.x), ended(end, total.y)),
-                  cvt_rn_x2(T(), ended(end, total.z), ended(end, total.w))});
+                 {cvt_rn_x2(T(), end.of(total.x), end.of(total.y)), cvt_rn_x2(T(), end.of(total.z), end.of(total.w))});
   }
 }
 
@@ -508,7 +380,9 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
   griddep_wait();
   const AttentionWork w = attention_work(p, a, kTile);
   if (p.scores.packed) {
-    if (w.first == 0) clear_gaps<T>(p, a, w);
+    if (w.first == 0)
+      clear_gaps<T>(p.scores, a, p.o, p.value_size, w.sequence, {w.head, w.head + int32_t(p.pack.divisor)},
+                    int32_t(threadIdx.x), kThreads);
     if (w.first >= w.sequence.q_length * int32_t(p.pack.divisor)) return;
   }
   const uint32_t shared = cvta_to_shared(dynamic_shared()), ring = shared + kTile.q_bytes();
@@ -535,7 +409,10 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
   }
 
   Warp warp(shared);
-  const AttentionExtras<T, kTile> extras(p, a, w);  // the compiler drops it where it is not used
+  [[maybe_unused]] const auto options = [&] {
+    if constexpr (kTile.extras) return score_options<T, kTile>(p, a, w);
+    else return 0;
+  }();
   const float c = kTile.extras ? fast::kLog2E : float(a.scale) * fast::kLog2E;
   auto rows_from = [&](int first, int count) -> IndexRange {
     return {row_and_head(p, w, first).row, row_and_head(p, w, first + count - 1).row + 1};
@@ -553,16 +430,17 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     if (kTile.stages == 1) copy_columns(tile, false, true);
     else if (more) copy_columns(tile + 1, true, true);
     if (sees) {
+      const int32_t of_lane = column + Warp::column_of_lane();
       if constexpr (kTile.extras) {
-        const typename AttentionExtras<T, kTile>::Bias bias = extras.bias(p, a, w, column, 0);
+        const FragmentBias<T, Warp::kScores> bias(p.scores, a, options.rows, of_lane, w.sequence.kv_length);
         warp.multiply_k(stage);
-        extras.finish_scores(p, a, bias, column, warp);
+        options.finish_scores(p.scores, a, bias, of_lane, warp.s[0]);
       } else {
         warp.multiply_k(stage);
       }
       if (column < all.begin || column + kTile.columns > all.end) warp.hide(p, w, column);
       warp.exponentials(c);
-      if constexpr (kTile.extras) extras.drop(p, a, column, warp);
+      if constexpr (kTile.extras) options.drop(p.scores, a, of_lane, warp.s[0]);
     }
     if constexpr (kTile.stages == 1) {
       cp_async_wait_group<0>();
@@ -571,7 +449,8 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     }
     if (sees) warp.multiply_v(stage + kKBytes);
   }
-  warp.add_lanes();
+#pragma unroll
+  for (SoftmaxRows& rows : warp.rows) rows.add_lanes();
   if constexpr (kTile.along_columns)
     store_joined_rows(p, a, partials, w, reinterpret_cast<float*>(dynamic_shared() + kTile.q_bytes()), warp);
   else store_rows(p, a, partials, w, kTile.extras ? 1.0f : float(a.scale), dynamic_shared(), warp);
@@ -633,8 +512,7 @@ __global__ void __launch_bounds__(128)
       total = {total.x + v.x, total.y + v.y, total.z + v.z, total.w + v.w};
     }
     st_global_v2(static_cast<T*>(a.o) + row_offset(p.o, w, at) + 4 * d,
-                 {cvt_rn_x2(T(), ended(end, total.x), ended(end, total.y)),
-                  cvt_rn_x2(T(), ended(end, total.z), ended(end, total.w))});
+                 {cvt_rn_x2(T(), end.of(total.x), end.of(total.y)), cvt_rn_x2(T(), end.of(total.z), end.of(total.w))});
   }
 }
 

@@ -224,4 +224,48 @@ struct DropoutRandom {
   }
 };
 
+// What options make of the scores of neighbouring fragments: softcap(scale q k^T) + bias + alibi, and dropout.
+template <class T, int kFragments> struct ScoreOptions {
+  using Bias = FragmentBias<T, kFragments>;
+  ScoreRow rows[2];
+  float scale, cap, inverse_cap;
+
+  // `heads` and `indices` are the heads and the indices of the two rows.
+  __device__ __forceinline__ ScoreOptions(const AttentionScoreParams& p, const AttentionArgs& a, const SequenceRows& s,
+                                          const int32_t (&heads)[2], const int32_t (&indices)[2])
+      : rows{score_row(p, a, s, heads[0], indices[0]), score_row(p, a, s, heads[1], indices[1])},
+        scale(float(a.scale)),
+        cap(float(a.softcap)),
+        inverse_cap(p.has_softcap ? 1 / float(a.softcap) : 0.0f) {}
+
+  // z is q k^T. `column` is the column of element 0 of the first fragment in this lane.
+  __device__ __forceinline__ void finish_scores(const AttentionScoreParams& p, const AttentionArgs& a, const Bias& bias,
+                                                int32_t column, float (&z)[kFragments][4]) const {
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) z[j][e] *= scale;
+    if (p.has_softcap)
+#pragma unroll
+      for (int j = 0; j < kFragments; ++j)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) z[j][e] = softcapped(z[j][e], cap, inverse_cap);
+    if (p.bias_bytes) bias.add(p, a, rows, z);
+    if (p.alibi) add_alibi(rows, column, z);
+  }
+  // Replaces exponentials that dropout drops by 0.
+  __device__ __forceinline__ void drop(const AttentionScoreParams& p, const AttentionArgs& a, int32_t column,
+                                       float (&z)[kFragments][4]) const {
+    if (!p.has_dropout) return;
+    const DropoutRandom random(a);
+#pragma unroll
+    for (int j = 0; j < kFragments; ++j) {
+      const uint32_t kept = random.kept_in_fragment(rows, column + 8 * j);
+#pragma unroll
+      for (int e = 0; e < 4; ++e)
+        if (!(kept >> e & 1)) z[j][e] = 0;
+    }
+  }
+};
+
 }  // namespace minidnn

@@ -8,6 +8,7 @@ namespace minidnn {
 namespace cuda::attention {
 // clang-format off
 using List = EngineList<AttentionProblem,
+    struct Wgmma,
     struct Mma,
     struct Generic>;
 // clang-format on

@@ -45,5 +45,16 @@ __device__ __forceinline__ uint2 exchange_pair(uint32_t first, uint32_t second) 
   const uint32_t other = __shfl_xor_sync(0xffffffff, odd ? first : second, 1);
   return odd ? make_uint2(other, second) : make_uint2(first, other);
 }
+// Exchanges words among the lanes 4 i to 4 i + 3. Afterwards, lane 4 i + j has the word `words[j]` of all four lanes.
+__device__ __forceinline__ void exchange_four(uint32_t (&words)[4]) {
+  const bool high = threadIdx.x & 2;
+  const uint2 first = exchange_pair(words[0], words[1]), second = exchange_pair(words[2], words[3]);
+  const uint2 mine = high ? second : first, given = high ? first : second;
+  const uint2 other{__shfl_xor_sync(0xffffffff, given.x, 2), __shfl_xor_sync(0xffffffff, given.y, 2)};
+  words[0] = high ? other.x : mine.x;
+  words[1] = high ? other.y : mine.y;
+  words[2] = high ? mine.x : other.x;
+  words[3] = high ? mine.y : other.y;
+}
 
 }  // namespace minidnn

@@ -9,6 +9,8 @@ namespace cuda::attention {
 // clang-format off
 using List = EngineList<AttentionProblem,
     struct Wgmma,
+    struct WgmmaBackward,
+    struct WgmmaOrdered,
     struct Mma,
     struct Generic>;
 // clang-format on

@@ -5,6 +5,7 @@
 #include "cpp/transform/transform_math.h"
 #include "cuda/device/element_access.cuh"
 #include "cuda/device/fast_activation.cuh"
+#include "cuda/device/philox.cuh"
 
 namespace minidnn {
 
@@ -38,14 +39,6 @@ template <class T> __device__ __forceinline__ PointwiseType<T> rounded(Pointwise
     else return __longlong_as_double(__double_as_longlong(v) ^ zero);
   } else if constexpr (PointwiseTypeOf<T>::operand == 4) return v;
   else return PointwiseType<T>(T(v));
-}
-
-struct MulWide {
-  __device__ __forceinline__ static uint64_t of(uint32_t a, uint32_t b) { return mul_wide(a, b); }
-};
-// The random words of elements 4 * group to 4 * group + 3, as in random_four().
-__device__ __forceinline__ Four random_words_of(const PhiloxKeys& keys, uint64_t offset, uint64_t group) {
-  return philox<MulWide>({{uint32_t(group), uint32_t(group >> 32), uint32_t(offset), uint32_t(offset >> 32)}}, keys);
 }
 
 // Dropout of one element, which is kept unless its random word is below the threshold.

@@ -19,6 +19,9 @@ struct AttentionStrides {
 constexpr int64_t kMmaMostRows = int64_t(1) << 28;  // of a sequence; sums of positions then fit in 32 bits
 constexpr int32_t kNoLimit = 1 << 29;               // a window of this size hides nothing
 
+// The options that a kernel is compiled for, as a sum. A call need not use them.
+enum ScoreOption : int { kBias = 1, kAlibi = 2, kSoftcap = 4, kDropout = 8, kAllOptions = 15 };
+
 // What decides which scores exist, and what is added to them (AttentionProblem).
 struct AttentionScoreParams {
   int32_t batch = 0, heads = 0, kv_heads = 0;
@@ -30,7 +33,8 @@ struct AttentionScoreParams {
   int32_t has_softcap = 0, has_sink = 0, has_dropout = 0;
   int32_t alibi = 0;       // the rank of the slopes
   int32_t bias_bytes = 0;  // of an element: 0 no bias, 1 bool, 2 the dtype of q, 4 float32
-  int32_t bias_pairs = 0;  // 1 if two neighbouring columns are neighbours in memory, at even offsets
+  // 1 if neighbouring columns are neighbours in memory, and pairs of them, or groups of eight, at multiples of their size
+  int32_t bias_pairs = 0, bias_vectors = 0;
   int64_t bias[4]{};       // its strides in elements; 0 where it is broadcast
   int64_t random_row = 0;  // groups of four random words of a row of scores
 
@@ -59,6 +63,7 @@ struct AttentionScoreParams {
     bias_bytes = p.bias.dtype == DType::boolean ? 1 : p.bias.dtype == DType::float32 ? 4 : 2;
     for (int i = 0; i < 4; ++i) bias[i] = p.bias.shape[i] == 1 ? 0 : p.bias.stride[i];
     bias_pairs = bias[3] == 1 && (bias[0] | bias[1] | bias[2]) % 2 == 0;
+    bias_vectors = bias[3] == 1 && (bias[0] | bias[1] | bias[2]) % 8 == 0;
   }
 };
 

@@ -8,6 +8,8 @@
 #pragma once
 #include "cuda/attention/mma_params.h"
 #include "cuda/device/fast_math.cuh"
+#include "cuda/device/philox.cuh"
+#include "cuda/device/ptx/ldmatrix.cuh"
 
 namespace minidnn {
 
@@ -122,8 +124,9 @@ __device__ __forceinline__ void add_alibi(const ScoreRow (&rows)[2], int32_t col
     for (int e = 0; e < 4; ++e) z[f][e] += alibi_at(rows[e / 2], column + 8 * f + e % 2);
 }
 
-// The bias of neighbouring fragments. Pairs of columns are read at once where the memory of the bias permits. Those of
-// at most 16 bits are read by the constructor: if it comes before the products of q and k, these hide the latency.
+// The bias of neighbouring fragments. Where the memory of the bias permits, elements of 4 bytes are read in pairs, and
+// smaller ones in vectors of eight. The constructor reads vectors: if it comes before the products of q and k, these hide
+// the latency. A lane reads the vectors of every fourth fragment, and then exchanges them with the lanes of its rows.
 template <class T, int kFragments> class FragmentBias {
  public:
   // `column` is the column of element 0 of the first fragment in this lane, and `length` the length of the sequence's
@@ -131,41 +134,66 @@ template <class T, int kFragments> class FragmentBias {
   __device__ __forceinline__ FragmentBias(const AttentionScoreParams& p, const AttentionArgs& a,
                                           const ScoreRow (&rows)[2], int32_t column, int32_t length)
       : column_(column), length_(length) {
-    pairs_ = p.bias_pairs && uint64_t(a.bias) % uint32_t(2 * p.bias_bytes) == 0 &&
-             column - int32_t(threadIdx.x) % 4 * 2 + 8 * kFragments <= p.kv_size;
-    if (!pairs_ || p.bias_bytes == 4) return;
+    const int32_t lane = int32_t(threadIdx.x) % 4, first = column - 2 * lane;
+    const bool inside = first + 8 * kFragments <= p.kv_size;
+    pairs_ = p.bias_bytes == 4 && p.bias_pairs && uint64_t(a.bias) % 8 == 0 && inside;
+    vectors_ = p.bias_bytes <= 2 && p.bias_vectors && uint64_t(a.bias) % uint32_t(8 * p.bias_bytes) == 0 && inside &&
+               kFragments % 4 == 0;
+    if (!vectors_) return;
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const char* const from = static_cast<const char*>(a.bias) + (rows[h].bias + column) * p.bias_bytes;
+      const char* const from = static_cast<const char*>(a.bias) + (rows[h].bias + first + 8 * lane) * p.bias_bytes;
 #pragma unroll
-      for (int f = 0; f < kFragments; ++f)
-        words_[h][f] = p.bias_bytes == 2 ? reinterpret_cast<const uint32_t*>(from)[4 * f]
-                                         : reinterpret_cast<const uint16_t*>(from)[4 * f];
+      for (int f = 0; f + 4 <= kFragments; f += 4) {
+        if (p.bias_bytes == 2) {
+          const uint4 v = *reinterpret_cast<const uint4*>(from + 16 * f);
+          words_[h][f] = v.x;
+          words_[h][f + 1] = v.y;
+          words_[h][f + 2] = v.z;
+          words_[h][f + 3] = v.w;
+        } else {
+          const uint2 v = *reinterpret_cast<const uint2*>(from + 8 * f);
+          words_[h][f] = v.x;
+          words_[h][f + 1] = v.y;
+        }
+      }
     }
   }
+  // All lanes of the warp must call it.
   __device__ __forceinline__ void add(const AttentionScoreParams& p, const AttentionArgs& a, const ScoreRow (&rows)[2],
                                       float (&z)[kFragments][4]) const {
-    if (!pairs_) add_elements(p, a, rows, z);
-    else if (p.bias_bytes == 4) add_floats(a, rows, z);
-    else
-#pragma unroll
-      for (int f = 0; f < kFragments; ++f)
-#pragma unroll
-        for (int h = 0; h < 2; ++h) add_pair(words_[h][f], p.bias_bytes == 1, z[f][2 * h], z[f][2 * h + 1]);
+    if (vectors_ && p.bias_bytes == 1) add_vectors<true>(z);
+    else if (vectors_) add_vectors<false>(z);
+    else if (pairs_) add_floats(a, rows, z);
+    else add_elements(p, a, rows, z);
   }
 
  private:
-  __device__ __forceinline__ static void add_pair(uint32_t word, bool is_bool, float& first, float& second) {
-    if (is_bool) {
-      if (!(word & 0xff)) first = -INFINITY;
-      if (!(word & 0xff00)) second = -INFINITY;
-    } else {
-      T low, high;
-      low.bits = uint16_t(word);
-      high.bits = uint16_t(word >> 16);
-      first += float(low);
-      second += float(high);
-    }
+  template <bool kBool> __device__ __forceinline__ void add_vectors(float (&z)[kFragments][4]) const {
+#pragma unroll
+    for (int h = 0; h < 2; ++h)
+#pragma unroll
+      for (int f = 0; f + 4 <= kFragments; f += 4) {
+        uint32_t words[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i) words[i] = kBool ? words_[h][f + i / 2] >> i % 2 * 16 : words_[h][f + i];
+        exchange_four(words);
+      // A word now has the two elements of this lane.
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          float(&pair)[2] = reinterpret_cast<float(&)[2]>(z[f + i][2 * h]);
+          if constexpr (kBool) {
+            if (!(words[i] & 0xff)) pair[0] = -INFINITY;
+            if (!(words[i] & 0xff00)) pair[1] = -INFINITY;
+          } else if constexpr (sizeof(T) == 2) {
+            T both[2];
+            both[0].bits = uint16_t(words[i]);
+            both[1].bits = uint16_t(words[i] >> 16);
+            pair[0] += float(both[0]);
+            pair[1] += float(both[1]);
+          }
+        }
+      }
   }
   __device__ __forceinline__ void add_floats(const AttentionArgs& a, const ScoreRow (&rows)[2],
                                              float (&z)[kFragments][4]) const {
@@ -194,38 +222,50 @@ template <class T, int kFragments> class FragmentBias {
   }
 
   int32_t column_, length_;
-  bool pairs_;
+  bool pairs_, vectors_;
   uint32_t words_[2][kFragments];
 };
 
-// Four bits: whether dropout keeps the elements of a group of four columns.
+// Which elements dropout keeps.
 struct DropoutRandom {
-  uint64_t seed, offset;
+  PhiloxKeys keys;
+  uint64_t offset;
   uint32_t threshold;
 
   __device__ __forceinline__ explicit DropoutRandom(const AttentionArgs& a)
-      : seed(a.seed), offset(a.offset), threshold(uint32_t(a.threshold)) {}
+      : keys(a.seed), offset(a.offset), threshold(uint32_t(a.threshold)) {}
+  // Four bits: whether the elements of a group of four columns are kept.
   __device__ __forceinline__ uint32_t kept(int64_t group) const {
-    const Four words = random_words(seed, offset, uint64_t(group));
+    const Four words = random_words_of(keys, offset, uint64_t(group));
     uint32_t bits = 0;
 #pragma unroll
     for (int i = 0; i < 4; ++i) bits |= uint32_t(words.word[i] >= threshold) << i;
     return bits;
   }
-  // Bit e of the result: whether element e of a fragment is kept. Its rows are rows of q. `column` is the column of
-  // element 0 in this lane. Each lane computes a group for itself and for its neighbour: even lanes for the first row,
-  // odd lanes for the second. All lanes of the warp must call it.
-  __device__ __forceinline__ uint32_t kept_in_fragment(const ScoreRow (&rows)[2], int32_t column) const {
+  // Bit 4 f + e of the result: whether element e of fragment f is kept. The rows of the fragments are rows of q. `column`
+  // is the column of element 0 of the first one in this lane. Each lane computes a group of each fragment for itself and
+  // for its neighbour: even lanes for the first row, odd lanes for the second. All lanes of the warp must call it.
+  template <int kFragments>
+  __device__ __forceinline__ uint32_t kept_in_fragments(const ScoreRow (&rows)[2], int32_t column) const {
+    static_assert(kFragments <= 8);
+    constexpr uint32_t kPairs = 0x33333333;
     const bool odd = threadIdx.x & 1;
-    const uint32_t mine = kept((odd ? rows[1].random : rows[0].random) + column / 4);
-    const uint32_t other = __shfl_xor_sync(0xffffffff, mine, 1);
-    const uint32_t first = odd ? other : mine, second = odd ? mine : other, shift = odd ? 2 : 0;
-    return (first >> shift & 3) | (second >> shift & 3) << 2;
+    const int64_t first = (odd ? rows[1].random : rows[0].random) + column / 4;
+    uint32_t mine = 0;
+#pragma unroll
+    for (int f = 0; f < kFragments; ++f) mine |= kept(first + 2 * f) << 4 * f;
+    // Bits 0 and 1 of a group are those of the even lane.
+    const uint32_t given = odd ? mine & kPairs : mine >> 2 & kPairs;
+    const uint32_t other = __shfl_xor_sync(0xffffffff, given, 1);
+    return odd ? (mine & ~kPairs) | other : (mine & kPairs) | other << 2;
+  }
+  __device__ __forceinline__ uint32_t kept_in_fragment(const ScoreRow (&rows)[2], int32_t column) const {
+    return kept_in_fragments<1>(rows, column);
   }
 };
 
 // What options make of the scores of neighbouring fragments: softcap(scale q k^T) + bias + alibi, and dropout.
-template <class T, int kFragments> struct ScoreOptions {
+template <class T, int kFragments, int kOptions = kAllOptions> struct ScoreOptions {
   using Bias = FragmentBias<T, kFragments>;
   ScoreRow rows[2];
   float scale, cap, inverse_cap;
@@ -238,32 +278,37 @@ template <class T, int kFragments> struct ScoreOptions {
         cap(float(a.softcap)),
         inverse_cap(p.has_softcap ? 1 / float(a.softcap) : 0.0f) {}
 
-  // z is q k^T. `column` is the column of element 0 of the first fragment in this lane.
-  __device__ __forceinline__ void finish_scores(const AttentionScoreParams& p, const AttentionArgs& a, const Bias& bias,
-                                                int32_t column, float (&z)[kFragments][4]) const {
+  // z is q k^T. `column` is the column of element 0 of the first fragment in this lane. `bias` is a Bias, or, without
+  // kBias, anything.
+  template <class AnyBias>
+  __device__ __forceinline__ void finish_scores(const AttentionScoreParams& p, const AttentionArgs& a,
+                                                const AnyBias& bias, int32_t column, float (&z)[kFragments][4]) const {
 #pragma unroll
     for (int j = 0; j < kFragments; ++j)
 #pragma unroll
       for (int e = 0; e < 4; ++e) z[j][e] *= scale;
-    if (p.has_softcap)
+    if ((kOptions & kSoftcap) && p.has_softcap)
 #pragma unroll
       for (int j = 0; j < kFragments; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e) z[j][e] = softcapped(z[j][e], cap, inverse_cap);
-    if (p.bias_bytes) bias.add(p, a, rows, z);
-    if (p.alibi) add_alibi(rows, column, z);
+    if constexpr (kOptions & kBias)
+      if (p.bias_bytes) bias.add(p, a, rows, z);
+    if ((kOptions & kAlibi) && p.alibi) add_alibi(rows, column, z);
   }
   // Replaces exponentials that dropout drops by 0.
   __device__ __forceinline__ void drop(const AttentionScoreParams& p, const AttentionArgs& a, int32_t column,
                                        float (&z)[kFragments][4]) const {
-    if (!p.has_dropout) return;
+    if (!(kOptions & kDropout) || !p.has_dropout) return;
     const DropoutRandom random(a);
+    constexpr int kAtOnce = kFragments % 8 == 0 ? 8 : 2;
+    static_assert(kFragments % kAtOnce == 0);
 #pragma unroll
-    for (int j = 0; j < kFragments; ++j) {
-      const uint32_t kept = random.kept_in_fragment(rows, column + 8 * j);
+    for (int j = 0; j < kFragments; j += kAtOnce) {
+      const uint32_t kept = random.template kept_in_fragments<kAtOnce>(rows, column + 8 * j);
 #pragma unroll
-      for (int e = 0; e < 4; ++e)
-        if (!(kept >> e & 1)) z[j][e] = 0;
+      for (int i = 0; i < 4 * kAtOnce; ++i)
+        if (!(kept >> i & 1)) z[j + i / 4][i % 4] = 0;
     }
   }
 };

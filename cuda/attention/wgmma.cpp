@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.attention.wgmma: forward of 16-bit operands on Hopper. The kernel is compiled for some head sizes (kChoices).
+// cuda.attention.wgmma: forward of 16-bit operands on Hopper. The kernel is compiled for some head sizes.
 // Others use the next larger one. A block of threads runs on each SM.
 #include "cuda/attention/wgmma.h"
 
@@ -19,31 +19,42 @@ namespace {
 
 // A tile, and the part of the peak rate of wgmma that it reached on an H100 with long sequences.
 struct Choice {
-  WgmmaTile tile;  // D, Dv, columns, warpgroups, stages of q, stages of k and v, turns, extras
+  WgmmaTile tile;  // D, Dv, columns, warpgroups, stages of q, stages of k and v, turns, options
   double rate;
 };
 // Scores and sums of a thread fit into 240 registers (two warpgroups) or 160 (three).
-constexpr Choice kChoices[] = {
-    {{64, 64, 128, 3, 2, 2, true, false}, 0.54},   {{64, 64, 128, 2, 2, 2, true, false}, 0.44},
-    {{96, 96, 128, 2, 2, 2, true, false}, 0.6},    {{128, 128, 128, 2, 2, 2, true, false}, 0.68},
-    {{192, 128, 128, 2, 1, 2, true, false}, 0.7},  {{192, 192, 96, 2, 1, 2, false, false}, 0.7},
-    {{256, 256, 80, 2, 1, 2, false, false}, 0.78}, {{64, 64, 128, 2, 2, 2, true, true}, 0.2},
-    {{128, 128, 128, 2, 2, 2, true, true}, 0.3},   {{256, 256, 64, 2, 1, 2, false, true}, 0.3},
+constexpr Choice kPlainChoices[] = {
+    {{64, 64, 128, 3, 2, 2, true, 0}, 0.54},   {{64, 64, 128, 2, 2, 2, true, 0}, 0.44},
+    {{96, 96, 128, 2, 2, 2, true, 0}, 0.6},    {{128, 128, 128, 2, 2, 2, true, 0}, 0.68},
+    {{192, 128, 128, 2, 1, 2, true, 0}, 0.7},  {{192, 192, 96, 2, 1, 2, false, 0}, 0.7},
+    {{256, 256, 80, 2, 1, 2, false, 0}, 0.78},
 };
+constexpr WgmmaTile kOptionTiles[] = {
+    {64, 64, 128, 2, 2, 2, true}, {128, 128, 128, 2, 2, 2, true}, {256, 256, 64, 2, 1, 2, false}};
+// Code that a call does not use takes time, so there is a kernel for each option, and one for all of them. `rate` is that
+// of D 128.
+struct OptionSet {
+  int options;
+  double rate;
+};
+constexpr OptionSet kOptionSets[] = {
+    {kAlibi, 0.57}, {kBias, 0.32}, {kSoftcap, 0.33}, {kDropout, 0.26}, {kAllOptions, 0.2}};
 
 KernelSpec spec(DType type, const WgmmaTile& t) {
-  auto word = [](bool b) { return b ? "true" : "false"; };
-  KernelSpec spec{
-      "cuda/attention/wgmma.cu",
-      cat("minidnn::attention_wgmma<", cuda_name(type), ", minidnn::WgmmaTile{", t.head, ", ", t.value, ", ", t.columns,
-          ", ", t.warpgroups, ", ", t.q_stages, ", ", t.stages, ", ", word(t.turns), ", ", word(t.extras), "}>")};
+  KernelSpec spec{"cuda/attention/wgmma.cu",
+                  cat("minidnn::attention_wgmma<", cuda_name(type), ", minidnn::WgmmaTile{", t.head, ", ", t.value,
+                      ", ", t.columns, ", ", t.warpgroups, ", ", t.q_stages, ", ", t.stages, ", ",
+                      t.turns ? "true" : "false", ", ", t.options, "}>")};
   spec.min_arch = 90;
   return spec;
 }
 
-bool needs_extras(const AttentionProblem& p) {
-  return p.has_softcap || p.bias.rank || p.alibi || p.has_dropout || p.negative_scale;
+// The options of a problem. With a scale that is not above 0, scores are in natural units, as with options.
+int options_of(const AttentionProblem& p) {
+  return (p.bias.rank ? kBias : 0) + (p.alibi ? kAlibi : 0) + (p.has_softcap ? kSoftcap : 0) +
+         (p.has_dropout ? kDropout : 0);
 }
+bool is_plain(const AttentionProblem& p) { return options_of(p) == 0 && !p.negative_scale; }
 
 Config config_of(const WgmmaTile& t) { return cat("tile=", t.rows(), "x", t.columns); }
 
@@ -60,8 +71,8 @@ double computed_pairs(const AttentionProblem& p, const WgmmaTile& t) {
   if (has_band(p)) {
     // A tile sees all columns between the first one of its first row and the last one of its last row.
     const double rows = double(std::max(p.batch() * p.heads() * p.q_size(), int64_t(1)));
-    const double rounding = (t.columns - std::gcd(t.rows(), t.columns)) / 2.0;
-    columns = std::min(columns, attention_pairs(p) / rows + t.rows() / 2.0 + rounding);
+    const double more = (t.rows() + t.columns - std::gcd(t.rows(), t.columns)) / 2.0;  // at an end of the range
+    columns = std::min(columns, attention_pairs(p) / rows + more * ((p.left >= 0) + (p.right >= 0)));
   }
   return double(blocks_of(p, t) * t.rows()) * columns;
 }
@@ -70,14 +81,26 @@ double cost(const AttentionProblem& p, const Choice& c) {
   return computed_pairs(p, c.tile) * (c.tile.head + c.tile.value) / c.rate;
 }
 
+Choice with_options(WgmmaTile t, const OptionSet& set) {
+  t.options = set.options;
+  return {t, set.rate * (t.head <= 64 ? 0.62 : t.head <= 128 ? 1 : 1.3)};
+}
+
 // The tiles that fit a problem, the fastest first.
 std::vector<Choice> choices_of(const AttentionProblem& p) {
   std::vector<Choice> all;
-  for (const Choice& c : kChoices) {
-    const WgmmaTile& t = c.tile;
-    if (t.extras == needs_extras(p) && p.head_size() <= t.head && p.value_size() <= t.value &&
-        (all.empty() || (t.head == all.front().tile.head && t.value == all.front().tile.value)))
+  auto add = [&](const Choice& c) {
+    if (p.head_size() <= c.tile.head && p.value_size() <= c.tile.value &&
+        (all.empty() || (c.tile.head == all.front().tile.head && c.tile.value == all.front().tile.value)))
       all.push_back(c);
+  };
+  if (is_plain(p)) {
+    for (const Choice& c : kPlainChoices) add(c);
+  } else {
+    const int needed = options_of(p);
+    const OptionSet set =
+        *std::ranges::find_if(kOptionSets, [&](const OptionSet& s) { return !(needed & ~s.options); });
+    for (const WgmmaTile& t : kOptionTiles) add(with_options(t, set));
   }
   std::ranges::stable_sort(all, {}, [&](const Choice& c) { return cost(p, c); });
   return all;
@@ -195,8 +218,11 @@ struct Wgmma final : Engine<AttentionProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;
-    for (DType type : {DType::float16, DType::bfloat16})
-      for (const Choice& c : kChoices) all.push_back(spec(type, c.tile));
+    for (DType type : {DType::float16, DType::bfloat16}) {
+      for (const Choice& c : kPlainChoices) all.push_back(spec(type, c.tile));
+      for (const OptionSet& set : kOptionSets)
+        for (const WgmmaTile& t : kOptionTiles) all.push_back(spec(type, with_options(t, set).tile));
+    }
     return all;
   }
 };

@@ -147,9 +147,19 @@ template <class T, WgmmaTile kTile> struct WgmmaConsumer {
   static_assert(kTile.columns % 16 == 0 && kTile.head % 16 == 0 && kTile.value % 16 == 0);
   static_assert(kTile.value % 32 == 0, "store() exchanges words of four fragments");
 
+  const WgmmaMemory<kTile>& memory;
+  int warpgroup;
   float s[kScores][4], o[kValues][4];
   uint32_t p[kSteps][4] = {};
-  int warpgroup;
+  PipelineState<kTile.q_stages> q_at;
+  PipelineState<kTile.stages> k_at, v_at;
+  // Whether there are exponentials that are still to be multiplied by v, and whether these are the first ones of a tile.
+  // Before the first tile of a block, products of any numbers take the place of those of the previous tile. Without a
+  // branch around them, the compiler does not wait for each wgmma.
+  bool has_exponentials = false, first = true;
+
+  __device__ __forceinline__ WgmmaConsumer(const WgmmaMemory<kTile>& shared, int group)
+      : memory(shared), warpgroup(group) {}
 
   __device__ __forceinline__ static int warp() { return int(threadIdx.x) / 32 % 4; }
   __device__ __forceinline__ static int lane() { return int(threadIdx.x) % 32; }
@@ -198,18 +208,48 @@ template <class T, WgmmaTile kTile> struct WgmmaConsumer {
 #pragma unroll
       for (int e = 0; e < 4; ++e) o[j][e] *= shrink[e / 2];
   }
-  // Replaces rows `from` on of a tile of v by zeros. Their probabilities are 0, but they may hold NaN. All consumers do
+  // Replaces rows `from` on of the next tile of v by zeros. Their probabilities are 0, but they may hold NaN. All consumers do
   // the same, so that they need not wait for each other.
-  __device__ __forceinline__ void clear_rows(const WgmmaMemory<kTile>& memory, uint32_t v, int from) const {
-    char* const first = memory.data + (v - memory.first_q);
+  __device__ __forceinline__ void clear_v(int from) const {
+    mbarrier_wait_parity(memory.v_full(v_at.stage), v_at.parity);
+    char* const first_row = memory.data + (memory.v(v_at.stage) - memory.first_q) + from * 128;
     const int chunks = (kTile.columns - from) * 8;
 #pragma unroll 1
     for (int box = 0; box < kTile.v_boxes(); ++box)
 #pragma unroll 1
       for (int i = int(threadIdx.x) % 128; i < chunks; i += 128)
-        *reinterpret_cast<uint4*>(first + box * kColumnBox + from * 128 + i * 16) = {0, 0, 0, 0};
+        *reinterpret_cast<uint4*>(first_row + box * kColumnBox + i * 16) = {0, 0, 0, 0};
     fence_proxy_async();
     named_barrier_sync(kOwn + warpgroup, 128);
+  }
+
+  // Starts the products of the exponentials with the next tile of v.
+  __device__ __forceinline__ void start_v() {
+    if (has_exponentials) mbarrier_wait_parity(memory.v_full(v_at.stage), v_at.parity);
+    multiply_v(has_exponentials ? memory.v(v_at.stage) : memory.q(q_at.stage), first);
+  }
+  __device__ __forceinline__ void finish_v() {
+    wgmma_wait_group<0>();
+    warpgroup_fence_operand(flat_o());
+    if (!has_exponentials) return;
+    wgmma_release(memory.v_empty(v_at.stage));
+    v_at.advance();
+  }
+  // Multiplies q by the next tile of k, and starts the products of the exponentials.
+  __device__ __forceinline__ void multiply() {
+    mbarrier_wait_parity(memory.k_full(k_at.stage), k_at.parity);
+    if constexpr (kTile.turns) named_barrier_sync(kTurn + warpgroup, 256);
+    multiply_k(memory.q(q_at.stage), memory.k(k_at.stage));
+    start_v();
+    if constexpr (kTile.turns) named_barrier_arrive(kTurn + (warpgroup + 1) % kTile.warpgroups, 256);
+    wgmma_wait_group<1>();
+    warpgroup_fence_operand(flat_s());
+    wgmma_release(memory.k_empty(k_at.stage));
+    k_at.advance();
+  }
+  __device__ __forceinline__ void release_q() {
+    wgmma_release(memory.q_empty(q_at.stage));
+    q_at.advance();
   }
 
   // Stores o and lse of rows of the tile. `m_scale` times the reference of a row is in natural units. Without kSums, o is
@@ -246,47 +286,64 @@ template <class T, WgmmaTile kTile> struct WgmmaConsumer {
   }
 };
 
+// The scores of a tile of rows, in a consumer warpgroup.
+template <class T, WgmmaTile kTile> struct WgmmaScores {
+  static constexpr int kFragments = WgmmaConsumer<T, kTile>::kScores;
+  using Options = ScoreOptions<T, kFragments, kTile.options>;
+  const AttentionWgmmaParams& p;
+  const AttentionArgs& a;
+  SequenceRows sequence;
+  IndexRange seen[2], all;  // columns that the two rows of this lane see, and that all rows of the warpgroup see
+  Options options;          // the compiler drops it where it is not used
+  SoftmaxRows rows;
+  float shrink[2];
+
+  __device__ __forceinline__ WgmmaScores(const AttentionWgmmaParams& params, const AttentionArgs& args,
+                                         const WgmmaWork& w, const WgmmaConsumer<T, kTile>& c)
+      : p(params),
+        a(args),
+        sequence(w.sequence),
+        seen{columns_seen(p.scores, sequence, w.first + c.row_of(0)),
+             columns_seen(p.scores, sequence, w.first + c.row_of(1))},
+        all(columns_of_all(p.scores, sequence, {w.first + 64 * c.warpgroup, w.first + 64 * c.warpgroup + 64})),
+        options(p.scores, a, sequence, {w.head, w.head}, {w.first + c.row_of(0), w.first + c.row_of(1)}) {}
+
+  // Begins to load the bias of tile n of the columns.
+  __device__ __forceinline__ auto bias(int32_t n) const {
+    if constexpr (kTile.options & kBias)
+      return typename Options::Bias(p.scores, a, options.rows, column_of_lane(n), sequence.kv_length);
+    else return 0;
+  }
+  // Finishes the scores of tile n, and replaces them by exponentials. Returns whether sums are to be multiplied by
+  // `shrink`.
+  template <class Bias>
+  __device__ __forceinline__ bool finish(int32_t n, const Bias& bias, float factor, float (&s)[kFragments][4]) {
+    const int32_t column = n * kTile.columns;
+    if constexpr (kTile.options != 0) options.finish_scores(p.scores, a, bias, column_of_lane(n), s);
+    if (column < all.begin || column + kTile.columns > all.end)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) hide_columns(s, h, seen[h], column_of_lane(n));
+    const bool grown = exponentials < kTile.options != 0 > (s, factor, rows, shrink);
+    if constexpr (kTile.options != 0) options.drop(p.scores, a, column_of_lane(n), s);
+    return grown;
+  }
+
+ private:
+  __device__ __forceinline__ static int32_t column_of_lane(int32_t n) {
+    return n * kTile.columns + WgmmaConsumer<T, kTile>::column_of_lane();
+  }
+};
+
 // Computes all tiles of a block with one consumer warpgroup. The last products of a tile overlap the first softmax of the
 // next one.
 template <class T, WgmmaTile kTile>
 __device__ __forceinline__ void wgmma_compute(const AttentionWgmmaParams& p, const AttentionArgs& a,
                                               const WgmmaMemory<kTile>& memory, WgmmaTiles tiles, int warpgroup) {
-  using Consumer = WgmmaConsumer<T, kTile>;
-  constexpr int kWarpgroups = kTile.warpgroups, kColumns = kTile.columns;
-  Consumer c;
-  c.warpgroup = warpgroup;
-  PipelineState<kTile.q_stages> q_at;
-  PipelineState<kTile.stages> k_at, v_at;
-  const float m_scale = kTile.extras ? 1.0f : float(a.scale), factor = m_scale * fast::kLog2E;
-  if (kTile.turns && warpgroup == kWarpgroups - 1) named_barrier_arrive(kTurn, 256);
-  WgmmaWork previous;  // the tile whose last exponentials are still to be multiplied by v
+  WgmmaConsumer<T, kTile> c(memory, warpgroup);
+  const float m_scale = kTile.options ? 1.0f : float(a.scale), factor = m_scale * fast::kLog2E;
+  if (kTile.turns && warpgroup == kTile.warpgroups - 1) named_barrier_arrive(kTurn, 256);
+  WgmmaWork previous;  // the tile of the exponentials that are still to be multiplied
   SoftmaxRows previous_rows;
-  // Before the first tile, products of any numbers take the place of those of the previous tile. Without a branch around
-  // them, the compiler does not wait for each wgmma.
-  bool has_previous = false, first = true;
-  auto start_v = [&] {
-    if (has_previous) mbarrier_wait_parity(memory.v_full(v_at.stage), v_at.parity);
-    c.multiply_v(has_previous ? memory.v(v_at.stage) : memory.q(q_at.stage), first);
-  };
-  auto finish_v = [&] {
-    wgmma_wait_group<0>();
-    warpgroup_fence_operand(c.flat_o());
-    if (!has_previous) return;
-    wgmma_release(memory.v_empty(v_at.stage));
-    v_at.advance();
-  };
-  // Multiplies by the next tile of k, and starts the products with the next tile of v.
-  auto multiply = [&] {
-    mbarrier_wait_parity(memory.k_full(k_at.stage), k_at.parity);
-    if constexpr (kTile.turns) named_barrier_sync(kTurn + warpgroup, 256);
-    c.multiply_k(memory.q(q_at.stage), memory.k(k_at.stage));
-    start_v();
-    if constexpr (kTile.turns) named_barrier_arrive(kTurn + (warpgroup + 1) % kWarpgroups, 256);
-    wgmma_wait_group<1>();
-    warpgroup_fence_operand(c.flat_s());
-    wgmma_release(memory.k_empty(k_at.stage));
-    k_at.advance();
-  };
 
 #pragma unroll 1
   for (WgmmaWork w; tiles.is_valid(); tiles.advance(w, kTile)) {
@@ -294,73 +351,46 @@ __device__ __forceinline__ void wgmma_compute(const AttentionWgmmaParams& p, con
     const SequenceRows& s = w.sequence;
     if (p.scores.packed && w.first == 0)
       clear_gaps<T>(p.scores, a, p.o, p.value_size, s, {w.head, w.head + 1}, int32_t(threadIdx.x) - 128,
-                    128 * kWarpgroups);
+                    128 * kTile.warpgroups);
     if (!w.exists(p)) continue;
-    mbarrier_wait_parity(memory.q_full(q_at.stage), q_at.parity);
+    mbarrier_wait_parity(memory.q_full(c.q_at.stage), c.q_at.parity);
     if (w.tiles.begin >= w.tiles.end) {
-      wgmma_release(memory.q_empty(q_at.stage));
-      q_at.advance();
+      c.release_q();
       c.template store<false>(p, a, w, SoftmaxRows(), m_scale);
       continue;
     }
-    const int32_t rows[2] = {w.first + c.row_of(0), w.first + c.row_of(1)};
-    const IndexRange seen[2] = {columns_seen(p.scores, s, rows[0]), columns_seen(p.scores, s, rows[1])};
-    const IndexRange all = columns_of_all(p.scores, s, {w.first + 64 * warpgroup, w.first + 64 * warpgroup + 64});
-    [[maybe_unused]] const auto options = [&] {
-      if constexpr (kTile.extras) return ScoreOptions<T, Consumer::kScores>(p.scores, a, s, {w.head, w.head}, rows);
-      else return 0;
-    }();
-    // Finishes the scores of tile n, and replaces them by exponentials.
-    float shrink[2];
-    auto finish_scores = [&](int32_t n, SoftmaxRows& of) {
-      const int32_t column = n * kColumns, of_lane = column + c.column_of_lane();
-      if (n == w.tiles.begin) {
-        wgmma_release(memory.q_empty(q_at.stage));
-        q_at.advance();
-      }
-      if constexpr (kTile.extras) {
-        const FragmentBias<T, Consumer::kScores> bias(p.scores, a, options.rows, of_lane, s.kv_length);
-        options.finish_scores(p.scores, a, bias, of_lane, c.s);
-      }
-      if (column < all.begin || column + kColumns > all.end) {
-        hide_columns(c.s, 0, seen[0], of_lane);
-        hide_columns(c.s, 1, seen[1], of_lane);
-      }
-      const bool grown = exponentials<kTile.extras>(c.s, factor, of, shrink);
-      if constexpr (kTile.extras) options.drop(p.scores, a, of_lane, c.s);
-      return grown;
-    };
-
+    WgmmaScores<T, kTile> scores(p, a, w, c);
     int32_t n = w.tiles.end - 1;
-    SoftmaxRows of_rows;
-    multiply();
-    finish_scores(n, of_rows);
-    finish_v();
-    if (has_previous) c.template store<true>(p, a, previous, previous_rows, m_scale);
-    has_previous = true;
-    c.round_scores();
-    // Only this tile can contain the end of the sequence. TMA has loaded zeros for rows outside of the tensor.
-    const int32_t length = s.kv_length - n * kColumns;
-    if (length < kColumns && s.kv_first + s.kv_length < p.scores.kv_rows) {
-      mbarrier_wait_parity(memory.v_full(v_at.stage), v_at.parity);
-      c.clear_rows(memory, memory.v(v_at.stage), length);
+    {
+      const auto bias = scores.bias(n);
+      c.multiply();
+      if (n == w.tiles.begin) c.release_q();
+      scores.finish(n, bias, factor, c.s);
     }
-    first = true;
+    c.finish_v();
+    if (c.has_exponentials) c.template store<true>(p, a, previous, previous_rows, m_scale);
+    c.round_scores();
+    c.has_exponentials = c.first = true;
+    // Only this tile can contain the end of the sequence. TMA has loaded zeros for rows outside of the tensor.
+    const int32_t length = s.kv_length - n * kTile.columns;
+    if (length < kTile.columns && s.kv_first + s.kv_length < p.scores.kv_rows) c.clear_v(length);
 #pragma unroll 1
     for (--n; n >= w.tiles.begin; --n) {
-      multiply();
-      const bool grown = finish_scores(n, of_rows);
-      finish_v();
-      if (grown) c.shrink_sums(shrink);
+      const auto bias = scores.bias(n);
+      c.multiply();
+      if (n == w.tiles.begin) c.release_q();
+      const bool grown = scores.finish(n, bias, factor, c.s);
+      c.finish_v();
+      if (grown) c.shrink_sums(scores.shrink);
       c.round_scores();
-      first = false;
+      c.first = false;
     }
     previous = w;
-    previous_rows = of_rows;
+    previous_rows = scores.rows;
   }
-  start_v();
-  finish_v();
-  if (has_previous) c.template store<true>(p, a, previous, previous_rows, m_scale);
+  c.start_v();
+  c.finish_v();
+  if (c.has_exponentials) c.template store<true>(p, a, previous, previous_rows, m_scale);
 }
 
 }  // namespace

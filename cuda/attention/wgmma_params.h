@@ -15,7 +15,7 @@ struct WgmmaTile {
   int q_stages;    // tiles of q in shared memory: 1 or 2
   int stages;      // tiles of k, and of v, in shared memory
   bool turns;      // whether the warpgroups start their products in turns, so that the softmax of one overlaps them
-  bool extras;     // whether scores may be other than scale q k^T
+  int options;     // that scores may have (ScoreOption); 0: scores are scale q k^T with a scale above 0
 
   MINIDNN_HD constexpr int rows() const { return 64 * warpgroups; }
   MINIDNN_HD constexpr int threads() const { return 128 * (1 + warpgroups); }

@@ -459,6 +459,8 @@ MODELS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "gpt": ((1, 12, 1024, 64), (1, 12, 1024, 64), {"causal": True}),
     "grouped": ((1, 8, 300, 128), (1, 2, 300, 128), {"causal": True, "window": (100, None)}),
     "unet": ((1, 5, 1024, 64), (1, 5, 77, 64), {}),
+    "llama": ((1, 4, 1500, 128), (1, 1, 1500, 128), {"causal": True}),
+    "gemma": ((1, 4, 1500, 256), (1, 2, 1500, 256), {"causal": True, "softcap": 30.0}),
 }
 
 

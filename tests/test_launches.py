@@ -140,3 +140,32 @@ for c, count in ((x[:, :1], 2), (x[:1], 1), (x, 1)):
     graph = dnn.fuse(lambda x, w, c: dnn.matmul(x, w) + c).graph(x, w, c)
     assert len(graph._ended().regions(None)) == count, (c.shape, graph.why())
 """)
+
+
+def test_attention_on_hopper(run_on_fake_gpu: object) -> None:
+    """Tensor maps and launches of tiles that are not full, of one tile, of many, and of packed sequences."""
+    run_on_fake_gpu(
+        """
+def run(call, *operands, **options):
+    (report, *_) = dnn.explain(call, *operands, **options)
+    names = [e.name for e in report.engines if not e.why_not and "wgmma" in e.name]
+    for name in names:
+        call(*operands, **options, algo=name)
+    return names
+
+lengths = dnn.zeros((3,), dtype="int32", device="cuda:0")
+for batch, heads, rows, columns, size in ((1, 1, 1, 1, 64), (2, 40, 1000, 333, 64), (3, 4, 130, 2000, 40)):
+    q = dnn.zeros((batch, heads, rows, size), dtype="bfloat16", device="cuda:0")
+    k = dnn.zeros((batch, 1, columns, size), dtype="bfloat16", device="cuda:0")
+    for options in ({}, {"causal": True}, {"q_lengths": lengths[:batch], "kv_lengths": lengths[:batch]}):
+        assert run(dnn.attention_forward, q, k, k, **options) == ["cuda.attention.wgmma"]
+        o, lse = dnn.attention_forward(q, k, k, **options)
+        assert len(run(dnn.attention_backward, o, q, k, k, o, lse, **options)) == 2
+cu = dnn.zeros((4,), dtype="int32", device="cuda:0")
+q = dnn.zeros((500, 4, 64), dtype="bfloat16", device="cuda:0")
+packed = {"cu_q": cu, "cu_kv": cu, "max_q": 300, "max_kv": 10000}
+assert run(dnn.attention_forward, q, q, q, **packed)
+o, lse = dnn.attention_forward(q, q, q, **packed)
+assert len(run(dnn.attention_backward, o, q, q, q, o, lse, **packed)) == 2
+"""
+    )

@@ -7,13 +7,16 @@ efficient one. Its backward call is that of autograd. Rows of one list have 1638
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from report import Target
 from runner import Row, main
+from torch.nn.attention.varlen import varlen_attn
 from torch.nn.functional import scaled_dot_product_attention
 
 import pyminidnn as dnn
@@ -76,7 +79,7 @@ class Problem:
         do = torch.randn_like(self.operands[0])
         ours = dnn.from_dlpack(do.detach())
         theirs = ways(self.operands, is_causal=causal, enable_gqa=self.gqa)
-        return Row(name, lambda: dnn.attention_backward(ours, *self.ours, y, lse, causal=causal),
+        return Row(name, partial(dnn.attention_backward, ours, *self.ours, y, lse, causal=causal),
                    {way: partial(gradients, call(), self.operands, do) for way, call in theirs.items()},
                    bytes=2 * self.bytes, flop=10.0 * b * h * n * n * d * seen, dtype="bfloat16", list=list_,
                    tolerance=0.03)  # fmt: skip
@@ -95,6 +98,7 @@ def lengths_rows(device: str) -> Iterator[Row]:
 def option_rows(device: str) -> Iterator[Row]:
     p = Problem(2, (64, 8), 8192, 8192, 128, device)
     yield p.forward("forward bf16 d128 8192, 64 heads of 8, causal", "gqa", 0.5, {"is_causal": True}, causal=True)
+    yield p.backward("backward bf16 d128 8192, 64 heads of 8, causal", "gqa", 0.5, True)
     n = 4096
     p = Problem(TOKENS // n, (16, 16), n, n, 128, device)
     mask = torch.randn(1, 1, n, n, device=device, dtype=torch.bfloat16)
@@ -112,6 +116,31 @@ def option_rows(device: str) -> Iterator[Row]:
     window = ((at[:, None] >= at) & (at[:, None] - at <= 1024))[None, None]  # torch has no other way
     yield p.forward("forward bf16 d128 8192, window of 1024", "window", 1025 / n, {"attn_mask": window},
                     causal=True, window=(1024, None))  # fmt: skip
+
+
+def packed_rows(device: str) -> Iterator[Row]:
+    """Sequences of random lengths (lognormal, at most 4096) in one tensor."""
+    lengths = np.random.default_rng(0).lognormal(6.5, 1, 32).astype(int).clip(1, 4096)
+    ends, most, heads, size = np.cumsum([0, *lengths]), int(lengths.max()), 16, 128
+    operands = [torch.randn(int(ends[-1]), heads, size, device=device, dtype=torch.bfloat16) for _ in range(3)]
+    ours, cu = [dnn.from_dlpack(t) for t in operands], torch.tensor(ends, dtype=torch.int32, device=device)
+    yield Row(f"forward bf16 d128, packed {len(lengths)} sequences of 1 to {most} rows",
+              partial(dnn.attention_forward, *ours, cu_q=cu, cu_kv=cu, max_q=most, max_kv=most),
+              partial(varlen_attn, *operands, cu, cu, most, most), bytes=4.0 * operands[0].nbytes,
+              flop=4.0 * heads * size * float((lengths.astype(float) ** 2).sum()), dtype="bfloat16", list="packed",
+              tolerance=0.02, seen=(lambda r: r[:1], lambda r: [r]))  # fmt: skip
+
+
+def ordered_rows(device: str) -> Iterator[Row]:
+    """The engine that repeats its bits against the default."""
+    for size, n, causal in itertools.product((64, 128), (4096,), (False, True)):
+        p = Problem(TOKENS // n, (CHANNELS // size,) * 2, n, n, size, device)
+        row = p.backward(f"backward bf16 d{size} {n}{', causal' if causal else ''}, ordered", "ordered",
+                         0.5 if causal else 1, causal)  # fmt: skip
+        default = row.ours
+        row.ours = partial(default, algo="cuda.attention.wgmma_ordered")
+        row.peer = {"our default": default}
+        yield row
 
 
 def decode_rows(device: str) -> Iterator[Row]:
@@ -135,6 +164,8 @@ def decode_rows(device: str) -> Iterator[Row]:
 def rows(device: str) -> Iterator[Row]:
     yield from lengths_rows(device)
     yield from option_rows(device)
+    yield from packed_rows(device)
+    yield from ordered_rows(device)
     yield from decode_rows(device)
 
 
@@ -142,4 +173,5 @@ if __name__ == "__main__":
     forward, backward = {f"forward d{d}": Target(mean=1.0) for d in (64, 128)}, {"backward d64": Target(mean=0.97)}
     main(rows, __doc__, {**forward, "forward d256": Target(mean=1.2), **backward, "backward d128": Target(mean=0.97),
                          "backward d256": Target(mean=0.9), "options": Target(mean=1.5), "gqa": Target(mean=1.05),
-                         "window": Target(mean=1.05), "decode": Target(mean=1.0)})  # fmt: skip
+                         "window": Target(mean=1.05), "packed": Target(mean=1.05), "ordered": Target(mean=0.82),
+                         "decode": Target(mean=1.0)})  # fmt: skip

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.attention.wgmma_backward and cuda.attention.wgmma_ordered: gradients of 16-bit operands on Hopper. The kernels are
-// compiled for two head sizes (kTiles); others use the next larger one. The engines differ in the order in which tiles
-// of dq are added: in any order, or in a fixed one.
+// The gradients of 16-bit operands on Hopper. The kernels are compiled for some head sizes (kChoices); others use the next
+// larger one.
+#include "cuda/attention/wgmma_backward.h"
+
+#include <algorithm>
 #include <bit>
 
 #include "cpp/engine/engine_object.h"
@@ -18,16 +20,30 @@ using Tile = AttentionBackwardTile;
 using Params = AttentionWgmmaBackwardParams;
 using Sums = AttentionWgmmaBackwardSums;
 
-constexpr int64_t kThreads = 384, kRowThreads = 256, kDsinkThreads = 512, kUnusedThreads = 128;
-// The sums and scores of a thread fit into 240 registers.
-constexpr Tile kTiles[] = {{64, 128, 2}, {128, 64, 2}};
+constexpr int64_t kRowThreads = 256, kDsinkThreads = 512, kUnusedThreads = 128;
+constexpr int64_t kEndBytes = 2 * 128 * 64;  // 64 columns of 128 rows of dq
+// A tile, and the part of the peak rate of wgmma that it reached on an H100 with long sequences.
+struct Choice {
+  Tile tile;  // D, rows of q, stages, Dv
+  double rate;
+};
+// The sums and scores of a thread fit into its registers, Tile::own_registers().
+constexpr Choice kChoices[] = {
+    {{64, 128, 2}, 0.51}, {{128, 64, 2}, 0.62}, {{192, 64, 2, 128}, 0.4}, {{192, 64, 2}, 0.43}, {{256, 64, 2}, 0.46},
+};
+constexpr int kMostHead = std::end(kChoices)[-1].tile.head;
 
-const Tile& tile_of(const AttentionProblem& p) { return kTiles[std::max(p.head_size(), p.value_size()) > 64]; }
+// The smallest tile that fits a problem.
+const Choice& choice_of(const AttentionProblem& p) {
+  return *std::ranges::find_if(
+      kChoices, [&](const Choice& c) { return p.head_size() <= c.tile.head && p.value_size() <= c.tile.value; });
+}
+const Tile& tile_of(const AttentionProblem& p) { return choice_of(p).tile; }
 
 KernelSpec spec(const char* kernel, const std::string& type, const Tile& t, const char* more = "") {
   KernelSpec s{"cuda/attention/wgmma_backward.cu",
                cat("minidnn::attention_wgmma_", kernel, "<", type, ", minidnn::AttentionBackwardTile{", t.head, ", ",
-                   t.rows, ", ", t.stages, "}", more, ">")};
+                   t.rows, ", ", t.stages, ", ", t.value, "}", more, ">")};
   s.min_arch = 90;
   return s;
 }
@@ -43,7 +59,7 @@ int64_t row_tiles(const AttentionProblem& p) {
   return ceil_div(std::min(p.q_size(), p.q.shape[2]), int64_t(tile_of(p).rows));
 }
 int64_t column_tiles(const AttentionProblem& p) {
-  return ceil_div(std::min(p.kv_size(), p.k.shape[2]), int64_t(Tile::kColumns));
+  return ceil_div(std::min(p.kv_size(), p.k.shape[2]), int64_t(tile_of(p).columns()));
 }
 int64_t row_blocks(const AttentionProblem& p) { return row_tiles(p) * p.batch() * p.heads(); }
 int64_t column_blocks(const AttentionProblem& p) { return column_tiles(p) * p.batch() * p.kv_heads(); }
@@ -120,8 +136,8 @@ struct BackwardPlan final : Plan<AttentionProblem> {
     const Tile& t = tile_of(problem);
     const Sums sums = sums_of(problem, workspace, ordered);
     const AttentionWgmmaBackwardMaps maps{
-        map_of(problem.q, a.q, t.rows, device), map_of(problem.k, a.k, Tile::kColumns, device),
-        map_of(problem.v, a.v, Tile::kColumns, device), map_of(problem.d_o, a.d_o, t.rows, device)};
+        map_of(problem.q, a.q, t.rows, device), map_of(problem.k, a.k, t.columns(), device),
+        map_of(problem.v, a.v, t.columns(), device), map_of(problem.d_o, a.d_o, t.rows, device)};
     if (unused.kernel) cuda::launch(*unused.kernel, unused.config, stream, problem, a);
     cuda::launch(*begin.kernel, begin.config, stream, params, a, sums);
     cuda::launch(*main.kernel, main.config, stream, params, a, maps, sums);
@@ -136,9 +152,8 @@ std::string backward_why_not(const AttentionProblem& p, const Device& d) {
   if (p.bias.rank || p.alibi || p.has_softcap || p.has_dropout)
     return "does not support bias, alibi, softcap or dropout";
   if (p.negative_scale) return "needs a scale above 0";
-  const int64_t most_head = kTiles[1].head;
-  if (p.head_size() > most_head || p.value_size() > most_head)
-    return cat("supports head sizes up to ", most_head, "; got ", p.head_size(), " and ", p.value_size());
+  if (p.head_size() > kMostHead || p.value_size() > kMostHead)
+    return cat("supports head sizes up to ", kMostHead, "; got ", p.head_size(), " and ", p.value_size());
   if (p.q.numel() == 0 || p.k.numel() == 0 || p.q_size() == 0 || p.kv_size() == 0) return "needs rows of q and k";
   for (int i = 0; i < 4; ++i)
     if (p.d_o.shape[i] > 1 && (i == 3 ? p.d_o.stride[i] != 1 : p.d_o.stride[i] % 8 != 0))
@@ -154,16 +169,17 @@ std::string backward_why_not(const AttentionProblem& p, const Device& d) {
 }
 
 double backward_estimate_us(const AttentionProblem& p, const Device& d, bool ordered) {
-  // Fractions of the rate of wgmma, which is 15 times that of float32. All are measured on an H100.
-  const Tile& t = tile_of(p);
-  const double rate = 15 * d.fp32_gflop_s * 1e3 * (t.head <= 64 ? 0.51 : 0.62) * (ordered ? 0.95 : 1);
+  // wgmma has 15 times the rate of float32 on an H100.
+  const Choice& c = choice_of(p);
+  const Tile& t = c.tile;
+  const double rate = 15 * d.fp32_gflop_s * 1e3 * c.rate * (!ordered ? 1 : t.is_wide() ? 0.83 : 0.95);
   const int64_t blocks = column_blocks(p), rounds = ceil_div(blocks, int64_t(d.sm_count));
   // With a window or lengths, items have different sizes, which are distributed evenly, and masks take time.
   const bool band = p.left >= 0 || p.right >= 0 || p.packed;
   const double used =
       band ? 0.9 * std::min(1.0, double(blocks) / d.sm_count) : double(blocks) / double(rounds * d.sm_count);
   const double padded = wasted(std::min(p.q_size(), p.q.shape[2]), int64_t(t.rows)) *
-                        wasted(std::min(p.kv_size(), p.k.shape[2]), int64_t(Tile::kColumns)) * 2 * t.head /
+                        wasted(std::min(p.kv_size(), p.k.shape[2]), int64_t(t.columns())) * (t.head + t.value) /
                         double(p.head_size() + p.value_size());
   const double compute = attention_flop(p) * padded / (rate * used);
   // The other kernels read o and d_o, write and read the sums, and write dq.
@@ -184,10 +200,9 @@ std::unique_ptr<Plan<AttentionProblem>> backward_plan(const AttentionProblem& p,
     plan->unused = Made::launch_of(
         unused_spec(type), ceil_div(std::max(p.q.shape[2], p.k.shape[2]), kUnusedThreads / 32), kUnusedThreads, 0, d);
   plan->begin = Made::launch_of(spec("begin", cuda_name(type), t), row_blocks(p), kRowThreads, 0, d);
-  plan->main = Made::launch_of(main_spec(type, t, ordered), std::min(column_blocks(p), int64_t(d.sm_count)), kThreads,
-                               t.smem_bytes(), d);
-  // A tile of dq as 64 columns of 128 rows.
-  plan->end = Made::launch_of(spec("end", cuda_name(type), t), row_blocks(p), kRowThreads, 2 * t.sums(), d);
+  plan->main = Made::launch_of(main_spec(type, t, ordered), std::min(column_blocks(p), int64_t(d.sm_count)),
+                               t.threads(), t.smem_bytes(), d);
+  plan->end = Made::launch_of(spec("end", cuda_name(type), t), row_blocks(p), kRowThreads, kEndBytes, d);
   plan->main.config.programmatic = plan->end.config.programmatic = true;
   if (p.has_sink) plan->dsink = Made::launch_of(spec("dsink", "float", t), p.heads(), kDsinkThreads, 0, d);
   return plan;
@@ -195,7 +210,8 @@ std::unique_ptr<Plan<AttentionProblem>> backward_plan(const AttentionProblem& p,
 
 std::vector<KernelSpec> backward_kernels(bool ordered) {
   std::vector<KernelSpec> all;
-  for (const Tile& t : kTiles) {
+  for (const Choice& c : kChoices) {
+    const Tile& t = c.tile;
     all.push_back(spec("dsink", "float", t));
     for (DType type : {DType::float16, DType::bfloat16}) {
       for (const char* kernel : {"begin", "end"}) all.push_back(spec(kernel, cuda_name(type), t));
@@ -207,43 +223,26 @@ std::vector<KernelSpec> backward_kernels(bool ordered) {
 
 }  // namespace
 
-struct WgmmaBackward final : Engine<AttentionProblem> {
-  std::string name() const override { return "cuda.attention.wgmma_backward"; }
-  unsigned traits() const override { return kNeedsJit | kNondeterministic; }
-  std::string why_not(const AttentionProblem& p, const Device& d) const override { return backward_why_not(p, d); }
-  double estimate_us(const AttentionProblem& p, const Device& d) const override {
-    return backward_estimate_us(p, d, false);
-  }
-  size_t workspace_bytes(const AttentionProblem& p, const Device&, const Config&) const override {
-    return workspace_bytes_of(p, false);
-  }
-  std::unique_ptr<Plan<AttentionProblem>> build(const AttentionProblem& p, const Device& d,
-                                                const Config&) const override {
-    return backward_plan(p, d, false);
-  }
-  std::vector<KernelSpec> kernels() const override { return backward_kernels(false); }
-};
+std::string WgmmaGradients::why_not(const AttentionProblem& p, const Device& d) const { return backward_why_not(p, d); }
+double WgmmaGradients::estimate_us(const AttentionProblem& p, const Device& d) const {
+  return backward_estimate_us(p, d, ordered_);
+}
+size_t WgmmaGradients::workspace_bytes(const AttentionProblem& p, const Device&, const Config&) const {
+  return workspace_bytes_of(p, ordered_);
+}
+std::unique_ptr<Plan<AttentionProblem>> WgmmaGradients::build(const AttentionProblem& p, const Device& d,
+                                                              const Config&) const {
+  return backward_plan(p, d, ordered_);
+}
+std::vector<KernelSpec> WgmmaGradients::kernels() const { return backward_kernels(ordered_); }
 
-struct WgmmaOrdered final : Engine<AttentionProblem> {
-  std::string name() const override { return "cuda.attention.wgmma_ordered"; }
-  unsigned traits() const override { return kNeedsJit; }
-  std::string why_not(const AttentionProblem& p, const Device& d) const override { return backward_why_not(p, d); }
-  double estimate_us(const AttentionProblem& p, const Device& d) const override {
-    return backward_estimate_us(p, d, true);
-  }
-  size_t workspace_bytes(const AttentionProblem& p, const Device&, const Config&) const override {
-    return workspace_bytes_of(p, true);
-  }
-  std::unique_ptr<Plan<AttentionProblem>> build(const AttentionProblem& p, const Device& d,
-                                                const Config&) const override {
-    return backward_plan(p, d, true);
-  }
-  std::vector<KernelSpec> kernels() const override { return backward_kernels(true); }
+struct WgmmaBackward final : WgmmaGradients {
+  WgmmaBackward() : WgmmaGradients(false) {}
+  std::string name() const override { return "cuda.attention.wgmma_backward"; }
 };
 
 }  // namespace cuda::attention
 
 template const Engine<AttentionProblem>& engine_object<AttentionProblem, cuda::attention::WgmmaBackward>();
-template const Engine<AttentionProblem>& engine_object<AttentionProblem, cuda::attention::WgmmaOrdered>();
 
 }  // namespace minidnn

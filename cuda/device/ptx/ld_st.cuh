@@ -40,6 +40,12 @@ __device__ __forceinline__ void st_global_if(bool condition, void* to, uint16_t 
                : "memory");
 }
 
+// Adds four floats to those at a multiple of 16 bytes in global memory (sm_90). The order of the additions of different
+// threads is not defined.
+__device__ __forceinline__ void red_add_v4_f32(float* to, float a, float b, float c, float d) {
+  asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
+}
+
 // Loads and stores in shared memory by 32-bit addresses. For accesses through a pointer, the compiler computes the
 // address again at each access.
 __device__ __forceinline__ uint32_t ld_shared_b32(uint32_t address) {
@@ -70,6 +76,14 @@ __device__ __forceinline__ void ld_shared_unordered(uint32_t address, uint32_t& 
 __device__ __forceinline__ void ld_shared_unordered(uint32_t address, uint32_t& a, uint32_t& b, uint32_t& c,
                                                     uint32_t& d) {
   asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];" : "=r"(a), "=r"(b), "=r"(c), "=r"(d) : "r"(address));
+}
+__device__ __forceinline__ void st_shared_v4_b32(uint32_t address, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ void st_shared_v4_f32(uint32_t address, float4 v) {
+  asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
 }
 __device__ __forceinline__ void st_shared_b16(uint32_t address, uint16_t v) {
   asm volatile("st.shared.b16 [%0], %1;" ::"r"(address), "h"(v) : "memory");

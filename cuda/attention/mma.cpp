@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.attention.mma: forward and decode of 16-bit operands on tensor cores, with all options. The kernel is compiled
-// for some head sizes (kTiles); others use the next larger one. If there are too few tiles of rows for the device, the
+// cuda.attention.mma: forward and decode on tensor cores, with all options. The kernel is compiled for some head sizes
+// (kTiles16, kTiles32); others use the next larger one. If there are too few tiles of rows for the device, the
 // columns of a tile are divided among blocks, and a second kernel adds their results.
 #include "cuda/attention/mma.h"
 
@@ -16,26 +16,45 @@ namespace minidnn {
 namespace cuda::attention {
 namespace {
 
-// D, Dv, columns, warps, fragments of 16 rows of a warp, stages, blocks per SM. A block uses at most 99 KB of shared
-// memory, and a thread at most 255 registers, so that two blocks fit on an SM of Hopper. Options need registers, so their
-// tiles have fewer rows.
-constexpr AttentionTile kPlainTiles[] = {{64, 64, 64, 4, 2, 2, 2, false, false},
-                                         {96, 96, 64, 4, 2, 2, 2, false, false},
-                                         {128, 128, 64, 4, 2, 2, 2, false, false},
-                                         {192, 128, 64, 4, 2, 1, 2, false, false},
-                                         {256, 256, 64, 4, 1, 1, 2, false, false}};
-constexpr AttentionTile kExtrasTiles[] = {{64, 64, 64, 4, 1, 2, 2, false, true},
-                                          {128, 128, 64, 4, 1, 2, 2, false, true},
-                                          {256, 256, 64, 4, 1, 1, 2, false, true}};
-constexpr AttentionTile kFewRowsTiles[] = {{64, 64, 64, 4, 1, 2, 3, true, true},
-                                           {128, 128, 64, 4, 1, 2, 3, true, true},
-                                           {256, 256, 32, 2, 1, 2, 3, true, true}};
+// The tiles for scores without and with options, and for few rows.
+struct Tiles {
+  std::span<const AttentionTile> plain, extras, few_rows;
+};
+// D, Dv, columns, warps, fragments of 16 rows of a warp, stages, blocks per SM, and bytes of an element. A block uses
+// at most 99 KB of shared memory, and a thread at most 255 registers, so that two blocks fit on an SM of Hopper. Options
+// need registers, so their tiles have fewer rows.
+constexpr AttentionTile kPlain16[] = {{64, 64, 64, 4, 2, 2, 2, false, false},
+                                      {96, 96, 64, 4, 2, 2, 2, false, false},
+                                      {128, 128, 64, 4, 2, 2, 2, false, false},
+                                      {192, 128, 64, 4, 2, 1, 2, false, false},
+                                      {256, 256, 64, 4, 1, 1, 2, false, false}};
+constexpr AttentionTile kExtras16[] = {{64, 64, 64, 4, 1, 2, 2, false, true},
+                                       {128, 128, 64, 4, 1, 2, 2, false, true},
+                                       {256, 256, 64, 4, 1, 1, 2, false, true}};
+constexpr AttentionTile kFewRows16[] = {{64, 64, 64, 4, 1, 2, 3, true, true},
+                                        {128, 128, 64, 4, 1, 2, 3, true, true},
+                                        {256, 256, 32, 2, 1, 2, 3, true, true}};
+constexpr Tiles kTiles16 = {kPlain16, kExtras16, kFewRows16};
+constexpr AttentionTile kPlain32[] = {{64, 64, 32, 4, 2, 2, 2, false, false, 4},
+                                      {128, 128, 32, 4, 2, 1, 2, false, false, 4},
+                                      {256, 256, 16, 4, 1, 1, 2, false, false, 4}};
+constexpr AttentionTile kExtras32[] = {{64, 64, 64, 4, 1, 2, 2, false, true, 4},
+                                       {128, 128, 32, 4, 1, 2, 2, false, true, 4},
+                                       {256, 256, 16, 4, 1, 1, 2, false, true, 4}};
+constexpr AttentionTile kFewRows32[] = {{64, 64, 64, 4, 1, 2, 3, true, true, 4},
+                                        {128, 128, 32, 2, 1, 2, 3, true, true, 4},
+                                        {256, 256, 32, 2, 1, 1, 2, true, true, 4}};
+constexpr Tiles kTiles32 = {kPlain32, kExtras32, kFewRows32};
+
+bool is_float32(const AttentionProblem& p) { return p.q.dtype == DType::float32; }
+const Tiles& tiles_for(DType type) { return type == DType::float32 ? kTiles32 : kTiles16; }
 
 KernelSpec spec(DType type, const AttentionTile& t) {
   auto word = [](bool b) { return b ? "true" : "false"; };
-  return {"cuda/attention/mma.cu", cat("minidnn::attention_mma<", cuda_name(type), ", minidnn::AttentionTile{", t.head,
-                                       ", ", t.value, ", ", t.columns, ", ", t.warps, ", ", t.fragments, ", ", t.stages,
-                                       ", ", t.blocks, ", ", word(t.along_columns), ", ", word(t.extras), "}>")};
+  return {"cuda/attention/mma.cu",
+          cat("minidnn::attention_mma<", cuda_name(type), ", minidnn::AttentionTile{", t.head, ", ", t.value, ", ",
+              t.columns, ", ", t.warps, ", ", t.fragments, ", ", t.stages, ", ", t.blocks, ", ", word(t.along_columns),
+              ", ", word(t.extras), ", ", t.bytes, "}>")};
 }
 KernelSpec join_spec(DType type) {
   return {"cuda/attention/mma.cu", cat("minidnn::attention_join<", cuda_name(type), ">")};
@@ -60,9 +79,8 @@ struct Tiling {
     const int64_t group = p.heads() / p.kv_heads(), rows = p.q_size() * group;
     // With more rows, their tiles would read k and v too often.
     constexpr int64_t kFewRows = 32;
-    const std::span<const AttentionTile> tiles_of = rows <= kFewRows  ? std::span(kFewRowsTiles)
-                                                    : needs_extras(p) ? std::span(kExtrasTiles)
-                                                                      : std::span<const AttentionTile>(kPlainTiles);
+    const Tiles& all = tiles_for(p.q.dtype);
+    const auto tiles_of = rows <= kFewRows ? all.few_rows : needs_extras(p) ? all.extras : all.plain;
     tile = *std::ranges::find_if(
         tiles_of, [&](const AttentionTile& t) { return p.head_size() <= t.head && p.value_size() <= t.value; });
     const int64_t of_tile = tile.rows();
@@ -113,21 +131,29 @@ struct MmaPlan final : Plan<AttentionProblem> {
 };
 
 std::string why_not_vectors(const char* name, const TensorDesc& d) {
-  if (d.shape[3] % 8) return cat("needs head sizes that are multiples of 8; ", name, " has ", d.shape[3]);
+  const int64_t elements = 16 / itemsize(d.dtype);
+  if (d.shape[3] % elements)
+    return cat("needs head sizes that are multiples of ", elements, "; ", name, " has ", d.shape[3]);
   if (d.stride[3] != 1) return cat("needs contiguous heads; those of ", name, " have the stride ", d.stride[3]);
   for (int i = 0; i < 3; ++i)
-    if (d.shape[i] > 1 && d.stride[i] % 8)
-      return cat("needs strides that are multiples of 8; ", name, " has the stride ", d.stride[i]);
+    if (d.shape[i] > 1 && d.stride[i] % elements)
+      return cat("needs strides that are multiples of ", elements, "; ", name, " has the stride ", d.stride[i]);
   return "";
+}
+
+std::string why_not_dtype(const AttentionProblem& p, bool tf32) {
+  if (p.q.dtype == DType::float16 || p.q.dtype == DType::bfloat16) return "";
+  if (!tf32) return cat("supports float16 and bfloat16 only; got ", minidnn::name(p.q.dtype));
+  if (!is_float32(p)) return cat("supports float16, bfloat16 and float32 only; got ", minidnn::name(p.q.dtype));
+  return p.ieee ? "math='ieee' asks for float32 products, and this engine computes TF32 products" : "";
 }
 
 }  // namespace
 
-std::string mma_why_not(const AttentionProblem& p, const Device& d) {
+std::string mma_why_not(const AttentionProblem& p, const Device& d, bool tf32) {
   constexpr int64_t kMostHead = 256;
   if (d.arch < 80) return cat("needs the tensor cores of sm_80 or later; got sm_", d.arch);
-  if (p.q.dtype != DType::float16 && p.q.dtype != DType::bfloat16)
-    return cat("supports float16 and bfloat16 only; got ", minidnn::name(p.q.dtype));
+  if (std::string why = why_not_dtype(p, tf32); !why.empty()) return why;
   if (p.head_size() > kMostHead || p.value_size() > kMostHead)
     return cat("supports head sizes up to ", kMostHead, "; got ", p.head_size(), " and ", p.value_size());
   for (const auto& [label, desc] : {std::pair("q", &p.q), {"k", &p.k}, {"v", &p.v}, {"o", &p.o}})
@@ -148,14 +174,15 @@ struct Mma final : Engine<AttentionProblem> {
   std::string name() const override { return "cuda.attention.mma"; }
   unsigned traits() const override { return kNeedsJit; }
   std::string why_not(const AttentionProblem& p, const Device& d) const override {
-    return is_backward(p) ? mma_backward_why_not(p, d) : mma_why_not(p, d);
+    return is_backward(p) ? mma_backward_why_not(p, d) : mma_why_not(p, d, true);
   }
   double estimate_us(const AttentionProblem& p, const Device& d) const override {
     if (is_backward(p)) return mma_backward_estimate_us(p, d);
     const Tiling t(p, d);
-    // Measured on an H100: 350 TFLOP/s at D 128, where the float32 units have 67. All rows of a tile take the same time.
+    // Measured on an H100: 350 TFLOP/s at D 128 for 16 bits, and 150 for float32, where the float32 units have 67. All
+    // rows of a tile take the same time.
     const int head = t.tile.head;
-    const double rate = 5.2 * d.fp32_gflop_s * 1e3 * (t.tile.extras ? 0.5 : 1) *
+    const double rate = 5.2 * d.fp32_gflop_s * 1e3 * (t.tile.extras ? 0.5 : 1) * (is_float32(p) ? 0.45 : 1) *
                         (head <= 64    ? 0.8
                          : head <= 128 ? 1
                                        : 0.65);
@@ -218,10 +245,10 @@ struct Mma final : Engine<AttentionProblem> {
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all = mma_backward_kernels();
-    for (DType type : {DType::float16, DType::bfloat16}) {
-      for (std::span<const AttentionTile> tiles :
-           {std::span<const AttentionTile>(kPlainTiles), {kExtrasTiles}, {kFewRowsTiles}})
-        for (const AttentionTile& t : tiles) all.push_back(spec(type, t));
+    for (DType type : {DType::float16, DType::bfloat16, DType::float32}) {
+      const Tiles& tiles = tiles_for(type);
+      for (const auto& group : {tiles.plain, tiles.extras, tiles.few_rows})
+        for (const AttentionTile& t : group) all.push_back(spec(type, t));
       all.push_back(join_spec(type));
     }
     return all;

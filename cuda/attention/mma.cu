@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// cuda.attention.mma: attention forward and decode on tensor cores with mma.sync (sm_80 and later), for float16 and
-// bfloat16. The scheme is that of FlashAttention-2 (Dao 2023): the columns of a tile of rows are read once, and the
-// softmax is computed along the way.
+// cuda.attention.mma: attention forward and decode on tensor cores with mma.sync (sm_80 and later), for float16,
+// bfloat16, and float32 with TF32 products. The scheme is that of FlashAttention-2 (Dao 2023): the columns of a tile of
+// rows are read once, and the softmax is computed along the way.
 // Grid: x is a tile of rows of some heads, y is a part of its columns. Block: 2 or 4 warps. A warp keeps the sums of its
 // rows in registers. For few rows (decode), all warps have the same 16 rows and divide the columns.
 // Shared memory: the rows of q, and one or two tiles of k and v, filled by cp.async while others are multiplied.
 // Bytes: each block reads k and v of its columns, mostly from the L2.
 // Numerics: scores, sums and exponentials are float32. Probabilities are rounded to T before they are multiplied by v.
+// Factors of type float32 are rounded to TF32.
 #include "cuda/attention/softmax.cuh"
-#include "cuda/device/fragment.cuh"
+#include "cuda/attention/tiles.cuh"
 #include "cuda/device/ptx/cvta.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 
@@ -23,9 +24,9 @@ __device__ __forceinline__ uint32_t chunk_offset(int row, int chunk, int pitch) 
 
 // Copies rows of `size` elements to shared memory, and fills the rest of the rows, and all rows but the first `count`,
 // with zeros. A thread copies every kStep-th row: address(i, r) is that of its i-th row, which is row r of the tile.
-template <int kRows, int kPitch, int kThreads, class Address>
+template <class T, int kRows, int kPitch, int kThreads, class Address>
 __device__ __forceinline__ void copy_rows(uint32_t to, int size, int count, Address address) {
-  constexpr int kStep = kThreads / 8;
+  constexpr int kStep = kThreads / 8, kOfChunk = 16 / sizeof(T);
   const int first = threadIdx.x / 8, chunk = threadIdx.x % 8;
   to += chunk_offset(first, chunk, kPitch);
 #pragma unroll
@@ -35,8 +36,18 @@ __device__ __forceinline__ void copy_rows(uint32_t to, int size, int count, Addr
     const bool exists = first + r < count;
 #pragma unroll
     for (int g = 0; g < kPitch / 128; ++g)
-      cp_async_zfill<16>(to + r * kPitch + 128 * g, from + 128 * g, exists && 8 * chunk + 64 * g < size ? 16 : 0);
+      cp_async_zfill<16>(to + r * kPitch + 128 * g, from + 128 * g,
+                         exists && kOfChunk * (chunk + 8 * g) < size ? 16 : 0);
   }
+}
+
+// Rounds what this thread has copied to TF32 (tiles.cuh).
+template <int kRows, int kPitch, int kThreads> __device__ __forceinline__ void round_rows(uint32_t tile) {
+  tile += chunk_offset(threadIdx.x / 8, threadIdx.x % 8, kPitch);
+#pragma unroll
+  for (int r = 0; r < kRows; r += kThreads / 8)
+#pragma unroll
+    for (int g = 0; g < kPitch / 128; ++g) round_chunk(tile + r * kPitch + 128 * g);
 }
 
 // What a block computes: tile rows `first` on of some heads of a sequence, and the tiles of columns begin <= n < end.
@@ -105,16 +116,16 @@ template <int kRows> struct ColumnPlaces {
 };
 
 // k or v of a head; without pages, of a sequence. Strides are in bytes.
-struct ColumnTensor {
+template <class T> struct ColumnTensor {
   const char* first;
   int64_t page, row;
 
   __device__ __forceinline__ ColumnTensor(const AttentionForwardParams& p, const AttentionWork& w,
                                           const AttentionStrides& t, const void* data, bool may_have_pages)
-      : page(t.batch * 2), row(t.row * 2) {
+      : page(t.batch * int(sizeof(T))), row(t.row * int(sizeof(T))) {
     int64_t at = int32_t(p.scores.group.quotient(w.head)) * t.head + w.sequence.kv_first * t.row;
     if (!may_have_pages || !p.pages_of_sequence) at += w.sequence.b * t.batch;
-    first = static_cast<const char*>(data) + at * 2;
+    first = static_cast<const char*>(data) + at * int(sizeof(T));
   }
 };
 
@@ -123,12 +134,25 @@ __device__ __forceinline__ RowEnd row_end(const AttentionForwardParams& p, const
   return row_end(p.scores, a, at.head, at.row < w.sequence.q_length, largest, sum);
 }
 
+// Stores partial sums, which are float32.
+template <class T> __device__ __forceinline__ void store_partial(float* to, const LaneValues<T>& values) {
+  using Sums = Vec<float, kLaneColumns<T>>;
+  *reinterpret_cast<Sums*>(to) = Sums::pack(values);
+}
+// Stores four elements of o.
+template <class T> __device__ __forceinline__ void store_four(T* to, const RowEnd& end, const float4& sums) {
+  const float values[4] = {end.of(sums.x), end.of(sums.y), end.of(sums.z), end.of(sums.w)};
+  Vec<T, 4>::pack(values).store(to);
+}
+
 // The scores and sums of a warp.
 template <class T, AttentionTile kTile> struct AttentionWarp {
   static constexpr int kF = kTile.fragments, kScores = kTile.warp_columns() / 8, kValues = kTile.value / 8;
-  static constexpr int kSteps = kTile.head / 16, kKPitch = kTile.k_pitch(), kVPitch = kTile.v_pitch();
-  static constexpr bool kQInRegisters = kF * kSteps * 4 <= (kTile.along_columns ? 64 : 32);
+  static constexpr int kSteps = kTile.head * sizeof(T) / 32, kKPitch = kTile.k_pitch(), kVPitch = kTile.v_pitch();
+  static constexpr bool kQInRegisters = kF * kSteps * 4 <= (kTile.along_columns || kIsFloat32<T> ? 64 : 32);
   static constexpr int kWarpRows = 16 * kF;
+  using Rows = WeightedRows<T>;
+  static_assert(kTile.bytes == sizeof(T));
 
   float o[kF][kValues][4];
   SoftmaxRows rows[kF];
@@ -147,10 +171,10 @@ template <class T, AttentionTile kTile> struct AttentionWarp {
   __device__ __forceinline__ static int column_of_lane() { return first_column() + 2 * (lane() % 4); }
 
   __device__ __forceinline__ explicit AttentionWarp(uint32_t shared) {
-    const int low = lane() % 8, second = lane() / 8 % 2, third = lane() / 16;
-    q_lane = chunk_offset(8 * second + low, third, kKPitch) + shared + first_row() * kKPitch;
-    k_lane = chunk_offset(8 * third + low, second, kKPitch) + first_column() * kKPitch;
-    v_lane = chunk_offset(8 * second + low, third, kVPitch) + first_column() * kVPitch;
+    const MatrixLane at(lane());
+    q_lane = chunk_offset(8 * at.second + at.row, at.third, kKPitch) + shared + first_row() * kKPitch;
+    k_lane = chunk_offset(8 * at.third + at.row, at.second, kKPitch) + first_column() * kKPitch;
+    v_lane = chunk_offset(Rows::row_of(at), Rows::chunk_of(at), kVPitch) + first_column() * kVPitch;
 #pragma unroll
     for (int f = 0; f < kF; ++f)
 #pragma unroll
@@ -201,24 +225,18 @@ template <class T, AttentionTile kTile> struct AttentionWarp {
   // o += p v for the tile of v at the address `v`. The accumulators s are fragments of p.
   __device__ __forceinline__ void multiply_v(uint32_t v) {
 #pragma unroll
-    for (int j = 0; j < kScores; j += 2) {
+    for (int j = 0; j < kScores; j += Rows::kWeights) {
       uint32_t p[kF][4];
 #pragma unroll
-      for (int f = 0; f < kF; ++f)
+      for (int f = 0; f < kF; ++f) Rows::round(p[f], &s[f][j]);
 #pragma unroll
-        for (int w = 0; w < 4; ++w) {
-          const float* const pair = s[f][j + w / 2] + 2 * (w % 2);
-          p[f][w] = cvt_rn_x2(T(), pair[0], pair[1]);
-        }
+      for (int d = 0; d < kValues; d += Rows::kLoaded) {
+        uint32_t b[Rows::kLoaded][2];
+        Rows::load(b, v + along(v_lane, d * int(sizeof(T)) / 4) + j * 8 * kVPitch, kVPitch);
 #pragma unroll
-      for (int d = 0; d < kValues; d += 2) {
-        uint32_t b[4];
-        ldmatrix_x4_trans(b, v + along(v_lane, d / 2) + j * 8 * kVPitch);
+        for (int f = 0; f < kF; ++f)
 #pragma unroll
-        for (int f = 0; f < kF; ++f) {
-          mma_sync<T>(o[f][d], p[f], b[0], b[1]);
-          mma_sync<T>(o[f][d + 1], p[f], b[2], b[3]);
-        }
+          for (int i = 0; i < Rows::kLoaded; ++i) mma_sync<T>(o[f][d + i], p[f], b[i][0], b[i][1]);
       }
     }
   }
@@ -266,7 +284,7 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
                                            const AttentionPartials& partials, const AttentionWork& w, float m_scale,
                                            char* memory, AttentionWarp<T, kTile>& warp) {
   using Warp = AttentionWarp<T, kTile>;
-  constexpr int kPitch = kTile.v_pitch();
+  constexpr int kPitch = kTile.v_pitch(), kOfChunk = 16 / sizeof(T);
   static_assert(kPitch <= kTile.k_pitch());
   const int32_t rows = (p.scores.packed ? w.sequence.q_length : p.scores.q_size) * int32_t(p.pack.divisor) - w.first;
   const int lane = Warp::lane();
@@ -285,19 +303,20 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
             int64_t(w.split) * p.scores.batch * p.scores.heads * p.scores.q_size + lse_row(p.scores, w, at);
         if (lane % 4 == 0) *reinterpret_cast<float2*>(partials.ends + 2 * n) = {largest, warp.rows[f].sum[h]};
         if (largest == -INFINITY) continue;
-        float* const to = partials.sums + n * p.value_size + 2 * (lane % 4);
-#pragma unroll
-        for (int j = 0; j < Warp::kValues; ++j)
-          if (8 * j < p.value_size)
-            *reinterpret_cast<float2*>(to + 8 * j) = {warp.o[f][j][2 * h], warp.o[f][j][2 * h + 1]};
+        float* const to = partials.sums + n * p.value_size;
+        for_each_lane_values<T>(warp.o[f], h, [&](int chunk, int element, const LaneValues<T>& values) {
+          if (kOfChunk * chunk < p.value_size) store_partial<T>(to + kOfChunk * chunk + element, values);
+        });
         continue;
       }
       const RowEnd end = row_end(p, a, w, at, largest, warp.rows[f].sum[h]);
       if (lane % 4 == 0 && r < rows) static_cast<float*>(a.lse)[lse_row(p.scores, w, at)] = end.lse;
+      for_each_lane_values<T>(warp.o[f], h, [&](int chunk, int element, const LaneValues<T>& values) {
+        LaneValues<T> ends;
 #pragma unroll
-      for (int j = 0; j < Warp::kValues; ++j)
-        *reinterpret_cast<uint32_t*>(memory + chunk_offset(in_warp, j, kPitch) + 4 * (lane % 4)) =
-            cvt_rn_x2(T(), end.of(warp.o[f][j][2 * h]), end.of(warp.o[f][j][2 * h + 1]));
+        for (int i = 0; i < kLaneColumns<T>; ++i) ends[i] = end.of(values[i]);
+        store_lane_values<T>(memory + chunk_offset(in_warp, chunk, kPitch) + element * int(sizeof(T)), ends);
+      });
     }
   if (p.splits > 1) return;
   __syncwarp();
@@ -306,9 +325,9 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
     const int in_warp = n + lane / 8, r = Warp::first_row() + in_warp;
     T* const to = static_cast<T*>(a.o) + row_offset(p.o, w, row_and_head(p, w, r));
 #pragma unroll
-    for (int c = lane % 8; c < kTile.value / 8; c += 8)
-      if (r < rows && 8 * c < p.value_size)
-        st_global_v4(to + 8 * c, *reinterpret_cast<const uint4*>(memory + chunk_offset(in_warp, c, kPitch)));
+    for (int c = lane % 8; c < kTile.value / kOfChunk; c += 8)
+      if (r < rows && kOfChunk * c < p.value_size)
+        st_global_v4(to + kOfChunk * c, *reinterpret_cast<const uint4*>(memory + chunk_offset(in_warp, c, kPitch)));
   }
 }
 
@@ -328,10 +347,10 @@ __device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& 
     const int r = 8 * h + lane / 4;
     if (lane % 4 == 0)
       *reinterpret_cast<float2*>(ends + 2 * (16 * Warp::warp() + r)) = {warp.rows[0].largest[h], warp.rows[0].sum[h]};
-#pragma unroll
-    for (int j = 0; j < Warp::kValues; ++j)
-      *reinterpret_cast<float2*>(memory + Warp::warp() * kSums + r * kTile.value + 8 * j + 2 * (lane % 4)) = {
-          warp.o[0][j][2 * h], warp.o[0][j][2 * h + 1]};
+    for_each_lane_values<T>(warp.o[0], h, [&](int chunk, int element, const LaneValues<T>& values) {
+      const int column = chunk * (16 / int(sizeof(T))) + element;
+      store_partial<T>(memory + Warp::warp() * kSums + r * kTile.value + column, values);
+    });
   }
   __syncthreads();
   const int32_t rows = (p.scores.packed ? w.sequence.q_length : p.scores.q_size) * int32_t(p.pack.divisor) - w.first;
@@ -361,8 +380,7 @@ __device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& 
     }
     const RowEnd end = row_end(p, a, w, at, largest, sum);
     if (d == 0) static_cast<float*>(a.lse)[row] = end.lse;
-    st_global_v2(static_cast<T*>(a.o) + row_offset(p.o, w, at) + d,
-                 {cvt_rn_x2(T(), end.of(total.x), end.of(total.y)), cvt_rn_x2(T(), end.of(total.z), end.of(total.w))});
+    store_four(static_cast<T*>(a.o) + row_offset(p.o, w, at) + d, end, total);
   }
 }
 
@@ -386,23 +404,25 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     if (w.first >= w.sequence.q_length * int32_t(p.pack.divisor)) return;
   }
   const uint32_t shared = cvta_to_shared(dynamic_shared()), ring = shared + kTile.q_bytes();
-  const ColumnTensor k(p, w, p.k, a.k, kTile.extras), v(p, w, p.v, a.v, kTile.extras);
+  const ColumnTensor<T> k(p, w, p.k, a.k, kTile.extras), v(p, w, p.v, a.v, kTile.extras);
   // Copies a tile of k, of v, or of both.
   auto copy_columns = [&](int32_t tile, bool of_k, bool of_v) {
     constexpr int kStep = kThreads / 8;
     const uint32_t to = ring + tile % kTile.stages * kTile.stage_bytes();
     const int32_t first = tile * kTile.columns, count = w.sequence.kv_length - first;
     const ColumnPlaces<kTile.columns / kStep> places(p, a, w, first + int32_t(threadIdx.x) / 8, kStep, kTile.extras);
-    auto from = [&](const ColumnTensor& t, int i) { return t.first + places.page[i] * t.page + places.row[i] * t.row; };
+    auto from = [&](const ColumnTensor<T>& t, int i) {
+      return t.first + places.page[i] * t.page + places.row[i] * t.row;
+    };
     if (of_k)
-      copy_rows<kTile.columns, kKPitch, kThreads>(to, p.head_size, count, [&](int i, int) { return from(k, i); });
+      copy_rows<T, kTile.columns, kKPitch, kThreads>(to, p.head_size, count, [&](int i, int) { return from(k, i); });
     if (of_v)
-      copy_rows<kTile.columns, kVPitch, kThreads>(to + kKBytes, p.value_size, count,
-                                                  [&](int i, int) { return from(v, i); });
+      copy_rows<T, kTile.columns, kVPitch, kThreads>(to + kKBytes, p.value_size, count,
+                                                     [&](int i, int) { return from(v, i); });
     cp_async_commit_group();
   };
   if (w.tiles.begin < w.tiles.end) {
-    copy_rows<kTile.rows(), kKPitch, kThreads>(
+    copy_rows<T, kTile.rows(), kKPitch, kThreads>(
         shared, p.head_size, w.sequence.q_length * int32_t(p.pack.divisor) - w.first,
         [&](int, int r) { return static_cast<const T*>(a.q) + row_offset(p.q, w, row_and_head(p, w, r)); });
     copy_columns(w.tiles.begin, true, kTile.stages == 2);
@@ -425,6 +445,11 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     const bool sees = column + Warp::first_column() < any.end, more = tile + 1 < w.tiles.end;
     const uint32_t stage = ring + tile % kTile.stages * kTile.stage_bytes();
     cp_async_wait_group<0>();
+    if constexpr (kIsFloat32<T>) {
+      if (tile == w.tiles.begin) round_rows<kTile.rows(), kKPitch, kThreads>(shared);
+      round_rows<kTile.columns, kKPitch, kThreads>(stage);
+      if (kTile.stages == 2) round_rows<kTile.columns, kVPitch, kThreads>(stage + kKBytes);
+    }
     __syncthreads();  // k is there, and all warps have left v of the tile before
     if (tile == w.tiles.begin) warp.keep_q();
     if (kTile.stages == 1) copy_columns(tile, false, true);
@@ -444,6 +469,7 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     }
     if constexpr (kTile.stages == 1) {
       cp_async_wait_group<0>();
+      if constexpr (kIsFloat32<T>) round_rows<kTile.columns, kVPitch, kThreads>(stage + kKBytes);
       __syncthreads();  // v is there, and all warps have left k
       if (more) copy_columns(tile + 1, true, false);
     }
@@ -511,8 +537,7 @@ __global__ void __launch_bounds__(128)
       const float4 v = sums[k][d];
       total = {total.x + v.x, total.y + v.y, total.z + v.z, total.w + v.w};
     }
-    st_global_v2(static_cast<T*>(a.o) + row_offset(p.o, w, at) + 4 * d,
-                 {cvt_rn_x2(T(), end.of(total.x), end.of(total.y)), cvt_rn_x2(T(), end.of(total.z), end.of(total.w))});
+    store_four(static_cast<T*>(a.o) + row_offset(p.o, w, at) + 4 * d, end, total);
   }
 }
 

@@ -5,7 +5,8 @@
 
 namespace minidnn::cuda::attention {
 
-// Why the kernels cannot read q, k, v, o and bias of a problem, or "". They copy vectors of 16 bytes.
-std::string mma_why_not(const AttentionProblem&, const Device&);
+// Why kernels for tensor cores cannot read q, k, v, o and bias of a problem, or "". They copy vectors of 16 bytes. With
+// `tf32`, they support float32, too, by TF32 products.
+std::string mma_why_not(const AttentionProblem&, const Device&, bool tf32 = false);
 
 }  // namespace minidnn::cuda::attention

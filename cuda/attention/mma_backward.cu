@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
-// The gradients of attention on tensor cores with mma.sync (sm_80 and later), for 16-bit types. Nothing is added in
-// global memory, so results are deterministic.
+// The gradients of attention on tensor cores with mma.sync (sm_80 and later), for 16-bit types, and for float32
+// with TF32 products. Nothing is added in global memory, so results are deterministic.
 // - attention_mma_delta: delta = rowsum(d_o o), and lse in the unit of the exponential, to workspace.
 // - attention_mma_dkv: a block owns rows of k and v, and loops over the rows of q that see them, for all heads of q that
 //   use them. It computes s^T = k q^T and g^T = v d_o^T. dk and dv stay in registers.
 // - attention_mma_dq: a block owns rows of q, and loops over the columns that they see. dq stays in registers.
 // - attention_mma_dsink: a block for each head. attention_mma_unused: zeros for packed rows that belong to no sequence.
 // Each warp owns 16 or 32 rows of its block, so probabilities and their gradients go from one product to the next in
-// registers. They are rounded to T there.
+// registers. They are rounded to T there, and float32 to TF32.
 // Shared memory: the block's own rows of two tensors, and one or two stages of rows of the two others (tiles.cuh).
 // Bytes: a block reads all rows that its own rows see, mostly from the L2. Each result is written once.
 // With kExtras, a call may have a bias, ALiBi, a softcap, dropout and dbias. attention_math.h defines the results.
@@ -20,11 +20,11 @@
 namespace minidnn {
 
 // The tiles of a block: kOwn rows, and kLoop rows at a time. A warp owns 16 kRowBlocks rows. kD is the padded size of
-// the heads. A block that owns rows of k and v computes kColumns columns of dk and dv.
-template <int kHead, int kBlocksOfWarp, int kLoopRows> struct BackwardTile {
+// the heads. A block that owns rows of k and v computes kColumns columns of dk and dv, one of kColumnParts parts.
+template <int kHead, int kBlocksOfWarp, int kLoopRows, int kWarpsOfBlock> struct BackwardTile {
   static constexpr int kD = kHead, kRowBlocks = kBlocksOfWarp, kLoop = kLoopRows;
-  static constexpr int kWarps = 4, kThreads = 32 * kWarps, kOwn = 16 * kRowBlocks * kWarps;
-  static constexpr int kColumns = kD < 128 ? kD : 128, kFragments = kLoop / 8;
+  static constexpr int kWarps = kWarpsOfBlock, kThreads = 32 * kWarps, kOwn = 16 * kRowBlocks * kWarps;
+  static constexpr int kColumns = kD < 128 ? kD : 128, kColumnParts = kD / kColumns, kFragments = kLoop / 8;
 };
 
 template <class T, class Tile> struct BackwardMemory {
@@ -38,6 +38,16 @@ template <class T, class Tile> struct BackwardMemory {
     own[1] = own[0] + Own::kBytes;
     stages = own[1] + Own::kBytes;
     sums = stages + stage_count * kStageBytes;
+  }
+  // Rounds float32 elements that this thread has copied for stage number t, and, if it is the first, the block's own.
+  __device__ __forceinline__ void round(int t, int stage) const {
+    if constexpr (kIsFloat32<T>) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        if (t == 0) Own::template round<Tile::kThreads>(own[i]);
+        Loop::template round<Tile::kThreads>(stages + stage * kStageBytes + i * Loop::kBytes);
+      }
+    }
   }
 };
 
@@ -53,15 +63,16 @@ __device__ __forceinline__ int64_t row_of(const AttentionScoreParams& p, const S
 }
 
 // Runs compute(stage) for `count` stages. fetch(stage) begins the copies of the next one. With two stages, the copies
-// of one run while the other is used.
-template <class Fetch, class Compute>
-__device__ __forceinline__ void for_each_stage(int stages, int count, Fetch fetch, Compute compute) {
+// of one run while the other is used. finish(t, stage) is called for stage number t when this thread's copies are there.
+template <class Fetch, class Finish, class Compute>
+__device__ __forceinline__ void for_each_stage(int stages, int count, Fetch fetch, Finish finish, Compute compute) {
   if (count > 0) fetch(0);
   cp_async_commit_group();
 #pragma unroll 1
   for (int t = 0; t < count; ++t) {
     const int stage = stages == 2 ? t % 2 : 0;
     cp_async_wait_group<0>();
+    finish(t, stage);
     __syncthreads();  // all threads see this stage, and have finished the previous one
     if (stages == 2) {
       if (t + 1 < count) fetch(1 - stage);
@@ -196,7 +207,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   using Scores = TransposedScores<T, Tile>;
   uint32_t block = blockIdx.x;
   const int32_t head_part = p.kv_heads.divmod(block), b = p.batch.divmod(block);
-  const int32_t kv_head = head_part / p.column_parts, part = head_part % p.column_parts;
+  const int32_t kv_head = head_part / Tile::kColumnParts, part = head_part % Tile::kColumnParts;
   const SequenceRows s = sequence_rows(p.scores, a, b);
   const int32_t first = int32_t(block) * Tile::kOwn, existing = (p.scores.packed ? s.kv_length : p.scores.kv_rows);
   if (first >= existing) return;
@@ -239,7 +250,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
                   t < used);
     step(next_head, next_row);
   };
-  for_each_stage(p.stages, count, fetch, [&](int stage) {
+  const auto round = [&](int t, int stage) { memory.round(t, stage); };
+  for_each_stage(p.stages, count, fetch, round, [&](int stage) {
     const uint32_t q = memory.stages + stage * Memory::kStageBytes;
     const uint32_t q_lane = Loop::lane_address(q, 0), do_lane = q_lane + Loop::kBytes;
     typename Scores::Sums z = {}, g = {};
@@ -250,19 +262,20 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     if constexpr (kExtras) scores.with_options(z, g, sums, head, i);
     else scores.plain(z, g, sums);
     if (row < complete.begin || row + Tile::kLoop > complete.end) scores.hide(z, g, i);
-    multiply_weights<T, Loop>(dv, z, do_lane ^ (part * 256));
-    multiply_weights<T, Loop>(dk, g, q_lane ^ (part * 256));
+    const uint32_t q_column = Loop::column_address(q) ^ (part * 128 * int(sizeof(T)));
+    multiply_weights<T, Loop>(dv, z, q_column + Loop::kBytes);
+    multiply_weights<T, Loop>(dk, g, q_column);
     step(head, row);
   });
 
   const int32_t mine = first + warp_row, at = part * 128;
   StoredRows<T> out{head_of<T>(a.dk, p.dk, b, kv_head, s.kv_first + mine) + at, p.dk.row, existing - mine,
                     s.kv_length - mine, p.head_size - at};
-  store_rows<T, Own>(dk, scores.n.scale, memory.own[0], warp_row, at / 8, out);
+  store_rows<T, Own>(dk, scores.n.scale, memory.own[0], warp_row, at / Own::kOfChunk, out);
   out.to = head_of<T>(a.dv, p.dv, b, kv_head, s.kv_first + mine) + at;
   out.pitch = p.dv.row;
   out.columns = p.value_size - at;
-  store_rows<T, Own>(dv, scores.n.keep, memory.own[1], warp_row, at / 8, out);
+  store_rows<T, Own>(dv, scores.n.keep, memory.own[1], warp_row, at / Own::kOfChunk, out);
 }
 
 // Scores of a block of q. Element e of fragment f of row block m in this lane is row row + 16 m + 8 (e / 2), and column
@@ -394,8 +407,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
                                         p.v.row, used, p.value_size);
     next_column += Tile::kLoop;
   };
-  for_each_stage(p.stages, count, fetch, [&](int stage) {
-    const uint32_t k_lane = Loop::lane_address(memory.stages + stage * Memory::kStageBytes, 0);
+  const auto round = [&](int t, int stage) { memory.round(t, stage); };
+  for_each_stage(p.stages, count, fetch, round, [&](int stage) {
+    const uint32_t k = memory.stages + stage * Memory::kStageBytes, k_lane = Loop::lane_address(k, 0);
     typename Scores::Sums z = {}, g = {};
     multiply_rows<T, Own, Loop>(z, q_lane, k_lane);
     multiply_rows<T, Own, Loop>(g, do_lane, k_lane + Loop::kBytes);
@@ -403,7 +417,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
     if constexpr (kExtras) scores.with_options(z, g, j);
     else scores.plain(z, g);
     if (column < complete.begin || column + Tile::kLoop > complete.end) scores.hide(g, j);
-    multiply_weights<T, Loop>(dq, g, k_lane);
+    multiply_weights<T, Loop>(dq, g, Loop::column_address(k));
     column += Tile::kLoop;
   });
 
@@ -413,7 +427,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   store_rows<T, Own>(dq, scores.n.scale, memory.own[0], warp_row, 0, out);
 }
 
-// AttentionRowSums of all rows of q. A group of lanes adds up a row, with a vector of 16 bytes for each lane.
+// AttentionRowSums of all rows of q. A group of lanes adds up a row, with eight elements for each lane.
 template <class T>
 __global__ void __launch_bounds__(256)
     attention_mma_delta(const __grid_constant__ AttentionBackwardParams p, const __grid_constant__ AttentionArgs a,
@@ -424,10 +438,15 @@ __global__ void __launch_bounds__(256)
   if (row < p.all_q_rows && column < p.value_size) {
     uint32_t b = uint32_t(row);
     const int32_t i = p.q_rows.divmod(b), h = p.q_heads.divmod(b);
-    const Vec<T> x = Vec<T>::load(head_of<T>(a.o, p.o, int32_t(b), h, i) + column);
-    const Vec<T> y = Vec<T>::load(head_of<T>(a.d_o, p.d_o, int32_t(b), h, i) + column);
+    const T* const o = head_of<T>(a.o, p.o, int32_t(b), h, i);
+    const T* const d_o = head_of<T>(a.d_o, p.d_o, int32_t(b), h, i);
 #pragma unroll
-    for (int e = 0; e < 8; ++e) sum += x[e] * y[e];
+    for (int c = 0; c < 8; c += kVecWidth<T>) {
+      if (c > 0 && column + c >= p.value_size) break;
+      const Vec<T> x = Vec<T>::load(o + column + c), y = Vec<T>::load(d_o + column + c);
+#pragma unroll
+      for (int e = 0; e < kVecWidth<T>; ++e) sum += x[e] * y[e];
+    }
   }
   sum = warp_reduce<SumOp>(sum, p.delta_lanes);
   if (row >= p.all_q_rows || column != 0) return;

@@ -16,8 +16,7 @@ struct AttentionBackwardParams {
   AttentionStrides q, k, v, o, d_o, dq, dk, dv;
   int32_t head_size = 0, value_size = 0;
   int32_t stages = 2;                   // of the tiles that a block loops over: 1 or 2
-  int32_t column_parts = 1;             // the parts of the columns of dk and dv, which are blocks of their own
-  FastDivmod q_heads, kv_heads, batch;  // kv_heads counts parts as heads
+  FastDivmod q_heads, kv_heads, batch;  // kv_heads counts column parts of dk and dv as heads
   FastDivmod q_rows;                    // of a tensor
   int64_t all_q_rows = 0;               // rows of all heads of all sequences
   int32_t delta_lanes = 1;              // the lanes that add up a row of d_o o, a power of two

@@ -74,14 +74,15 @@ struct AttentionTile {
   int stages;  // tiles of k and v in shared memory: 2, or 1, which are then copied in turns
   int blocks;  // that an SM is to run at the same time, which limits the registers
   bool along_columns;
-  bool extras;  // whether scores may be other than scale q k^T with a scale above 0, and k and v may have pages
+  bool extras;    // whether scores may be other than scale q k^T with a scale above 0, and k and v may have pages
+  int bytes = 2;  // of an element
 
   MINIDNN_HD constexpr int threads() const { return 32 * warps; }
   MINIDNN_HD constexpr int rows() const { return 16 * fragments * (along_columns ? 1 : warps); }
   MINIDNN_HD constexpr int warp_columns() const { return along_columns ? columns / warps : columns; }
-  // The bytes of a row in shared memory: whole groups of 64 elements.
-  MINIDNN_HD constexpr int k_pitch() const { return (head + 63) / 64 * 128; }
-  MINIDNN_HD constexpr int v_pitch() const { return (value + 63) / 64 * 128; }
+  // The bytes of a row in shared memory: whole groups of 128 bytes.
+  MINIDNN_HD constexpr int k_pitch() const { return (head * bytes + 127) / 128 * 128; }
+  MINIDNN_HD constexpr int v_pitch() const { return (value * bytes + 127) / 128 * 128; }
   MINIDNN_HD constexpr int q_bytes() const { return rows() * k_pitch(); }
   MINIDNN_HD constexpr int stage_bytes() const { return columns * (k_pitch() + v_pitch()); }
   MINIDNN_HD constexpr int smem_bytes() const { return q_bytes() + stages * stage_bytes(); }

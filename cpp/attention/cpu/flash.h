@@ -21,8 +21,6 @@ constexpr int64_t kBackwardColumns = 192, kColumnUnit = 96;
 // few sets of the cache.
 constexpr int64_t kPitch = kFlashColumns + 16;
 
-inline int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
 // A call, and the sizes that its passes need.
 struct FlashCall {
   const AttentionProblem& p;

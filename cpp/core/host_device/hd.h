@@ -29,5 +29,7 @@ namespace minidnn {
 template <class T> MINIDNN_HD T min_of(T a, T b) { return b < a ? b : a; }
 template <class T> MINIDNN_HD T max_of(T a, T b) { return a < b ? b : a; }
 template <class T> MINIDNN_HD T ceil_div(T a, T b) { return (a + b - 1) / b; }
+// The least multiple of `unit` that is not below n.
+MINIDNN_HD int64_t round_up(int64_t n, int64_t unit) { return ceil_div(n, unit) * unit; }
 
 }  // namespace minidnn

@@ -36,7 +36,6 @@ struct CompiledWindow {
 CompiledWindow choose_window(const GroupConv&, const std::vector<CompiledWindow>& compiled);
 
 inline bool is_dw(const ConvProblem& p) { return p.direction == ConvDirection::backward_filter; }
-inline int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
 // Divides `length` into as few equal chunks as possible, each at most `most` long. Returns their length.
 inline int64_t equal_chunk(int64_t length, int64_t most) { return ceil_div(length, ceil_div(length, most)); }
 inline int64_t outputs_of_phase(const GroupConvDim& d) { return ceil_div(d.out, d.spread); }

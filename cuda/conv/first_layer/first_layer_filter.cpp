@@ -27,8 +27,6 @@ struct Tiling {
   std::string why_not;
 };
 
-int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
-
 // Chooses a tile of at most rows x columns pixels of dy. Returns whether shared memory has room for two buffers, each
 // with such a tile and the tile of x that it needs.
 bool fits(Tiling& l, int64_t item, int64_t rows, int64_t columns, const Device& d) {

@@ -51,12 +51,6 @@ template <class T, class Tile> struct BackwardMemory {
   }
 };
 
-// Row 0 of head h of a sequence whose first row is `first`.
-template <class T>
-__device__ __forceinline__ T* head_of(const void* data, const AttentionStrides& d, int32_t b, int32_t h,
-                                      int32_t first) {
-  return static_cast<T*>(const_cast<void*>(data)) + (b * d.batch + h * d.head + first * d.row);
-}
 // The number of row 0 of head h of a sequence, in lse and in the workspace.
 __device__ __forceinline__ int64_t row_of(const AttentionScoreParams& p, const SequenceRows& s, int32_t h) {
   return p.packed ? int64_t(h) * p.q_rows + s.q_first : (int64_t(s.b) * p.heads + h) * p.q_rows;
@@ -220,9 +214,9 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   const int warp_row = threadIdx.x / 32 * 16 * Tile::kRowBlocks, lane = threadIdx.x % 32;
   if (count > 0) {
     const int32_t used = s.kv_length - first;
-    Own::template copy<Tile::kThreads>(memory.own[0], head_of<T>(a.k, p.k, b, kv_head, s.kv_first + first), p.k.row,
+    Own::template copy<Tile::kThreads>(memory.own[0], row_of_head<T>(a.k, p.k, b, kv_head, s.kv_first + first), p.k.row,
                                        used, p.head_size);
-    Own::template copy<Tile::kThreads>(memory.own[1], head_of<T>(a.v, p.v, b, kv_head, s.kv_first + first), p.v.row,
+    Own::template copy<Tile::kThreads>(memory.own[1], row_of_head<T>(a.v, p.v, b, kv_head, s.kv_first + first), p.v.row,
                                        used, p.value_size);
   }
   float dk[Tile::kRowBlocks][Tile::kColumns / 8][4] = {}, dv[Tile::kRowBlocks][Tile::kColumns / 8][4] = {};
@@ -240,10 +234,11 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   const auto fetch = [&](int stage) {
     const uint32_t q = memory.stages + stage * Memory::kStageBytes;
     const int32_t used = rows.end - next_row;
-    Loop::template copy<Tile::kThreads>(q, head_of<T>(a.q, p.q, b, next_head, s.q_first + next_row), p.q.row, used,
+    Loop::template copy<Tile::kThreads>(q, row_of_head<T>(a.q, p.q, b, next_head, s.q_first + next_row), p.q.row, used,
                                         p.head_size);
-    Loop::template copy<Tile::kThreads>(q + Loop::kBytes, head_of<T>(a.d_o, p.d_o, b, next_head, s.q_first + next_row),
-                                        p.d_o.row, used, p.value_size);
+    Loop::template copy<Tile::kThreads>(q + Loop::kBytes,
+                                        row_of_head<T>(a.d_o, p.d_o, b, next_head, s.q_first + next_row), p.d_o.row,
+                                        used, p.value_size);
     const int32_t t = threadIdx.x;
     if (t < Tile::kLoop)
       cp_async<8>(memory.sums + (stage * Tile::kLoop + t) * 8, row_sums + row_of(p.scores, s, next_head) + next_row + t,
@@ -269,10 +264,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   });
 
   const int32_t mine = first + warp_row, at = part * 128;
-  StoredRows<T> out{head_of<T>(a.dk, p.dk, b, kv_head, s.kv_first + mine) + at, p.dk.row, existing - mine,
+  StoredRows<T> out{row_of_head<T>(a.dk, p.dk, b, kv_head, s.kv_first + mine) + at, p.dk.row, existing - mine,
                     s.kv_length - mine, p.head_size - at};
   store_rows<T, Own>(dk, scores.n.scale, memory.own[0], warp_row, at / Own::kOfChunk, out);
-  out.to = head_of<T>(a.dv, p.dv, b, kv_head, s.kv_first + mine) + at;
+  out.to = row_of_head<T>(a.dv, p.dv, b, kv_head, s.kv_first + mine) + at;
   out.pitch = p.dv.row;
   out.columns = p.value_size - at;
   store_rows<T, Own>(dv, scores.n.keep, memory.own[1], warp_row, at / Own::kOfChunk, out);
@@ -386,10 +381,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   const int warp_row = threadIdx.x / 32 * 16 * Tile::kRowBlocks, lane = threadIdx.x % 32;
   if (count > 0) {
     const int32_t used = s.q_length - first;
-    Own::template copy<Tile::kThreads>(memory.own[0], head_of<T>(a.q, p.q, b, head, s.q_first + first), p.q.row, used,
-                                       p.head_size);
-    Own::template copy<Tile::kThreads>(memory.own[1], head_of<T>(a.d_o, p.d_o, b, head, s.q_first + first), p.d_o.row,
-                                       used, p.value_size);
+    Own::template copy<Tile::kThreads>(memory.own[0], row_of_head<T>(a.q, p.q, b, head, s.q_first + first), p.q.row,
+                                       used, p.head_size);
+    Own::template copy<Tile::kThreads>(memory.own[1], row_of_head<T>(a.d_o, p.d_o, b, head, s.q_first + first),
+                                       p.d_o.row, used, p.value_size);
   }
   float dq[Tile::kRowBlocks][Tile::kD / 8][4] = {};
   Scores scores{p, a, s, ScoreNumbers(a), head, first + warp_row + lane / 4, {}};
@@ -401,10 +396,10 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   const auto fetch = [&](int stage) {
     const uint32_t k = memory.stages + stage * Memory::kStageBytes;
     const int32_t used = s.kv_length - next_column;
-    Loop::template copy<Tile::kThreads>(k, head_of<T>(a.k, p.k, b, kv_head, s.kv_first + next_column), p.k.row, used,
-                                        p.head_size);
-    Loop::template copy<Tile::kThreads>(k + Loop::kBytes, head_of<T>(a.v, p.v, b, kv_head, s.kv_first + next_column),
-                                        p.v.row, used, p.value_size);
+    Loop::template copy<Tile::kThreads>(k, row_of_head<T>(a.k, p.k, b, kv_head, s.kv_first + next_column), p.k.row,
+                                        used, p.head_size);
+    Loop::template copy<Tile::kThreads>(
+        k + Loop::kBytes, row_of_head<T>(a.v, p.v, b, kv_head, s.kv_first + next_column), p.v.row, used, p.value_size);
     next_column += Tile::kLoop;
   };
   const auto round = [&](int t, int stage) { memory.round(t, stage); };
@@ -422,7 +417,7 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
   });
 
   const int32_t mine = first + warp_row;
-  const StoredRows<T> out{head_of<T>(a.dq, p.dq, b, head, s.q_first + mine), p.dq.row, existing - mine,
+  const StoredRows<T> out{row_of_head<T>(a.dq, p.dq, b, head, s.q_first + mine), p.dq.row, existing - mine,
                           s.q_length - mine, p.head_size};
   store_rows<T, Own>(dq, scores.n.scale, memory.own[0], warp_row, 0, out);
 }
@@ -438,8 +433,8 @@ __global__ void __launch_bounds__(256)
   if (row < p.all_q_rows && column < p.value_size) {
     uint32_t b = uint32_t(row);
     const int32_t i = p.q_rows.divmod(b), h = p.q_heads.divmod(b);
-    const T* const o = head_of<T>(a.o, p.o, int32_t(b), h, i);
-    const T* const d_o = head_of<T>(a.d_o, p.d_o, int32_t(b), h, i);
+    const T* const o = row_of_head<T>(a.o, p.o, int32_t(b), h, i);
+    const T* const d_o = row_of_head<T>(a.d_o, p.d_o, int32_t(b), h, i);
 #pragma unroll
     for (int c = 0; c < 8; c += kVecWidth<T>) {
       if (c > 0 && column + c >= p.value_size) break;

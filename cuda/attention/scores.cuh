@@ -30,6 +30,13 @@ __device__ __forceinline__ IndexRange packed_rows_of(const void* cu, int32_t b, 
   return {begin, begin + min(end - begin, most)};
 }
 
+// Row `row` of head h of a tensor.
+template <class T>
+__device__ __forceinline__ T* row_of_head(const void* data, const AttentionStrides& d, int32_t b, int32_t h,
+                                          int64_t row) {
+  return static_cast<T*>(const_cast<void*>(data)) + (b * d.batch + h * d.head + row * d.row);
+}
+
 // Reads the lengths of sequence b. A kernel calls griddep_wait() before.
 __device__ __forceinline__ SequenceRows sequence_rows(const AttentionScoreParams& p, const AttentionArgs& a,
                                                       int32_t b) {

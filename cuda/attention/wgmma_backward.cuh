@@ -109,12 +109,6 @@ __device__ __forceinline__ int64_t first_tile(const AttentionWgmmaBackwardParams
   return p.scores.packed ? h * p.head_tiles + s.q_first / kTile.rows + s.b
                          : (int64_t(s.b) * p.scores.heads + h) * p.head_tiles;
 }
-// Row `row` of head h of a tensor.
-template <class T>
-__device__ __forceinline__ T* row_of_head(const void* data, const AttentionStrides& d, int32_t b, int32_t h,
-                                          int64_t row) {
-  return static_cast<T*>(const_cast<void*>(data)) + (b * d.batch + h * d.head + row * d.row);
-}
 
 // Item number n. Heads of k go in groups. In a group, the heads come first, then the tiles of rows of k: from the first
 // to the last, since the first ones take the most time with a causal window, or backwards if kOrdered.

@@ -5,7 +5,7 @@
 // Block: a producer warpgroup, of which one thread loads tiles by TMA, and consumer warpgroups with 64 rows each. A
 // consumer keeps the sums of its rows in registers. It starts the products q k^T of a tile of columns before p v of the
 // tile before, and computes the softmax of the former during the latter.
-// Shared memory: a tile of q, and rings of tiles of k and of v.
+// Shared memory: one or two tiles of q, and rings of tiles of k and of v.
 // Bytes: each tile reads k and v of its columns, mostly from the L2.
 // Numerics: scores, sums and exponentials are float32. Probabilities are rounded to T before they are multiplied by v.
 #include "cuda/attention/softmax.cuh"
@@ -289,6 +289,7 @@ template <class T, WgmmaTile kTile> struct WgmmaConsumer {
 // The scores of a tile of rows, in a consumer warpgroup.
 template <class T, WgmmaTile kTile> struct WgmmaScores {
   static constexpr int kFragments = WgmmaConsumer<T, kTile>::kScores;
+  static constexpr bool kNatural = kTile.options != 0;  // whether scores are in natural units
   using Options = ScoreOptions<T, kFragments, kTile.options>;
   const AttentionWgmmaParams& p;
   const AttentionArgs& a;
@@ -319,12 +320,12 @@ template <class T, WgmmaTile kTile> struct WgmmaScores {
   template <class Bias>
   __device__ __forceinline__ bool finish(int32_t n, const Bias& bias, float factor, float (&s)[kFragments][4]) {
     const int32_t column = n * kTile.columns;
-    if constexpr (kTile.options != 0) options.finish_scores(p.scores, a, bias, column_of_lane(n), s);
+    if constexpr (kNatural) options.finish_scores(p.scores, a, bias, column_of_lane(n), s);
     if (column < all.begin || column + kTile.columns > all.end)
 #pragma unroll
       for (int h = 0; h < 2; ++h) hide_columns(s, h, seen[h], column_of_lane(n));
-    const bool grown = exponentials < kTile.options != 0 > (s, factor, rows, shrink);
-    if constexpr (kTile.options != 0) options.drop(p.scores, a, column_of_lane(n), s);
+    const bool grown = exponentials<kNatural>(s, factor, rows, shrink);
+    if constexpr (kNatural) options.drop(p.scores, a, column_of_lane(n), s);
     return grown;
   }
 

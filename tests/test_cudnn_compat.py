@@ -1084,7 +1084,7 @@ def several_gpus(g: Any) -> None:
         (without_statistics, "mean and inv_variance must be given, as instancenorm returns them"),
         (epsilon_in_memory, "must be passed by value: make it with is_pass_by_value=True"),
         (several_gpus, "statistics over several GPUs are not supported"),
-        (lambda g: g.sdpa(image(g, 4, 5)), "sdpa: attention is not supported"),
+        (lambda g: g.sdpa_fp8(image(g, 4, 5)), "sdpa_fp8: attention in 8-bit floats is not supported"),
         (lambda g: g.populate_cuda_graph(1, {}, 0, 0), "populate_cuda_graph is not supported; capture execute()"),
     ],
 )
@@ -1166,7 +1166,8 @@ def test_nonsense_is_refused_by_an_error_of_this_module(name: str) -> None:
                 "slices": [slice(None)] * 4, "permutation": [0, 1, 3, 2], "negative_slope": 0.5, "has_dbias": True,
                 "inputs": [image(g, 2, 4, 3, 3)], "epsilon": g.tensor_scalar(1e-3, cudnn.scalar_type.RUNTIME_PARAM),
                 "momentum": g.tensor_scalar(0.1, cudnn.scalar_type.RUNTIME_PARAM),
-                "padding": 0.0 if name == "matmul" else [1, 1], "stride": [1, 1], "dilation": [1, 1],
+                "padding": 0.0 if name == "matmul" else [1, 1], "stride": [1, 1], "dilation": [1, 1], "generate_stats": True,
+                "stats": image(g, 2, 4, 3, 1),
             }  # fmt: skip
             defaults = {
                 n: usual.get(n, image(g, 2, 4, 3, 3))

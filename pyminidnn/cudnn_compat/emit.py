@@ -20,6 +20,7 @@ from ..ops.pointwise import maximum, minimum, pointwise
 from ..ops.reduce import reduce
 from ..ops.transform import concat
 from ..ops.transform import slice as view_of_slice
+from .emit_attention import ATTENTION
 from .emit_norm import NORMS
 from .enums import cudnnGraphNotSupportedError
 from .inference import slices_of, unsupported
@@ -388,4 +389,5 @@ EMITTERS: dict[str, Emit] = {
     "transpose": _transpose,
     "concatenate": _concatenate,
     **NORMS,
+    **ATTENTION,
 }

@@ -53,8 +53,14 @@ knob_type = _enum(
     "TILE_COLS LOAD_SIZE CTA_COUNT STREAM_K SPLIT_P_SLC TILE_M TILE_N WARP_SPEC_CFG",
     "Kinds of knobs of an engine.",
 )
-diagonal_alignment = _enum("diagonal_alignment", "TOP_LEFT BOTTOM_RIGHT", "For attention, which is not supported.")
-attention_implementation = _enum("attention_implementation", "AUTO COMPOSITE UNIFIED", "For attention.")
+diagonal_alignment = _enum(
+    "diagonal_alignment",
+    "TOP_LEFT BOTTOM_RIGHT",
+    "The diagonal of attention: column i in row i, or the last column in the last row.",
+)
+attention_implementation = _enum(
+    "attention_implementation", "AUTO COMPOSITE UNIFIED", "Implementations of attention. They make no difference."
+)
 moe_grouped_matmul_mode = _enum("moe_grouped_matmul_mode", "NONE GATHER SCATTER", "For grouped products.")
 
 NOT_SET = data_type.NOT_SET

@@ -66,7 +66,7 @@ class Executable(Methods):
             raise ValueError(f"validate: uid {min(twice)} belongs to two tensors")
         for t, d in known.items():
             t.inferred = d
-        attributes = [(t, d, t.virtual, t.by_value, t.value) for t, d in known.items()]
+        attributes = [(t, d, t.virtual, t.is_number, t.value) for t, d in known.items()]
         if attributes != self._attributes:  # the user has changed a tensor since the last call
             self._changed()
         self._known, self._attributes = known, attributes
@@ -108,7 +108,7 @@ class Executable(Methods):
         override_shapes: Sequence[Sequence[int]] | None = None,
         override_strides: Sequence[Sequence[int]] | None = None,
     ) -> None:
-        """Runs the graph. Does not wait for a GPU.
+        """Runs the graph. Does not wait for a GPU, unless dropout has its seed or offset there.
 
         tensor_to_device_buffer  for each tensor in memory (the tensor or its uid) an array or an address, which is read
                                  with the sizes and strides of the graph; for a tensor passed by value a number, an
@@ -182,9 +182,12 @@ class Executable(Methods):
 
     def _handle(self, given: CudnnHandle | None) -> Handle | None:
         handle = given or self.handle
-        if handle is None and self._options:
+        options = dict(self._options)
+        if any(node.attributes.get("deterministic") for node in self.nodes):
+            options["deterministic"] = True
+        if handle is None and options:
             handle = self._own = self._own or CudnnHandle(self.device())
-        return None if handle is None else handle.handle(**self._options)
+        return None if handle is None else handle.handle(**options)
 
     def _plan(self, index: int) -> Plan:
         return at("plan", self._plans or [], index)
@@ -208,13 +211,13 @@ class Executable(Methods):
 
     @staticmethod
     def _in_memory(known: Mapping[Tensor, Described]) -> list[Tensor]:
-        return [t for t in known if not t.virtual and not t.by_value]
+        return [t for t in known if not t.virtual and not t.is_number]
 
     def _stand_in_numbers(self) -> dict[Tensor, float]:
         """Values for tensors passed by value while those of execute() are not known."""
         values: dict[Tensor, float] = {}
         for t, d in self._descriptions().items():
-            if t.by_value:
+            if t.is_number:
                 values[t] = t.value if t.value is not None else 0.5 if DTYPE_OF[d.kind] in FLOATING else 1
         return values
 
@@ -315,13 +318,13 @@ def _entries(
     for t, d in known.items():
         if t.virtual:
             continue
-        if t.by_value and t.value is not None and (t.constant or t.uid not in pack):
+        if t.is_number and t.value is not None and (t.constant or t.uid not in pack):
             numbers[t] = t.value
             continue
         if pack.get(t.uid) is None:
             raise ValueError(f"execute: the variant pack lacks {t.label()} (uid {t.uid})")
-        if t.by_value:
-            numbers[t] = number(t, d, pack[t.uid])
+        if t.is_number:
+            numbers[t] = number(t, d, pack[t.uid], device, handle)
         else:
             arrays.append(in_memory(t, d, pack[t.uid], device, handle))
     return numbers, arrays

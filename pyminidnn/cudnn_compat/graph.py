@@ -24,7 +24,7 @@ from .plans import Plan, default_plan, proposed
 
 _MOST_RECORDINGS = 16
 _UNSUPPORTED = {
-    "sdpa": "attention", "sdpa_backward": "attention", "sdpa_fp8": "attention in 8-bit floats",
+    "sdpa_fp8": "attention in 8-bit floats",
     "sdpa_fp8_backward": "attention in 8-bit floats", "sdpa_mxfp8": "attention in 8-bit floats",
     "sdpa_mxfp8_backward": "attention in 8-bit floats", "block_scale_quantize": "scaling by blocks",
     "block_scale_dequantize": "scaling by blocks", "moe_grouped_matmul": "a product of groups",

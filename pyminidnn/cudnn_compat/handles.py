@@ -4,13 +4,14 @@
 from __future__ import annotations
 
 import ctypes
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 
 from .. import _C
 from .._C import DeviceTensor, Handle
-from ..conversion import _shared, asarray, current_device
+from ..conversion import _shared, asarray, current_device, entered
 from ..creation import device_count
 from ..errors import Error
 from ..refusals import short
@@ -137,16 +138,22 @@ def _array(t: Tensor, given: Any, handle: Handle | None) -> DeviceTensor:
     return array
 
 
-def number(t: Tensor, d: Described, given: Any) -> float:
-    """The value of a tensor that is passed by value: from a number, an array of one element or a host address."""
+def number(t: Tensor, d: Described, given: Any, device: str, handle: Handle | None) -> float:
+    """The value of a tensor that is a number: from a number, an array of one element or the address of one.
+
+    The address is one of the host if the tensor is passed by value, else one of `device`. Memory of a GPU is read on
+    the stream of the handle, which waits for the stream.
+    """
     dtype = DTYPE_OF[d.kind]
-    if type(given) is int:
-        array = _at_address(given, dtype, d, "cpu")
-    elif isinstance(given, float):
+    if isinstance(given, float):
         return given
-    else:
-        array = asarray(_array(t, given, None))
-    if array.size != 1:
-        raise ValueError(f"execute: {t.label()} is passed by value, so it must have one element; got {short(given)}")
-    value: Any = array.to(device="cpu").reshape(()).item()
+    with entered(handle) if t.fetched else nullcontext():
+        if type(given) is int:
+            array = _at_address(given, dtype, d, "cpu" if t.by_value else device)
+        else:
+            array = asarray(_array(t, given, handle if t.fetched else None))
+        if array.size != 1:
+            how = "passed by value" if t.by_value else "a number"
+            raise ValueError(f"execute: {t.label()} is {how}, so it must have one element; got {short(given)}")
+        value: Any = array.to(device="cpu").reshape(()).item()
     return value  # type: ignore[no-any-return]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from .enums import DTYPE_OF, NOT_SET, cudnnGraphNotSupportedError, data_type, tensor_reordering
-from .nodes import Node
+from .nodes import INPUTS, Node
 from .pointwise import BINARY_AB, BINARY_INPUTS, COMPARISONS, GRADIENTS, UNARY
 from .tensors import Described, Tensor, channels_last, ordered_like, row_major
 
@@ -171,6 +171,66 @@ def _norm_backward(node: Node, given: Sequence[Described | None]) -> list[Shape]
     return [dx, (scale.dim, channels_last), (scale.dim, channels_last)]
 
 
+def columns_of(node: Node, cache: Sizes, table: Described | None) -> int:
+    """The number of columns of attention: the rows of k, or those of the pages in a row of the table."""
+    rows: int = cache[2]
+    if table is None:
+        return rows
+    most = rows * table.dim[2]
+    used: int | None = node.attributes["max_seq_len_kv"]
+    if used is not None and used > most:
+        raise ValueError(f"{_at(node)}: paged_attention_max_seq_len_kv must be at most {most}, the rows of "
+                         f"{table.dim[2]} pages; got {used}")  # fmt: skip
+    return most if used is None else used
+
+
+def _attention_sizes(node: Node, given: Sequence[Described | None]) -> tuple[dict[str, Described], Sizes, int]:
+    """The inputs by name, [B, H, Sq, Sk] and Dv. Raises ValueError for sizes that do not fit."""
+    t = {name: d for name, d in zip(INPUTS[node.kind], given, strict=True) if d is not None}
+    for name, d in t.items():
+        if len(d.dim) != 4 and name not in ("attn_scale", "seed", "offset"):
+            raise ValueError(f"{_at(node)}: {name} must have 4 dimensions; got {list(d.dim)}")
+    (b, h, rows, size), k, v = t["q"].dim, t["k"].dim, t["v"].dim
+    tables = [t.get("k_table"), t.get("v_table")]
+    columns = [columns_of(node, d, table) for d, table in zip((k, v), tables, strict=True)]
+    batches = [b if table else d[0] for d, table in zip((k, v), tables, strict=True)]
+    if not k[1] or h % k[1] or not v[1] or h % v[1] or batches != [b, b] or k[3] != size or columns[0] != columns[1]:
+        raise ValueError(
+            f"{_at(node)}: q, k and v must be [B, H, Sq, D], [B, Hk, Sk, D] and [B, Hk, Sk, Dv], with H a multiple of "
+            f"Hk{', and k and v [pages, Hk, page size, D or Dv] with tables' if any(tables) else ''}; "
+            f"got {list(t['q'].dim)}, {list(k)} and {list(v)}"
+        )
+    if k[1] != v[1]:
+        raise unsupported(node, f"k has {k[1]} heads and v has {v[1]}; equal numbers of heads are supported")
+    scores = (b, h, rows, columns[0])
+    wanted = {
+        **dict.fromkeys(["seq_len_q", "seq_len_kv"], (b, 1, 1, 1)),
+        **dict.fromkeys(["o", "dO"], (b, h, rows, v[3])),
+        **{f"{name}_table": (b, 1, *table.dim[2:3], 1) for name, table in zip("kv", tables, strict=True) if table},
+        "sink_token": (1, h, 1, 1),
+        "stats": (b, h, rows, 1),
+    }
+    for name, dim in wanted.items():
+        if name in t and t[name].dim != dim:
+            raise ValueError(f"{_at(node)}: {name} must be {list(dim)}; got {list(t[name].dim)}")
+    if "bias" in t and any(n not in (1, s) for n, s in zip(t["bias"].dim, scores, strict=True)):
+        raise ValueError(f"{_at(node)}: each dimension of bias must be 1 or that of {list(scores)}; "
+                         f"got {list(t['bias'].dim)}")  # fmt: skip
+    return t, scores, v[3]
+
+
+def _sdpa(node: Node, given: Sequence[Described | None]) -> list[Shape]:
+    t, scores, size = _attention_sizes(node, given)
+    o: Shape = ((*scores[:3], size), lambda final: ordered_like(final, t["q"].stride))
+    return [o, ((*scores[:3], 1), row_major), (scores, row_major)]
+
+
+def _sdpa_backward(node: Node, given: Sequence[Described | None]) -> list[Shape]:
+    t, scores, _ = _attention_sizes(node, given)
+    further = [(t[name].dim if name in t else None, row_major) for name in ("bias", "sink_token")]
+    return [*(_like(t[name]) for name in "qkv"), *further, (scores, row_major)]
+
+
 RULES: dict[str, Rule] = {
     **dict.fromkeys([*UNARY, *BINARY_AB, *BINARY_INPUTS, *COMPARISONS], _pointwise),
     **dict.fromkeys([f"{kind}_backward" for kind in (*GRADIENTS, "relu", "swish")], _pointwise),
@@ -192,6 +252,8 @@ RULES: dict[str, Rule] = {
     "batchnorm": _batchnorm,
     "batchnorm_inference": _batchnorm_inference,
     "instancenorm": _instancenorm,
+    "sdpa": _sdpa,
+    "sdpa_backward": _sdpa_backward,
 }
 # Results of these nodes have the element type of the input unless the user sets another one.
 _KEEP_TYPE = ("slice", "reshape", "transpose", "concatenate")

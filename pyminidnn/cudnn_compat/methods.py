@@ -10,6 +10,7 @@ from typing import Any
 from ..graph import _line_of_user
 from ..refusals import short
 from . import enums
+from .attention import Attention
 from .enums import (
     NOT_SET,
     convolution_mode,
@@ -24,7 +25,7 @@ from .pointwise import Pointwise
 from .tensors import Tensor, ints
 
 
-class Methods(Pointwise):
+class Methods(Pointwise, Attention):
     """All methods that make nodes."""
 
     # ---- products

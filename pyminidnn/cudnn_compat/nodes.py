@@ -34,14 +34,29 @@ RESULTS: dict[str, tuple[str, ...]] = {
     "batchnorm_inference": ("Y",),
     "rmsnorm": ("Y", "INV_VARIANCE"),
     "rmsnorm_backward": ("DX", "Dscale", "Dbias"),
+    "sdpa": ("O", "Stats"),
+    "sdpa_backward": ("dQ", "dK", "dV"),
 }
+# The inputs of nodes of attention.
+INPUTS: dict[str, tuple[str, ...]] = {
+    "sdpa": (
+        "q", "k", "v", "attn_scale", "bias", "seq_len_q", "seq_len_kv", "seed", "offset", "k_table", "v_table",
+        "sink_token",
+    ),
+    "sdpa_backward": (
+        "q", "k", "v", "o", "dO", "stats", "attn_scale", "bias", "seq_len_q", "seq_len_kv", "seed", "offset",
+        "sink_token",
+    ),
+}  # fmt: skip
 
 
 # The positions of inputs that may be None.
-_OPTIONAL = {
+_OPTIONAL: dict[str, Sequence[int]] = {
     **dict.fromkeys(["layernorm", "adalayernorm", "rmsnorm", "instancenorm"], (2,)),
     "batchnorm": (3, 4, 6),
     "instancenorm_backward": (3, 4),
+    "sdpa": range(3, 12),
+    "sdpa_backward": range(6, 13),
 }
 
 

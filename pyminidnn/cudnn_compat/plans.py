@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The plans of a pygraph: one for each engine that can compute its most expensive product.
 
-Plan 0 leaves the choice to pyminidnn. The other nodes of a graph have the engine that pyminidnn chooses, in every plan.
+Attention counts as a product. Plan 0 leaves the choice to pyminidnn. The other nodes of a graph have the engine that
+pyminidnn chooses, in every plan.
 """
 
 from __future__ import annotations
@@ -13,7 +14,11 @@ from .. import tuning
 from .nodes import Node
 
 # The family of pyminidnn that computes a node of this kind.
-_PRODUCTS = {"matmul": "matmul", "conv_fprop": "conv", "conv_dgrad": "conv", "conv_wgrad": "conv"}
+_PRODUCTS = {
+    **dict.fromkeys(["conv_fprop", "conv_dgrad", "conv_wgrad"], "conv"),
+    **dict.fromkeys(["sdpa", "sdpa_backward"], "attention"),
+    "matmul": "matmul",
+}
 
 
 class Plan(NamedTuple):

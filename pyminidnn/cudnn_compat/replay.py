@@ -2,8 +2,8 @@
 """Records the nodes of a pygraph as calls of pyminidnn. The recording is a graph that runs many times.
 
 Every tensor in memory is an input of the recording, also the results: their nodes write into them. The first result of
-a norm is an output of the recording instead, because a norm cannot write into given memory. A virtual tensor has the
-dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT does not.
+a norm is an output of the recording instead, because a norm cannot write into given memory. So are stats and gradients
+of attention. A virtual tensor has the dtype of its data_type, so HALF and BFLOAT16 round, and FLOAT does not.
 """
 
 from __future__ import annotations
@@ -23,12 +23,16 @@ from .nodes import Node
 from .plans import Plan
 from .tensors import Described, Tensor
 
-# Norms cannot write y or dx into given memory.
-_WITHOUT_OUT = [
-    f"{norm}{direction}"
-    for norm in ("batchnorm", "layernorm", "rmsnorm", "instancenorm")
-    for direction in ("", "_backward")
-]
+# Which results of a node are outputs of the recording: those that a norm or attention cannot write into given memory.
+_WITHOUT_OUT = {
+    **{
+        f"{norm}{direction}": slice(1)
+        for norm in ("batchnorm", "layernorm", "rmsnorm", "instancenorm")
+        for direction in ("", "_backward")
+    },
+    "sdpa": slice(1, 2),  # stats
+    "sdpa_backward": slice(3),
+}
 FLOATING = ("float16", "bfloat16", "float32", "float64")
 # A function that makes the calls of a node. It returns the results, in any dtype and layout.
 Emit = Callable[["Replay", Node], Sequence["DeviceTensor | None"]]
@@ -241,10 +245,10 @@ class Target:
         self.device, self.tensors, self.samples, self.overlaps = device, tensors, samples, overlaps
 
     def outputs_of(self, nodes: Sequence[Node]) -> list[Tensor]:
-        """The tensors that are outputs of the recording: first results of norms, if no other tensor overlaps them."""
+        """The tensors that are outputs of the recording, if no other tensor overlaps them."""
         if self.samples is not None:
             return []
-        made = [n.outputs[0] for n in nodes if n.kind in _WITHOUT_OUT]
+        made = [t for n in nodes for t in n.outputs[_WITHOUT_OUT.get(n.kind, slice(0))]]
         return [t for t in made if t is not None and t in self.tensors]
 
     def inputs_of(

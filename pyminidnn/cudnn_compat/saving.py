@@ -76,6 +76,7 @@ def _tensor(t: Tensor) -> dict[str, Any]:
         "data_type": t.kind.name,
         "virtual": t.virtual,
         "by_value": t.by_value,
+        "fetched": t.fetched,
         "value": t.value,
         "constant": t.constant,
         "reordering": t.reordering.name,
@@ -86,7 +87,7 @@ def _tensor(t: Tensor) -> dict[str, Any]:
 def _made(entry: dict[str, Any]) -> Tensor:
     t = Tensor().set_name(entry["name"]).set_dim(entry["dim"]).set_stride(entry["stride"])
     t.kind = data_type[entry["data_type"]]
-    t.virtual, t.by_value = entry["virtual"], entry["by_value"]
+    t.virtual, t.by_value, t.fetched = entry["virtual"], entry["by_value"], entry["fetched"]
     t.value, t.constant = entry["value"], entry["constant"]
     t.reordering = tensor_reordering[entry["reordering"]]
     t.vector = (entry["vector"][0], entry["vector"][1])

@@ -73,6 +73,7 @@ class Tensor:
         self.kind: Any = NOT_SET
         self.inferred: Described | None = None
         self.virtual = self.by_value = False
+        self.fetched = False  # whether execute() reads the number from the memory of the device
         self.value: Any = None  # the number of a tensor that tensor_scalar() made
         self.constant = False  # whether `value` is fixed when the graph is built
         self.uid, self.has_uid = 0, False
@@ -140,6 +141,11 @@ class Tensor:
         """Sets whether the tensor is one number in host memory."""
         self.by_value = bool(value)
         return self
+
+    @property
+    def is_number(self) -> bool:
+        """Whether a recording contains the value of the tensor."""
+        return self.by_value or self.fetched
 
     def get_has_compile_time_constant(self) -> bool:
         """Whether tensor_scalar() fixed the value."""

@@ -20,7 +20,10 @@ from .tensors import Tensor
 
 _TENSORS = ("tensor", "tensor_like", "tensor_scalar")
 _QUERIES = ("get_workspace_size", "get_workspace_size_plan_at_index", "serialize", "query_tensor_attributes_of_uid")
-_NODES = {*RULES, "leaky_relu", "leaky_relu_backward"}
+_NODES = {
+    *RULES, "leaky_relu", "leaky_relu_backward", "scaled_dot_product_flash_attention",
+    "scaled_dot_product_flash_attention_backward",
+}  # fmt: skip
 _auto: list[CudnnHandle] = []  # the handle of Graph(handle="auto"), when it is made
 
 
@@ -192,7 +195,9 @@ class Graph:
         return result
 
     def _tensor(self, name: str, value: Any) -> Any:
-        """The tensor of an argument that is an array or a tensor; other arguments are returned unchanged."""
+        """The tensor of an argument that is an array or a tensor, also in a tuple; other arguments are unchanged."""
+        if isinstance(value, tuple):
+            return tuple(self._tensor(f"{name}.{i}", element) for i, element in enumerate(value))
         if has_dlpack(value):
             if id(value) not in self._known:
                 self._known[id(value)] = self._graph.tensor_like(value)

@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Runs tests of a cudnn-frontend checkout with pyminidnn.cudnn_compat: those that need no attention and no 8-bit floats.
+"""Runs tests of a cudnn-frontend checkout with pyminidnn.cudnn_compat: those that need no attention and no 8-bit floats,
+or the files that are named. Those of attention are test_mhas_v2.py -k "not fp8 and not ragged".
 
     CUDNN_FRONTEND_TESTS=checkout/test/python python tests/compat/run.py [--compat-device cpu] [options of pytest] [files]
 

@@ -122,8 +122,7 @@ struct BackwardPlan final : Plan<AttentionProblem> {
 
 }  // namespace
 
-std::string mma_backward_why_not(const AttentionProblem& p, const Device& d) {
-  if (const std::string why = mma_why_not(p, d, true); !why.empty()) return why;
+std::string gradients_why_not(const AttentionProblem& p) {
   if (p.q.numel() == 0 || p.k.numel() == 0 || p.q_size() == 0 || p.kv_size() == 0) return "needs rows of q and k";
   // Gradients are dense, and have the stride orders of q, k and v.
   const int64_t elements = 16 / itemsize(p.d_o.dtype);
@@ -133,6 +132,12 @@ std::string mma_backward_why_not(const AttentionProblem& p, const Device& d) {
                  "; got ", p.d_o.stride[i]);
   for (const TensorDesc* gradient : {&p.dq, &p.dk, &p.dv})
     if (gradient->stride[3] != 1) return "needs heads of q, k and v whose last dimension has the smallest stride";
+  return "";
+}
+
+std::string mma_backward_why_not(const AttentionProblem& p, const Device& d) {
+  if (const std::string why = mma_why_not(p, d, true); !why.empty()) return why;
+  if (std::string why = gradients_why_not(p); !why.empty()) return why;
   constexpr int64_t kMost = (int64_t(1) << 31) - 1;
   if (rows_of_q(p) > kMost || blocks_of(Owner::kv, p) > kMost || blocks_of(Owner::q, p) > kMost)
     return cat("supports at most ", kMost, " rows and tiles");

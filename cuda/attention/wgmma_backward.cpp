@@ -8,6 +8,7 @@
 
 #include "cpp/engine/engine_object.h"
 #include "cpp/engine/roofline.h"
+#include "cuda/attention/mma_backward.h"
 #include "cuda/attention/wgmma.h"
 #include "cuda/attention/wgmma_backward_params.h"
 #include "cuda/runtime/plan.h"
@@ -154,15 +155,8 @@ std::string backward_why_not(const AttentionProblem& p, const Device& d) {
   if (p.negative_scale) return "needs a scale above 0";
   if (p.head_size() > kMostHead || p.value_size() > kMostHead)
     return cat("supports head sizes up to ", kMostHead, "; got ", p.head_size(), " and ", p.value_size());
-  if (p.q.numel() == 0 || p.k.numel() == 0 || p.q_size() == 0 || p.kv_size() == 0) return "needs rows of q and k";
-  for (int i = 0; i < 4; ++i)
-    if (p.d_o.shape[i] > 1 && (i == 3 ? p.d_o.stride[i] != 1 : p.d_o.stride[i] % 8 != 0))
-      return cat("needs a contiguous last dimension of do, and other strides that are multiples of 8; got ",
-                 p.d_o.stride[i]);
+  if (std::string why = gradients_why_not(p); !why.empty()) return why;
   if (std::string why = why_not_map("do", p.d_o); !why.empty()) return why;
-  // Gradients are dense, and have the stride orders of q, k and v.
-  for (const TensorDesc* gradient : {&p.dq, &p.dk, &p.dv})
-    if (gradient->stride[3] != 1) return "needs heads of q, k and v whose last dimension has the smallest stride";
   constexpr int64_t kMost = (int64_t(1) << 31) - 1;
   if (row_blocks(p) > kMost || column_blocks(p) > kMost) return cat("supports at most ", kMost, " tiles");
   return "";

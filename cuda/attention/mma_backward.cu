@@ -51,11 +51,6 @@ template <class T, class Tile> struct BackwardMemory {
   }
 };
 
-// The number of row 0 of head h of a sequence, in lse and in the workspace.
-__device__ __forceinline__ int64_t row_of(const AttentionScoreParams& p, const SequenceRows& s, int32_t h) {
-  return p.packed ? int64_t(h) * p.q_rows + s.q_first : (int64_t(s.b) * p.heads + h) * p.q_rows;
-}
-
 // Runs compute(stage) for `count` stages. fetch(stage) begins the copies of the next one. With two stages, the copies
 // of one run while the other is used. finish(t, stage) is called for stage number t when this thread's copies are there.
 template <class Fetch, class Finish, class Compute>
@@ -241,8 +236,8 @@ __global__ void __launch_bounds__(Tile::kThreads, 2)
                                         used, p.value_size);
     const int32_t t = threadIdx.x;
     if (t < Tile::kLoop)
-      cp_async<8>(memory.sums + (stage * Tile::kLoop + t) * 8, row_sums + row_of(p.scores, s, next_head) + next_row + t,
-                  t < used);
+      cp_async<8>(memory.sums + (stage * Tile::kLoop + t) * 8,
+                  row_sums + lse_row_of(p.scores, s, next_head) + next_row + t, t < used);
     step(next_head, next_row);
   };
   const auto round = [&](int t, int stage) { memory.round(t, stage); };
@@ -291,7 +286,7 @@ template <class T, class Tile> struct RowScores {
       for (int half = 0; half < 2; ++half) {
         const int32_t i = row + 16 * m + 8 * half;
         of[m][half] = {};
-        if (i < s.q_length) of[m][half] = row_sums[row_of(p.scores, s, head) + i];
+        if (i < s.q_length) of[m][half] = row_sums[lse_row_of(p.scores, s, head) + i];
       }
   }
   __device__ __forceinline__ void plain(Sums& z, Sums& g) const {
@@ -461,7 +456,7 @@ __global__ void __launch_bounds__(512)
   CompensatedSum<Acc> sum;
   for (int32_t b = 0; b < p.scores.batch; ++b) {
     const SequenceRows s = sequence_rows(p.scores, a, b);
-    const int64_t first = row_of(p.scores, s, h);
+    const int64_t first = lse_row_of(p.scores, s, h);
     for (int32_t i = int32_t(threadIdx.x); i < s.q_length; i += int32_t(blockDim.x))
       sum.add(-maths::exp(sink - static_cast<const Acc*>(a.lse)[first + i]) * row_sums[first + i].delta);
   }

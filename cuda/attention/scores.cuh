@@ -52,6 +52,11 @@ __device__ __forceinline__ SequenceRows sequence_rows(const AttentionScoreParams
   return s;
 }
 
+// The number of row 0 of head h of a sequence, in lse.
+__device__ __forceinline__ int64_t lse_row_of(const AttentionScoreParams& p, const SequenceRows& s, int32_t h) {
+  return p.packed ? int64_t(h) * p.q_rows + s.q_first : (int64_t(s.b) * p.heads + h) * p.q_rows;
+}
+
 // The columns that row i sees, and the rows that see column j. The range is empty if end <= begin.
 __device__ __forceinline__ IndexRange columns_seen(const AttentionScoreParams& p, const SequenceRows& s, int32_t i) {
   const int32_t at = i + s.shift;

@@ -218,8 +218,7 @@ __global__ void __launch_bounds__(256) attention_wgmma_begin(const __grid_consta
   if (first >= s.q_length) return;
   const int64_t to = first_tile<kTile>(p, s, h) + tile;
   const int32_t column = int32_t(threadIdx.x) % p.delta_lanes * 8, rows_at_once = 256 / p.delta_lanes;
-  const int64_t lse_row = p.scores.packed ? int64_t(h) * p.scores.q_rows + s.q_first
-                                          : (int64_t(s.b) * p.scores.heads + h) * p.scores.q_rows;
+  const int64_t lse_row = lse_row_of(p.scores, s, h);
   for (int32_t r = int32_t(threadIdx.x) / p.delta_lanes; r < kTile.rows; r += rows_at_once) {
     const int32_t i = first + r;
     float sum = 0;

@@ -82,7 +82,7 @@ __device__ __forceinline__ void tma_load_im2col(uint32_t to, const TensorMap* ma
         : "memory");
 }
 
-// Copies a box from shared memory to a tensor of three or five dimensions. `at` are the coordinates of the box, with the
+// Copies a box from shared memory to a tensor of three dimensions. `at` are the coordinates of the box, with the
 // innermost dimension first. Elements outside the tensor are not written. The copies that a thread starts before
 // cp_async_bulk_commit_group() are a group. Threads that have written the box call fence_proxy_async() before the copy.
 __device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t from, const int (&at)[3]) {
@@ -90,11 +90,7 @@ __device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t from, c
                "r"(at[0]), "r"(at[1]), "r"(at[2])
                : "memory");
 }
-__device__ __forceinline__ void tma_store(const TensorMap* map, uint32_t from, const int (&at)[5]) {
-  asm volatile("cp.async.bulk.tensor.5d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5, %6}], [%1];" ::"l"(map),
-               "r"(from), "r"(at[0]), "r"(at[1]), "r"(at[2]), "r"(at[3]), "r"(at[4])
-               : "memory");
-}
+
 // Adds `bytes` of float32 in shared memory to those in global memory. `to`, `from` and `bytes` are multiples of 16. The
 // order of the additions of different copies is not defined.
 __device__ __forceinline__ void cp_reduce_async_bulk_add_f32(float* to, uint32_t from, uint32_t bytes) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The softmax of attention along tiles of columns, in the fragments of scores.cuh. A lane keeps a reference and the sum
-// of each of its two rows. If a maximum exceeds the reference by much, all sums of the row shrink.
+// of each of its two rows. If a maximum exceeds the reference by a large factor, it becomes the reference, and all sums
+// of the row are multiplied to fit.
 #pragma once
 #include "cpp/core/host_device/maths.h"
 #include "cuda/attention/scores.cuh"

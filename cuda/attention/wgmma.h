@@ -6,8 +6,8 @@
 
 namespace minidnn::cuda::attention {
 
-// Why the kernels cannot compute a problem, or "". They load tensors [B, H, S, D] by TMA, and compute plain scores:
-// scale q k^T with a scale above 0, with any window, lengths, packed sequences and sinks.
+// Why the kernels cannot compute a problem, or "". They load tensors [B, H, S, D] by TMA. Backward kernels
+// have further limits.
 std::string wgmma_why_not(const AttentionProblem&, const Device&);
 // Why TMA cannot load or store a tensor, or "". `name` is its name in the message.
 std::string why_not_map(const char* name, const TensorDesc&);

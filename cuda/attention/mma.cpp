@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.attention.mma: forward and decode on tensor cores, with all options. The kernel is compiled for some head sizes
 // (kTiles16, kTiles32); others use the next larger one. If there are too few tiles of rows for the device, the
-// columns of a tile are divided among blocks, and a second kernel adds their results.
+// columns of a tile are divided among blocks. These add their sums in a cluster, or a second kernel does.
 #include "cuda/attention/mma.h"
 
 #include <charconv>
@@ -16,13 +16,13 @@ namespace minidnn {
 namespace cuda::attention {
 namespace {
 
-// The tiles for scores without and with options, and for few rows.
+// The tiles for scores without and with options, and for few rows, which are compiled in both forms.
 struct Tiles {
   std::span<const AttentionTile> plain, extras, few_rows;
 };
-// D, Dv, columns, warps, fragments of 16 rows of a warp, stages, blocks per SM, and bytes of an element. A block uses
-// at most 99 KB of shared memory, and a thread at most 255 registers, so that two blocks fit on an SM of Hopper. Options
-// need registers, so their tiles have fewer rows.
+// D, Dv, columns, warps, fragments of 16 rows of a warp, stages, blocks per SM, and bytes of an element. A thread uses at
+// most 255 registers, and a block little enough shared memory that two fit on an SM of Hopper. If D and Dv have two tiles,
+// the second one is for devices that give a block 99 KB only. Options need registers, so their tiles have fewer rows.
 constexpr AttentionTile kPlain16[] = {{64, 64, 64, 4, 2, 2, 2, false, false},
                                       {96, 96, 64, 4, 2, 2, 2, false, false},
                                       {128, 128, 64, 4, 2, 2, 2, false, false},
@@ -31,9 +31,11 @@ constexpr AttentionTile kPlain16[] = {{64, 64, 64, 4, 2, 2, 2, false, false},
 constexpr AttentionTile kExtras16[] = {{64, 64, 64, 4, 1, 2, 2, false, true},
                                        {128, 128, 64, 4, 1, 2, 2, false, true},
                                        {256, 256, 64, 4, 1, 1, 2, false, true}};
-constexpr AttentionTile kFewRows16[] = {{64, 64, 64, 4, 1, 2, 3, true, true},
-                                        {128, 128, 64, 4, 1, 2, 3, true, true},
-                                        {256, 256, 32, 2, 1, 2, 3, true, true}};
+constexpr AttentionTile kFewRows16[] = {{64, 64, 128, 4, 1, 3, 2, true, false},
+                                        {128, 128, 64, 4, 1, 3, 2, true, false},
+                                        {128, 128, 64, 4, 1, 2, 3, true, false},
+                                        {256, 256, 32, 2, 1, 3, 2, true, false},
+                                        {256, 256, 32, 2, 1, 2, 3, true, false}};
 constexpr Tiles kTiles16 = {kPlain16, kExtras16, kFewRows16};
 constexpr AttentionTile kPlain32[] = {{64, 64, 32, 4, 2, 2, 2, false, false, 4},
                                       {128, 128, 32, 4, 2, 1, 2, false, false, 4},
@@ -41,9 +43,9 @@ constexpr AttentionTile kPlain32[] = {{64, 64, 32, 4, 2, 2, 2, false, false, 4},
 constexpr AttentionTile kExtras32[] = {{64, 64, 64, 4, 1, 2, 2, false, true, 4},
                                        {128, 128, 32, 4, 1, 2, 2, false, true, 4},
                                        {256, 256, 16, 4, 1, 1, 2, false, true, 4}};
-constexpr AttentionTile kFewRows32[] = {{64, 64, 64, 4, 1, 2, 3, true, true, 4},
-                                        {128, 128, 32, 2, 1, 2, 3, true, true, 4},
-                                        {256, 256, 32, 2, 1, 1, 2, true, true, 4}};
+constexpr AttentionTile kFewRows32[] = {{64, 64, 64, 4, 1, 2, 3, true, false, 4},
+                                        {128, 128, 32, 2, 1, 2, 3, true, false, 4},
+                                        {256, 256, 32, 2, 1, 1, 2, true, false, 4}};
 constexpr Tiles kTiles32 = {kPlain32, kExtras32, kFewRows32};
 
 bool is_float32(const AttentionProblem& p) { return p.q.dtype == DType::float32; }
@@ -60,8 +62,8 @@ KernelSpec join_spec(DType type) {
   return {"cuda/attention/mma.cu", cat("minidnn::attention_join<", cuda_name(type), ">")};
 }
 
-bool needs_extras(const AttentionProblem& p) {
-  return p.has_softcap || p.bias.rank || p.alibi || p.has_dropout || p.negative_scale || p.pages_of_sequence;
+bool has_options(const AttentionProblem& p) {
+  return p.has_softcap || p.bias.rank || p.alibi || p.has_dropout || p.negative_scale;
 }
 
 // How a problem is divided among blocks.
@@ -80,9 +82,12 @@ struct Tiling {
     // With more rows, their tiles would read k and v too often.
     constexpr int64_t kFewRows = 32;
     const Tiles& all = tiles_for(p.q.dtype);
-    const auto tiles_of = rows <= kFewRows ? all.few_rows : needs_extras(p) ? all.extras : all.plain;
-    tile = *std::ranges::find_if(
-        tiles_of, [&](const AttentionTile& t) { return p.head_size() <= t.head && p.value_size() <= t.value; });
+    const bool few = rows <= kFewRows;
+    const auto tiles_of = few ? all.few_rows : has_options(p) || p.pages_of_sequence ? all.extras : all.plain;
+    tile = *std::ranges::find_if(tiles_of, [&](const AttentionTile& t) {
+      return p.head_size() <= t.head && p.value_size() <= t.value && t.smem_bytes() <= d.max_smem_bytes;
+    });
+    if (few) tile.extras = has_options(p);
     const int64_t of_tile = tile.rows();
     if (p.q_size() <= 8 * of_tile && ceil_div(rows, of_tile) < group * ceil_div(p.q_size(), of_tile)) pack = group;
     const int64_t most_rows = std::min(p.q_size(), p.q.shape[2]);        // max_q may be larger
@@ -100,12 +105,20 @@ struct Tiling {
       splits = std::max(fit, int64_t(1));
     } else if (fit >= 2) {
       splits = fit / 2;  // measured: half as many blocks as fit read k and v faster than all that fit
-    } else if (tiles < 4 * at_once) {
-      splits = ceil_div(2 * at_once, tiles);  // so many waves that the last one does not matter
+    } else {
+      // The least number of parts that leaves little of the last wave idle.
+      constexpr double kBusy = 0.9;
+      auto busy = [&](int64_t n) { return double(tiles * n) / double(ceil_div(tiles * n, at_once) * at_once); };
+      while (busy(splits) < kBusy && tiles * splits < 2 * at_once) ++splits;
     }
     splits = std::min(splits, most_splits);
   }
 };
+
+// Whether the parts of the columns are blocks of a cluster, which add their sums in shared memory.
+bool in_cluster(const Tiling& t, int64_t splits, const Device& d) {
+  return t.tile.along_columns && splits > 1 && splits <= usual_cluster(d);
+}
 
 int64_t splits_of(const Config& config) {
   int64_t splits = 1;
@@ -203,10 +216,12 @@ struct Mma final : Engine<AttentionProblem> {
         all.push_back(config_of(splits));
     return all;
   }
-  size_t workspace_bytes(const AttentionProblem& p, const Device&, const Config& config) const override {
+  size_t workspace_bytes(const AttentionProblem& p, const Device& d, const Config& config) const override {
     if (is_backward(p)) return mma_backward_workspace_bytes(p);
     const int64_t splits = splits_of(config);
-    return splits > 1 ? size_t(splits * rows_of(p) * (p.value_size() + 2)) * sizeof(float) : 0;
+    return splits > 1 && !in_cluster(Tiling(p, d), splits, d)
+               ? size_t(splits * rows_of(p) * (p.value_size() + 2)) * sizeof(float)
+               : 0;
   }
   std::unique_ptr<Plan<AttentionProblem>> build(const AttentionProblem& p, const Device& d,
                                                 const Config& config) const override {
@@ -227,6 +242,7 @@ struct Mma final : Engine<AttentionProblem> {
     to.heads = FastDivmod(p.heads() / t.pack);
     to.blocks = int32_t(t.blocks);
     to.splits = int32_t(splits_of(config));
+    to.in_cluster = in_cluster(t, to.splits, d);
     to.least_tiles = to.splits > 1 ? int32_t(t.least_tiles) : 1;
     to.pages_of_sequence = int32_t(p.pages_of_sequence);
     to.pages = int32_t(p.k.shape[0]);
@@ -235,7 +251,8 @@ struct Mma final : Engine<AttentionProblem> {
     plan->config.grid = {unsigned(t.tiles), unsigned(to.splits)};
     plan->config.block = {unsigned(t.tile.threads())};
     plan->config.smem_bytes = unsigned(t.tile.smem_bytes());
-    if (to.splits == 1) return plan;
+    if (to.in_cluster) plan->config.cluster = {1, unsigned(to.splits)};
+    if (to.splits == 1 || to.in_cluster) return plan;
     plan->sums = to.splits * rows_of(p) * p.value_size();
     plan->join = cuda::load_kernel(join_spec(p.q.dtype), d.place.index);
     plan->join_config.grid = {unsigned(rows_of(p))};
@@ -249,6 +266,10 @@ struct Mma final : Engine<AttentionProblem> {
       const Tiles& tiles = tiles_for(type);
       for (const auto& group : {tiles.plain, tiles.extras, tiles.few_rows})
         for (const AttentionTile& t : group) all.push_back(spec(type, t));
+      for (AttentionTile t : tiles.few_rows) {
+        t.extras = true;
+        all.push_back(spec(type, t));
+      }
       all.push_back(join_spec(type));
     }
     return all;

@@ -10,6 +10,7 @@
 // Factors of type float32 are rounded to TF32.
 #include "cuda/attention/softmax.cuh"
 #include "cuda/attention/tiles.cuh"
+#include "cuda/device/ptx/cluster.cuh"
 #include "cuda/device/ptx/cvta.cuh"
 #include "cuda/device/ptx/griddep.cuh"
 
@@ -90,8 +91,7 @@ __device__ __forceinline__ int64_t row_offset(const AttentionStrides& t, const A
 }
 // The row of lse; with AttentionPartials, also that of the sums.
 __device__ __forceinline__ int64_t lse_row(const AttentionScoreParams& p, const AttentionWork& w, RowAndHead at) {
-  if (p.packed) return int64_t(at.head) * p.q_rows + w.sequence.q_first + at.row;
-  return (int64_t(w.sequence.b) * p.heads + at.head) * p.q_size + at.row;
+  return lse_row_of(p, w.sequence, at.head) + at.row;
 }
 
 // The rows of a tile of columns that a thread copies: their pages and their indices there, or, without pages, 0 and
@@ -278,11 +278,11 @@ __device__ __forceinline__ auto score_options(const AttentionForwardParams& p, c
   return ScoreOptions<T, Warp::kScores>(p.scores, a, w.sequence, {first.head, second.head}, {first.row, second.row});
 }
 
-// Writes o and lse, or the partial sums. `m_scale` times the maximum of a row is in natural units.
+// Writes o and lse, or the partial sums.
 template <class T, AttentionTile kTile>
 __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, const AttentionArgs& a,
-                                           const AttentionPartials& partials, const AttentionWork& w, float m_scale,
-                                           char* memory, AttentionWarp<T, kTile>& warp) {
+                                           const AttentionPartials& partials, const AttentionWork& w, char* memory,
+                                           AttentionWarp<T, kTile>& warp) {
   using Warp = AttentionWarp<T, kTile>;
   constexpr int kPitch = kTile.v_pitch(), kOfChunk = 16 / sizeof(T);
   static_assert(kPitch <= kTile.k_pitch());
@@ -296,7 +296,7 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
     for (int h = 0; h < 2; ++h) {
       const int r = Warp::row_of(f, h), in_warp = 16 * f + 8 * h + lane / 4;
       const RowAndHead at = row_and_head(p, w, r);
-      const float largest = warp.rows[f].largest[h] == -INFINITY ? -INFINITY : warp.rows[f].largest[h] * m_scale;
+      const float largest = warp.rows[f].largest[h];
       if (p.splits > 1) {
         if (r >= rows) continue;
         const int64_t n =
@@ -331,56 +331,143 @@ __device__ __forceinline__ void store_rows(const AttentionForwardParams& p, cons
   }
 }
 
-// As store_rows(), if the warps have divided the columns: adds their sums in shared memory, in the order of the warps.
-template <class T, AttentionTile kTile>
-__device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& p, const AttentionArgs& a,
-                                                  const AttentionPartials& partials, const AttentionWork& w,
-                                                  float* memory, AttentionWarp<T, kTile>& warp) {
-  using Warp = AttentionWarp<T, kTile>;
-  constexpr int kWarps = kTile.warps, kSums = 16 * kTile.value;
-  static_assert(Warp::kF == 1 && (kSums + 32) * kWarps * 4 <= kTile.stages * kTile.stage_bytes());
-  float* const ends = memory + kWarps * kSums;  // [warp, row, 2]
-  const int lane = Warp::lane();
-  __syncthreads();  // all warps have read the last tile of columns
+// The sums of four elements of a row, and the row's maximum and sum of exponentials.
+struct JoinedSums {
+  float4 total{0, 0, 0, 0};
+  float largest = -INFINITY, sum = 0;
+};
+
+// If the warps have divided the columns: adds their sums in shared memory, in the order of the warps.
+template <class T, AttentionTile kTile> struct JoinedWarps {
+  static constexpr int kWarps = kTile.warps, kSums = 16 * kTile.value;
+  float* const memory;  // [warp, row, value], then `ends` [warp, row, 2]
+  float* const ends;
+
+  __device__ __forceinline__ JoinedWarps(float* shared, AttentionWarp<T, kTile>& warp)
+      : memory(shared), ends(shared + kWarps * kSums) {
+    static_assert(AttentionWarp<T, kTile>::kF == 1);
+    const int lane = warp.lane();
+    __syncthreads();  // all warps have read the last tile of columns
 #pragma unroll
-  for (int h = 0; h < 2; ++h) {
-    const int r = 8 * h + lane / 4;
-    if (lane % 4 == 0)
-      *reinterpret_cast<float2*>(ends + 2 * (16 * Warp::warp() + r)) = {warp.rows[0].largest[h], warp.rows[0].sum[h]};
-    for_each_lane_values<T>(warp.o[0], h, [&](int chunk, int element, const LaneValues<T>& values) {
-      const int column = chunk * (16 / int(sizeof(T))) + element;
-      store_partial<T>(memory + Warp::warp() * kSums + r * kTile.value + column, values);
-    });
+    for (int h = 0; h < 2; ++h) {
+      const int r = 8 * h + lane / 4;
+      if (lane % 4 == 0)
+        *reinterpret_cast<float2*>(ends + 2 * (16 * warp.warp() + r)) = {warp.rows[0].largest[h], warp.rows[0].sum[h]};
+      for_each_lane_values<T>(warp.o[0], h, [&](int chunk, int element, const LaneValues<T>& values) {
+        const int column = chunk * (16 / int(sizeof(T))) + element;
+        store_partial<T>(memory + warp.warp() * kSums + r * kTile.value + column, values);
+      });
+    }
+    __syncthreads();
   }
-  __syncthreads();
-  const int32_t rows = (p.scores.packed ? w.sequence.q_length : p.scores.q_size) * int32_t(p.pack.divisor) - w.first;
-  for (int n = int(threadIdx.x) * 4; n < kSums; n += 4 * kTile.threads()) {
-    const int r = n / kTile.value, d = n % kTile.value;
-    if (r >= rows || d >= p.value_size) continue;
-    float largest = -INFINITY, sum = 0;
+  // Four elements from n on, of row r.
+  __device__ __forceinline__ JoinedSums at(int r, int n) const {
+    JoinedSums joined;
 #pragma unroll
-    for (int k = 0; k < kWarps; ++k) largest = fmaxf(largest, ends[2 * (16 * k + r)]);
-    const float from = largest == -INFINITY ? 0.0f : largest;
-    float4 total{0, 0, 0, 0};
+    for (int k = 0; k < kWarps; ++k) joined.largest = fmaxf(joined.largest, ends[2 * (16 * k + r)]);
+    const float from = joined.largest == -INFINITY ? 0.0f : joined.largest;
 #pragma unroll
     for (int k = 0; k < kWarps; ++k) {
       const float2 end = *reinterpret_cast<const float2*>(ends + 2 * (16 * k + r));
       const float4 v = *reinterpret_cast<const float4*>(memory + k * kSums + n);
       const float weight = fast::exp2_ftz((end.x - from) * fast::kLog2E);
-      sum += end.y * weight;
+      joined.sum += end.y * weight;
+      float4& total = joined.total;
       total = {total.x + v.x * weight, total.y + v.y * weight, total.z + v.z * weight, total.w + v.w * weight};
     }
-    const RowAndHead at = row_and_head(p, w, r);
-    const int64_t row = lse_row(p.scores, w, at);
-    if (p.splits > 1) {
-      const int64_t to = int64_t(w.split) * p.scores.batch * p.scores.heads * p.scores.q_size + row;
-      if (d == 0) *reinterpret_cast<float2*>(partials.ends + 2 * to) = {largest, sum};
-      if (largest != -INFINITY) *reinterpret_cast<float4*>(partials.sums + to * p.value_size + d) = total;
+    return joined;
+  }
+};
+
+#if __CUDA_ARCH__ >= 900
+// Adds the sums of the blocks of a cluster in the order of attention_join(), so that both give the same bits. Block k has
+// part k of the columns. In its shared memory, four sums are at the address `sums`, and the maximum and the sum of
+// exponentials of their row at `ends`.
+__device__ __forceinline__ JoinedSums join_cluster(int blocks, uint32_t sums, uint32_t ends) {
+  constexpr int kMost = 8, kGroups = 4;
+  float2 end[kMost];
+  JoinedSums joined;
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    end[k] = {-INFINITY, 0};
+    if (k >= blocks) continue;
+    ld_cluster<1>(&end[k].x, ends, k);
+    ld_cluster<1>(&end[k].y, ends + 4, k);
+    joined.largest = fmaxf(joined.largest, end[k].x);
+  }
+  const float from = joined.largest == -INFINITY ? 0.0f : joined.largest;
+  float4 totals[kGroups] = {};
+  float exponentials[kGroups] = {};
+#pragma unroll
+  for (int k = 0; k < kMost; ++k) {
+    const float weight = fast::exp2_ftz((end[k].x - from) * fast::kLog2E);
+    if (k >= blocks || weight == 0) continue;
+    float v[4];
+    ld_cluster<4>(v, sums, k);
+    float4& t = totals[k % kGroups];
+    t = {t.x + v[0] * weight, t.y + v[1] * weight, t.z + v[2] * weight, t.w + v[3] * weight};
+    exponentials[k % kGroups] = __fadd_rn(exponentials[k % kGroups], __fmul_rn(end[k].y, weight));
+  }
+  joined.total = totals[0];
+#pragma unroll
+  for (int g = 1; g < kGroups; ++g) {
+    float4& t = joined.total;
+    t = {t.x + totals[g].x, t.y + totals[g].y, t.z + totals[g].z, t.w + totals[g].w};
+  }
+  joined.sum = (exponentials[0] + exponentials[2]) + (exponentials[1] + exponentials[3]);
+  return joined;
+}
+#endif
+
+// As store_rows(), if the warps have divided the columns.
+template <class T, AttentionTile kTile>
+__device__ __forceinline__ void store_joined_rows(const AttentionForwardParams& p, const AttentionArgs& a,
+                                                  const AttentionPartials& partials, const AttentionWork& w,
+                                                  float* memory, AttentionWarp<T, kTile>& warp) {
+  using Joined = JoinedWarps<T, kTile>;
+  constexpr int kSums = Joined::kSums, kAtOnce = 4 * kTile.threads();
+  static_assert((kSums + 32) * (kTile.warps + 1) * 4 <= kTile.stages * kTile.stage_bytes());
+  const Joined warps(memory, warp);
+  const int32_t rows = (p.scores.packed ? w.sequence.q_length : p.scores.q_size) * int32_t(p.pack.divisor) - w.first;
+  const int first = int(threadIdx.x) * 4;
+  auto exists = [&](int n) { return n / kTile.value < rows && n % kTile.value < p.value_size; };
+  auto store = [&](int n, const JoinedSums& joined) {
+    const RowAndHead at = row_and_head(p, w, n / kTile.value);
+    const RowEnd end = row_end(p, a, w, at, joined.largest, joined.sum);
+    const int d = n % kTile.value;
+    if (d == 0) static_cast<float*>(a.lse)[lse_row(p.scores, w, at)] = end.lse;
+    store_four(static_cast<T*>(a.o) + row_offset(p.o, w, at) + d, end, joined.total);
+  };
+#if __CUDA_ARCH__ >= 900
+  if (p.in_cluster) {
+    float* const sums = warps.ends + 32 * kTile.warps;  // of this block: [row, value], then [row, 2]
+    for (int n = first; n < kSums; n += kAtOnce) {
+      if (!exists(n)) continue;
+      const JoinedSums joined = warps.at(n / kTile.value, n);
+      *reinterpret_cast<float4*>(sums + n) = joined.total;
+      if (n % kTile.value == 0)
+        *reinterpret_cast<float2*>(sums + kSums + 2 * (n / kTile.value)) = {joined.largest, joined.sum};
+    }
+    cluster_sync();
+    const uint32_t address = cvta_to_shared(sums);
+    for (int n = int(cluster_ctarank()) * kAtOnce + first; n < kSums; n += p.splits * kAtOnce)
+      if (exists(n)) store(n, join_cluster(p.splits, address + n * 4, address + (kSums + 2 * (n / kTile.value)) * 4));
+    cluster_sync();  // no block reads the sums of this block any more
+    return;
+  }
+#endif
+  for (int n = first; n < kSums; n += kAtOnce) {
+    if (!exists(n)) continue;
+    const JoinedSums joined = warps.at(n / kTile.value, n);
+    if (p.splits == 1) {
+      store(n, joined);
       continue;
     }
-    const RowEnd end = row_end(p, a, w, at, largest, sum);
-    if (d == 0) static_cast<float*>(a.lse)[row] = end.lse;
-    store_four(static_cast<T*>(a.o) + row_offset(p.o, w, at) + d, end, total);
+    const int d = n % kTile.value;
+    const int64_t to = int64_t(w.split) * p.scores.batch * p.scores.heads * p.scores.q_size +
+                       lse_row(p.scores, w, row_and_head(p, w, n / kTile.value));
+    if (d == 0) *reinterpret_cast<float2*>(partials.ends + 2 * to) = {joined.largest, joined.sum};
+    if (joined.largest != -INFINITY) *reinterpret_cast<float4*>(partials.sums + to * p.value_size + d) = joined.total;
   }
 }
 
@@ -393,7 +480,7 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
   using Warp = AttentionWarp<T, kTile>;
   constexpr int kThreads = kTile.threads(), kKPitch = kTile.k_pitch(), kVPitch = kTile.v_pitch();
   constexpr int kKBytes = kTile.columns * kKPitch;
-  static_assert(kTile.blocks > 0 && (kTile.stages == 1 || kTile.stages == 2));
+  static_assert(kTile.blocks > 0 && kTile.stages > 0);
   griddep_launch_dependents();
   griddep_wait();
   const AttentionWork w = attention_work(p, a, kTile);
@@ -404,13 +491,13 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     if (w.first >= w.sequence.q_length * int32_t(p.pack.divisor)) return;
   }
   const uint32_t shared = cvta_to_shared(dynamic_shared()), ring = shared + kTile.q_bytes();
-  const ColumnTensor<T> k(p, w, p.k, a.k, kTile.extras), v(p, w, p.v, a.v, kTile.extras);
+  const ColumnTensor<T> k(p, w, p.k, a.k, kTile.pages()), v(p, w, p.v, a.v, kTile.pages());
   // Copies a tile of k, of v, or of both.
   auto copy_columns = [&](int32_t tile, bool of_k, bool of_v) {
     constexpr int kStep = kThreads / 8;
     const uint32_t to = ring + tile % kTile.stages * kTile.stage_bytes();
     const int32_t first = tile * kTile.columns, count = w.sequence.kv_length - first;
-    const ColumnPlaces<kTile.columns / kStep> places(p, a, w, first + int32_t(threadIdx.x) / 8, kStep, kTile.extras);
+    const ColumnPlaces<kTile.columns / kStep> places(p, a, w, first + int32_t(threadIdx.x) / 8, kStep, kTile.pages());
     auto from = [&](const ColumnTensor<T>& t, int i) {
       return t.first + places.page[i] * t.page + places.row[i] * t.row;
     };
@@ -421,11 +508,18 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
                                                      [&](int i, int) { return from(v, i); });
     cp_async_commit_group();
   };
+  // Without a tile, commits an empty group, so that the number of groups does not depend on the number of tiles.
+  auto copy_ahead = [&](int32_t tile) {
+    if (tile < w.tiles.end) copy_columns(tile, true, true);
+    else cp_async_commit_group();
+  };
   if (w.tiles.begin < w.tiles.end) {
     copy_rows<T, kTile.rows(), kKPitch, kThreads>(
         shared, p.head_size, w.sequence.q_length * int32_t(p.pack.divisor) - w.first,
         [&](int, int r) { return static_cast<const T*>(a.q) + row_offset(p.q, w, row_and_head(p, w, r)); });
-    copy_columns(w.tiles.begin, true, kTile.stages == 2);
+    copy_columns(w.tiles.begin, true, kTile.stages > 1);
+#pragma unroll
+    for (int n = 1; n < kTile.stages - 1; ++n) copy_ahead(w.tiles.begin + n);
   }
 
   Warp warp(shared);
@@ -444,16 +538,16 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     const int32_t column = tile * kTile.columns;
     const bool sees = column + Warp::first_column() < any.end, more = tile + 1 < w.tiles.end;
     const uint32_t stage = ring + tile % kTile.stages * kTile.stage_bytes();
-    cp_async_wait_group<0>();
+    cp_async_wait_group<(kTile.stages > 2 ? kTile.stages - 2 : 0)>();
     if constexpr (kIsFloat32<T>) {
       if (tile == w.tiles.begin) round_rows<kTile.rows(), kKPitch, kThreads>(shared);
       round_rows<kTile.columns, kKPitch, kThreads>(stage);
-      if (kTile.stages == 2) round_rows<kTile.columns, kVPitch, kThreads>(stage + kKBytes);
+      if (kTile.stages > 1) round_rows<kTile.columns, kVPitch, kThreads>(stage + kKBytes);
     }
     __syncthreads();  // k is there, and all warps have left v of the tile before
     if (tile == w.tiles.begin) warp.keep_q();
     if (kTile.stages == 1) copy_columns(tile, false, true);
-    else if (more) copy_columns(tile + 1, true, true);
+    else copy_ahead(tile + kTile.stages - 1);
     if (sees) {
       const int32_t of_lane = column + Warp::column_of_lane();
       if constexpr (kTile.extras) {
@@ -476,10 +570,10 @@ __global__ void __launch_bounds__(kTile.threads(), kTile.blocks)
     if (sees) warp.multiply_v(stage + kKBytes);
   }
 #pragma unroll
-  for (SoftmaxRows& rows : warp.rows) rows.add_lanes();
+  for (SoftmaxRows& rows : warp.rows) rows.finish(kTile.extras ? 1.0f : float(a.scale));
   if constexpr (kTile.along_columns)
     store_joined_rows(p, a, partials, w, reinterpret_cast<float*>(dynamic_shared() + kTile.q_bytes()), warp);
-  else store_rows(p, a, partials, w, kTile.extras ? 1.0f : float(a.scale), dynamic_shared(), warp);
+  else store_rows(p, a, partials, w, dynamic_shared(), warp);
 }
 
 // Adds the parts of the columns. A block computes a row. The warps divide the parts, and the order of additions does not

@@ -71,12 +71,13 @@ struct AttentionScoreParams {
 // 16 * fragments rows. If along_columns is set, all warps have the same rows and divide the columns.
 struct AttentionTile {
   int head, value, columns, warps, fragments;
-  int stages;  // tiles of k and v in shared memory: 2, or 1, which are then copied in turns
+  int stages;  // tiles of k and v in shared memory; with one, k and v are copied in turns
   int blocks;  // that an SM is to run at the same time, which limits the registers
   bool along_columns;
-  bool extras;    // whether scores may be other than scale q k^T with a scale above 0, and k and v may have pages
+  bool extras;    // whether scores may be other than scale q k^T with a scale above 0
   int bytes = 2;  // of an element
 
+  MINIDNN_HD constexpr bool pages() const { return extras || along_columns; }  // whether k and v may have pages
   MINIDNN_HD constexpr int threads() const { return 32 * warps; }
   MINIDNN_HD constexpr int rows() const { return 16 * fragments * (along_columns ? 1 : warps); }
   MINIDNN_HD constexpr int warp_columns() const { return along_columns ? columns / warps : columns; }
@@ -99,6 +100,7 @@ struct AttentionForwardParams {
   int32_t blocks = 1;       // tiles of rows of a sequence
   int32_t splits = 1;       // parts of the columns, at most kAttentionMostSplits
   int32_t least_tiles = 1;  // of columns in a part
+  int32_t in_cluster = 0;   // 1 if the parts are the blocks of a cluster, which add their sums in shared memory
   int32_t pages_of_sequence = 0, pages = 0;
   FastDivmod page_size;
 };

@@ -13,11 +13,13 @@ namespace minidnn {
 struct SoftmaxRows {
   float largest[2] = {-INFINITY, -INFINITY}, sum[2] = {0, 0};
 
-  __device__ __forceinline__ void add_lanes() {
+  // After the last tile: adds the sums of the lanes of a row. `scale` brings the maxima to natural units.
+  __device__ __forceinline__ void finish(float scale) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       sum[h] += __shfl_xor_sync(0xffffffff, sum[h], 1);
       sum[h] += __shfl_xor_sync(0xffffffff, sum[h], 2);
+      if (largest[h] != -INFINITY) largest[h] *= scale;
     }
   }
 };

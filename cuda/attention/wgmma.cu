@@ -260,16 +260,14 @@ template <class T, WgmmaTile kTile> struct WgmmaConsumer {
     const AttentionScoreParams& scores = params.scores;
     const SequenceRows& sequence = w.sequence;
     const int32_t count = (scores.packed ? sequence.q_length : scores.q_size) - w.first;
-    const int64_t lse_row = scores.packed ? int64_t(w.head) * scores.q_rows + sequence.q_first + w.first
-                                          : (int64_t(sequence.b) * scores.heads + w.head) * scores.q_size + w.first;
+    const int64_t lse_row = lse_row_of(scores, sequence, w.head) + w.first;
     T* const to = static_cast<T*>(a.o) + (scores.packed ? 0 : sequence.b * params.o.batch) + w.head * params.o.head +
                   (sequence.q_first + w.first) * params.o.row;
-    rows.add_lanes();
+    rows.finish(m_scale);
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       const int r = row_of(h);
-      const float largest = rows.largest[h] == -INFINITY ? -INFINITY : rows.largest[h] * m_scale;
-      const RowEnd end = row_end(scores, a, w.head, w.first + r < sequence.q_length, largest, rows.sum[h]);
+      const RowEnd end = row_end(scores, a, w.head, w.first + r < sequence.q_length, rows.largest[h], rows.sum[h]);
       if (lane() % 4 == 0 && r < count) static_cast<float*>(a.lse)[lse_row + r] = end.lse;
 #pragma unroll
       for (int j = 0; j < kValues; j += 4) {

@@ -58,6 +58,21 @@ for columns in (*range(97, 16500, 404), 767, 1501, 3001, 6001, 12001, 8192, 1638
     )
 
 
+def test_the_engine_of_packed_sequences(run_on_fake_gpu: object) -> None:
+    """The estimates count the rows there are, not batch * max_q rows. On an H100, wgmma is the fastest."""
+    run_on_fake_gpu("""
+q = dnn.zeros((23000, 16, 128), dtype="bfloat16", device="cuda:0")
+cu = dnn.zeros((33,), dtype="int32", device="cuda:0")
+for size in (23000, 2600, 720):
+    packed = {"cu_q": cu, "cu_kv": cu, "max_q": size, "max_kv": size}
+    o, lse = dnn.zeros(q.shape, dtype="bfloat16", device="cuda:0"), dnn.zeros((16, 23000), device="cuda:0")
+    (forward, *_), (backward, *_) = (dnn.explain(call, *x, **packed) for call, x in (
+        (dnn.attention_forward, (q, q, q)), (dnn.attention_backward, (q, q, q, q, o, lse))))
+    assert forward.chosen == "cuda.attention.wgmma", forward
+    assert backward.chosen == "cuda.attention.wgmma_backward", backward
+""")
+
+
 def test_nothing_compiles_when_a_plan_runs(run_on_fake_gpu: object) -> None:
     """explain() builds the plan. The call that follows compiles nothing, whatever the alignment of its tensors."""
     run_on_fake_gpu("""

@@ -479,9 +479,11 @@ double attention_pairs(const AttentionProblem& p) {
     const AttentionRange seen = attention::columns_of(p, s, (2 * i + 1) * p.q_size() / (2 * samples));
     columns += double(seen.end - seen.begin);
   }
-  const double sequences =
-      p.packed ? std::max(1.0, double(p.q.shape[2]) / double(std::max(p.max_q, int64_t(1)))) : double(p.batch());
-  return samples ? columns / double(samples) * double(p.q_size()) * double(p.heads()) * sequences : 0;
+  return samples ? columns / double(samples) * double(p.q_size()) * double(p.heads()) * attention_sequences(p) : 0;
+}
+
+double attention_sequences(const AttentionProblem& p) {
+  return p.packed ? std::max(1.0, double(p.q.shape[2]) / double(std::max(p.max_q, int64_t(1)))) : double(p.batch());
 }
 
 double attention_flop(const AttentionProblem& p) {

@@ -50,6 +50,7 @@ AttentionGradients attention_backward(const Tensor& d_o, const AttentionForward&
 // The pairs of rows and columns that see each other if all sequences have their full length, and the bytes and FLOP of
 // a call. Engines estimate their time from these numbers.
 double attention_pairs(const AttentionProblem&);
+double attention_sequences(const AttentionProblem&);  // of the largest size; together they have all rows of q
 double attention_bytes(const AttentionProblem&);
 double attention_flop(const AttentionProblem&);
 

@@ -70,7 +70,7 @@ double computed_pairs(const AttentionProblem& p, const WgmmaTile& t) {
   double columns = double(ceil_div(p.kv_size(), int64_t(t.columns)) * t.columns);
   if (has_band(p)) {
     // A tile sees all columns between the first one of its first row and the last one of its last row.
-    const double rows = double(std::max(p.batch() * p.heads() * p.q_size(), int64_t(1)));
+    const double rows = std::max(attention_sequences(p) * double(p.heads() * p.q_size()), 1.0);
     const double more = (t.rows() + t.columns - std::gcd(t.rows(), t.columns)) / 2.0;  // at an end of the range
     columns = std::min(columns, attention_pairs(p) / rows + more * ((p.left >= 0) + (p.right >= 0)));
   }
@@ -176,7 +176,7 @@ struct Wgmma final : Engine<AttentionProblem> {
   }
   double estimate_us(const AttentionProblem& p, const Device& d) const override {
     const Choice c = choices_of(p).front();
-    const double heads = double(p.batch() * p.heads()), blocks = heads * double(blocks_of(p, c.tile));
+    const double heads = attention_sequences(p) * double(p.heads()), blocks = heads * double(blocks_of(p, c.tile));
     // wgmma has 15 times the rate of float32 on an H100. With a band, tiles of different sizes fill the device.
     const double rate = 15 * d.fp32_gflop_s * 1e3, rounds = std::ceil(blocks / d.sm_count);
     const double used = has_band(p) || p.packed ? std::min(1.0, blocks / d.sm_count) : blocks / (rounds * d.sm_count);

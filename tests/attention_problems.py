@@ -28,6 +28,7 @@ Arrays = dict[str, np.ndarray]
 
 # ---- Tolerances. They are twice the rounding errors of an engine that has P, dS and the results in the dtype, and
 # scores, sums and lse in the accumulator. Errors of different columns are independent, so they add up like a random walk.
+# A sum below the normal numbers of the accumulator may become 0 after each addition, as in the products of AMX.
 
 
 def score_error(s: Any, each: np.ndarray, acc: str, tf32: bool) -> np.ndarray:
@@ -67,7 +68,7 @@ def forward_results(dtype: str, arrays: Arrays, options: dict[str, Any], tf32: b
         kept = p if s.kept is None else p * s.kept
         size, value = kept @ np.abs(s.v), np.abs(kept @ s.v)
         found = walk(rounding(kept, dtype), s.v) + (kept * error) @ np.abs(s.v) + lse_of[..., None] * value
-        found += (EPS[acc] * np.sqrt(n) + tf32 * TF32) * size + EPS[dtype] * value
+        found += (EPS[acc] * np.sqrt(n) + tf32 * TF32) * size + EPS[dtype] * value + NORMAL[acc] * n
         part(o_rows, s.rows)[...] = found
     return [Result(o, o_error), Result(lse, lse_error)]
 
@@ -91,12 +92,12 @@ def gradient_errors(
     ds, of_ds = dz * slope, of_dz * slope + np.abs(dz) * (4 * EPS[acc] + (error if softcap else 0))
     along_k, along_q = (EPS[acc] * np.sqrt(n + 4) + tf32 * TF32 for n in (s.k.shape[1], s.q.shape[1] * group))
     ds_t, of_ds_t, pk = ds.swapaxes(1, 2), of_ds.swapaxes(1, 2), (p * kept).swapaxes(1, 2)
-    scale = np.abs(s.scale)
+    scale, (lost_q, lost_k) = np.abs(s.scale), (NORMAL[acc] * n for n in s.scores.shape[1:])
     found = {
-        "dq": scale * (walk(rounding(ds, dtype), s.k) + (of_ds + along_k * np.abs(ds)) @ np.abs(s.k)),
-        "dk": scale * ((of_ds_t + along_q * np.abs(ds_t)) @ np.abs(s.q)),
+        "dq": scale * (walk(rounding(ds, dtype), s.k) + (of_ds + along_k * np.abs(ds)) @ np.abs(s.k) + lost_k),
+        "dk": scale * ((of_ds_t + along_q * np.abs(ds_t)) @ np.abs(s.q) + lost_q),
         "dk rounding": scale * walk(rounding(ds_t, dtype), s.q),
-        "dv": (pk * (error.swapaxes(1, 2) + along_q)) @ np.abs(g),
+        "dv": (pk * (error.swapaxes(1, 2) + along_q)) @ np.abs(g) + lost_q,
         "dv rounding": walk(rounding(pk, dtype), g),
         "dz": of_dz,
         "size of dz": np.abs(dz),

@@ -32,7 +32,7 @@ void bind_cpu(py::module_& m) {
       "cpu_isas",
       [] {
         py::list all;
-        for (cpu::Isa i : {cpu::Isa::v4, cpu::Isa::v3, cpu::Isa::v2, cpu::Isa::native})
+        for (cpu::Isa i : cpu::kAllIsas)
           if (cpu::has(i)) all.append(name(i));
         return all;
       },

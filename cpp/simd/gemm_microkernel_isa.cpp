@@ -2,7 +2,7 @@
 // Implements the kernels of gemm_microkernel.h. This file is compiled once per instruction set.
 #include "cpp/simd/gemm_microkernel.h"
 
-#include "cpp/simd/simd.h"
+#include "cpp/simd/transpose.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
@@ -42,29 +42,6 @@ template <class T, int kRows, int kVectors> void multiply(const GemmTile<T>& t) 
       T* out = to + i * pitch + j * kLanes<T>;
       store(out, add ? load(out) + tile[i][j] : tile[i][j]);
     }
-}
-
-// Transposes a square block of n x n elements in log2(n) stages. Each stage interleaves the rows of the upper half with
-// the rows of the lower half.
-template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
-  constexpr int n = kLanes<T>;
-  typedef decltype(Vector<T>{} < Vector<T>{}) Mask;
-  Mask low, high;
-  for (int i = 0; i < n; ++i) {
-    low[i] = i / 2 + i % 2 * n;
-    high[i] = low[i] + n / 2;
-  }
-#pragma GCC unroll 4
-  for (int stage = 1; stage < n; stage *= 2) {
-    Vector<T> next[n];
-#pragma GCC unroll 16
-    for (int i = 0; i < n / 2; ++i) {
-      next[2 * i] = __builtin_shuffle(v[i], v[i + n / 2], low);
-      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + n / 2], high);
-    }
-#pragma GCC unroll 16
-    for (int i = 0; i < n; ++i) v[i] = next[i];
-  }
 }
 
 // Transposes a matrix in blocks of n x n elements, in an order in which writes are consecutive. The last block of a row

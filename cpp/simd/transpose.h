@@ -1,14 +1,33 @@
 // SPDX-License-Identifier: Apache-2.0
 // Transposition in registers. Only files X_isa.cpp, which are compiled once per instruction set, include this header.
 #pragma once
-#include "cpp/core/host_device/hd.h"
-
-#ifndef MINIDNN_ISA
-#error "compiled once per instruction set: name the file X_isa.cpp"
-#endif
+#include "cpp/simd/simd.h"
 
 namespace minidnn::MINIDNN_ISA {
 namespace {
+
+// Transposes a square block of n x n elements in log2(n) stages. Each stage interleaves the rows of the upper half with
+// the rows of the lower half.
+template <class T> inline void transpose_block(Vector<T> (&v)[kLanes<T>]) {
+  constexpr int n = kLanes<T>;
+  typedef decltype(Vector<T>{} < Vector<T>{}) Mask;
+  Mask low, high;
+  for (int i = 0; i < n; ++i) {
+    low[i] = i / 2 + i % 2 * n;
+    high[i] = low[i] + n / 2;
+  }
+#pragma GCC unroll 4
+  for (int stage = 1; stage < n; stage *= 2) {
+    Vector<T> next[n];
+#pragma GCC unroll 16
+    for (int i = 0; i < n / 2; ++i) {
+      next[2 * i] = __builtin_shuffle(v[i], v[i + n / 2], low);
+      next[2 * i + 1] = __builtin_shuffle(v[i], v[i + n / 2], high);
+    }
+#pragma GCC unroll 16
+    for (int i = 0; i < n; ++i) v[i] = next[i];
+  }
+}
 
 // Transposes a square tile whose rows are 16-byte vectors, in stages. Each stage interleaves the first half of the rows
 // with the second half.

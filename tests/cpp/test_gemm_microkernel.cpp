@@ -34,7 +34,7 @@ static int failures(const GemmKernel<T>& kernel, const char* isa) {
 
 int main() {
   int wrong = 0, count = 0;
-  for (cpu::Isa isa : {cpu::Isa::v2, cpu::Isa::v3, cpu::Isa::v4, cpu::Isa::native}) {
+  for (cpu::Isa isa : cpu::kAllIsas) {
     if (!cpu::has(isa)) continue;
     ++count;
     wrong += failures(gemm_kernels(isa).f32, name(isa)) + failures(gemm_kernels(isa).f64, name(isa));

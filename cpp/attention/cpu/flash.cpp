@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.attention.flash: attention by tiles of scores (Dao et al. 2022), whose products are those of the micro-kernel of
-// matrix products. Operands of 16 bits become float32 while they are packed; all arithmetic is float32. The workspace
-// has a fixed size for each thread; backward adds float32 sums of dq. A result depends neither on the number of threads
-// nor on the order of their work.
+// matrix products. Operands of 16 bits become float32 while they are packed; all arithmetic is float32. With AMX,
+// products of bfloat16 are those of bf16_products.h, for which probabilities and gradients of scores are rounded. The
+// workspace has a fixed size for each thread; backward adds float32 sums of dq. A result depends neither on the number of
+// threads nor on the order of their work.
 #include "cpp/attention/cpu/flash.h"
 #include "cpp/engine/engine_object.h"
 
@@ -41,6 +42,7 @@ struct Flash final : Engine<AttentionProblem> {
     if (p.dbias.rank) flop *= 1.6;
     // Packing and short tiles take this time for each head of k, however small it is.
     const double heads_us = double(p.batch() * p.kv_heads()) * (backward ? 2.5 : 0.6) / std::max(d.sm_count, 1);
+    if (FlashCall{p, {}}.bf16) flop *= 0.3;
     return roofline_us(flop, attention_bytes(p), d, 0.75) + heads_us + (backward ? 2 : 1);
   }
   size_t workspace_bytes(const AttentionProblem& p, const Device& d, const Config&) const override {

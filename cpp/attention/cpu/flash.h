@@ -9,12 +9,14 @@
 #include "cpp/attention/attention.h"
 #include "cpp/attention/cpu/flash_kernel.h"
 #include "cpp/core/cpu/thread_pool.h"
+#include "cpp/simd/bf16_products.h"
 #include "cpp/simd/gemm_microkernel.h"
 
 namespace minidnn::cpu::attention {
 
-constexpr int64_t kBlockRows = 72;  // rows of a tile: a multiple of GemmKernel::rows
-constexpr int64_t kFewRows = 12;    // up to this number of rows, products do not need packed operands
+constexpr int64_t kBlockRows = 72;      // the most rows of a tile: a multiple of GemmKernel::rows
+constexpr int64_t kBf16BlockRows = 64;  // of a tile whose products are those of bf16_products.h
+constexpr int64_t kFewRows = 12;        // up to this number of rows, products do not need packed operands
 // The most columns of a tile of backward, and their unit: a multiple of GemmKernel::rows and GemmKernel::columns.
 constexpr int64_t kBackwardColumns = 192, kColumnUnit = 96;
 // Distance between the rows of a tile. It is no multiple of a large power of two, which would map a column of a tile to
@@ -31,6 +33,10 @@ struct FlashCall {
   // The sizes of heads, rounded up to the columns of a product.
   const int64_t head = round_up(p.head_size(), gemm.columns), value = round_up(p.value_size(), gemm.columns);
   const FlashScores scores = make_scores();
+  // The products of bfloat16, or null if all products are those of floats.
+  const Bf16Kernels* const bf16 = p.q.dtype == DType::bfloat16 && group * p.q_size() > kFewRows ? bf16_products()
+                                                                                                : nullptr;
+  const int64_t block = bf16 ? kBf16BlockRows : kBlockRows;  // rows of a tile
 
   FlashScores make_scores() const {
     FlashScores f;
@@ -90,6 +96,18 @@ struct Columns {
 // floats.
 const float* floats_of(const FlashCall&, const Columns&, const TensorDesc&, const void* data, float* buffer,
                        int64_t padded);
+// Rows of bfloat16, `pitch` elements apart.
+struct Bf16Rows {
+  const bfloat16* first;
+  int64_t pitch;
+};
+// Returns columns as rows of bfloat16, filled with zeros. They are copied to `buffer` [filled, padded] if they need to be.
+Bf16Rows bf16_rows_of(const FlashCall&, const Columns&, const TensorDesc&, const void* data, bfloat16* buffer,
+                      int64_t padded);
+// The memory of floats as bfloat16, which take half of it.
+inline bfloat16* as_bf16(float* memory) { return reinterpret_cast<bfloat16*>(memory); }
+// Copies n elements that are `step` apart, and writes zeros behind them.
+void copy_bf16(const void* from, int64_t step, int64_t n, bfloat16* to, int64_t padded);
 // Packs floats [count, length] for a product over their columns: panels of GemmKernel::columns rows.
 void pack_transposed(const FlashCall&, const float* from, int64_t count, int64_t length, float* to);
 // Packs floats [count, length] for a product over their rows: panels of GemmKernel::columns columns.

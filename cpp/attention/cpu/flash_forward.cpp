@@ -4,6 +4,7 @@
 // The maximum and the sum of a row are updated from block to block, and earlier sums are corrected by a factor. Problems
 // with one block of rows, such as decode, also divide the columns into parts, whose results are joined in order.
 #include <cmath>
+#include <numeric>
 
 #include "cpp/attention/cpu/flash.h"
 
@@ -38,15 +39,22 @@ FlashRow Rows::row(int64_t r, AttentionRange visible, int64_t first, int64_t col
   return row;
 }
 
+namespace {
+
+// The address of column j of a block.
+const void* column_at(const FlashCall& f, const Columns& columns, const TensorDesc& d, const void* data, int64_t j) {
+  const char* const base = static_cast<const char*>(data);
+  return at(
+      d, data,
+      minidnn::attention::kv_row<const char>(d, base, f.p, f.a, columns.s, columns.kv_head, columns.first + j) - base);
+}
+
+}  // namespace
+
 const float* floats_of(const FlashCall& f, const Columns& columns, const TensorDesc& d, const void* data, float* buffer,
                        int64_t padded) {
-  const char* const base = static_cast<const char*>(data);
   const int64_t count = columns.count, filled = columns.filled;
-  const auto row = [&](int64_t j) {
-    return at(d, data,
-              minidnn::attention::kv_row<const char>(d, base, f.p, f.a, columns.s, columns.kv_head, columns.first + j) -
-                  base);
-  };
+  const auto row = [&](int64_t j) { return column_at(f, columns, d, data, j); };
   if (is_floats(d, padded) && count == filled && !f.p.pages_of_sequence) return static_cast<const float*>(row(0));
   const auto widen = f.loops.widen[int64_t(d.dtype)];
   // Rows of other heads may lie between two rows, so the processor does not foresee which lines follow.
@@ -61,6 +69,25 @@ const float* floats_of(const FlashCall& f, const Columns& columns, const TensorD
   }
   std::memset(buffer + count * padded, 0, size_t((filled - count) * padded) * sizeof(float));
   return buffer;
+}
+
+void copy_bf16(const void* from, int64_t step, int64_t n, bfloat16* to, int64_t padded) {
+  const bfloat16* const x = static_cast<const bfloat16*>(from);
+  if (step == 1) std::memcpy(static_cast<void*>(to), x, size_t(n) * sizeof *to);
+  else
+    for (int64_t i = 0; i < n; ++i) to[i] = x[i * step];
+  std::memset(static_cast<void*>(to + n), 0, size_t(padded - n) * sizeof *to);
+}
+
+Bf16Rows bf16_rows_of(const FlashCall& f, const Columns& columns, const TensorDesc& d, const void* data,
+                      bfloat16* buffer, int64_t padded) {
+  const int64_t count = columns.count, filled = columns.filled;
+  if (d.stride[3] == 1 && d.shape[3] == padded && count == filled && !f.p.pages_of_sequence)
+    return {static_cast<const bfloat16*>(column_at(f, columns, d, data, 0)), d.stride[2]};
+  for (int64_t j = 0; j < count; ++j)
+    copy_bf16(column_at(f, columns, d, data, j), d.stride[3], d.shape[3], buffer + j * padded, padded);
+  std::memset(static_cast<void*>(buffer + count * padded), 0, size_t((filled - count) * padded) * sizeof *buffer);
+  return {buffer, padded};
 }
 
 void pack_transposed(const FlashCall& f, const float* from, int64_t count, int64_t length, float* to) {
@@ -91,19 +118,26 @@ constexpr int64_t kMostBlocks = 12;     // row blocks of an item
 // determines. The number of blocks of an item may depend on the number of threads.
 struct Division {
   int64_t rows, blocks, parts, blocks_of_item, items_of_head;
-  Division(const AttentionProblem& p, int64_t threads) {
+  Division(const FlashCall& f, int64_t threads) {
+    const AttentionProblem& p = f.p;
     rows = p.heads() / p.kv_heads() * p.q_size();
-    blocks = std::max<int64_t>(ceil_div(rows, kBlockRows), 1);
+    blocks = std::max<int64_t>(ceil_div(rows, f.block), 1);
     parts = blocks == 1 ? std::max<int64_t>(ceil_div(p.kv_size(), kPartColumns), 1) : 1;
     const int64_t share = blocks * p.batch() * p.kv_heads() / (4 * threads);
     blocks_of_item = std::clamp<int64_t>(share, 2, kMostBlocks);
     items_of_head = ceil_div(blocks, blocks_of_item);
   }
+  int64_t rows_of_item(const FlashCall& f) const { return blocks_of_item * f.block; }
+  // The most rows of an item, rounded up to those of a product.
+  int64_t most_rows(const FlashCall& f) const { return padded(f, std::min(rows, rows_of_item(f))); }
+  static int64_t padded(const FlashCall& f, int64_t rows) {
+    return round_up(rows, f.bf16 ? std::lcm(f.gemm.rows, kBf16Lines) : f.gemm.rows);
+  }
 };
 
 // The memory of an item.
 struct Buffers {
-  float *q, *o, *k, *k_packed, *v, *v_packed, *products, *kept;
+  float *q, *o, *k, *k_packed, *v, *v_packed, *products, *kept, *rounded;
   FlashSums* sums;
   Buffers(const FlashCall& f, int64_t rows, Arena arena) {
     q = arena.take(rows * f.head);
@@ -114,12 +148,14 @@ struct Buffers {
     v_packed = arena.take(kFlashColumns * f.value);
     products = arena.take(kBlockRows * kPitch);
     kept = arena.take(kFlashColumns);
+    rounded = arena.take(rounded_floats(f));
     sums = reinterpret_cast<FlashSums*>(arena.take(2 * rows));
   }
+  static int64_t rounded_floats(const FlashCall& f) { return f.bf16 ? f.block * kPitch / 2 : 0; }
   static int64_t bytes(const FlashCall& f, int64_t rows) {
     return Arena::bytes(rows * f.head) + Arena::bytes(rows * f.value) + 2 * Arena::bytes(kFlashColumns * f.head) +
-           2 * Arena::bytes(kFlashColumns * f.value) + Arena::bytes(kBlockRows * kPitch) + Arena::bytes(kFlashColumns) +
-           Arena::bytes(2 * rows);
+           2 * Arena::bytes(kFlashColumns * f.value) + Arena::bytes(kBlockRows * kPitch) +
+           Arena::bytes(rounded_floats(f)) + Arena::bytes(kFlashColumns) + Arena::bytes(2 * rows);
   }
 };
 
@@ -149,32 +185,46 @@ struct ForwardItem {
   }
 
   void run() const {
-    const int64_t padded = round_up(count, f.gemm.rows);
+    const int64_t padded = Division::padded(f, count), bytes = f.head * (f.bf16 ? 2 : 4);
     for (int64_t r = 0; r < count; ++r) {
       m.sums[r] = {-INFINITY, 0};
-      if (const AttentionRange range = seen(r); range.begin < range.end)
-        rows.widen(f.p.q, f.a.q, first + r, m.q + r * f.head, f.head);
-      else std::memset(m.q + r * f.head, 0, size_t(f.head) * sizeof(float));
+      const AttentionRange range = seen(r);
+      if (range.begin >= range.end) std::memset(q_row(r), 0, size_t(bytes));
+      else if (f.bf16)
+        copy_bf16(rows.q_row(f.p.q, f.a.q, first + r), f.p.q.stride[3], f.p.head_size(), as_bf16(m.q) + r * f.head,
+                  f.head);
+      else rows.widen(f.p.q, f.a.q, first + r, m.q + r * f.head, f.head);
     }
-    std::memset(m.q + count * f.head, 0, size_t((padded - count) * f.head) * sizeof(float));
+    std::memset(q_row(count), 0, size_t((padded - count) * bytes));
     std::memset(m.o, 0, size_t(padded * f.value) * sizeof(float));
     const AttentionRange all = seen_by_any(0, count);
+    if (f.bf16) f.bf16->begin();
     for (int64_t j = all.begin < all.end ? all.begin / kFlashColumns * kFlashColumns : all.end; j < all.end;
          j += kFlashColumns)
       column_block(j, std::min(kFlashColumns, all.end - j));
+    if (f.bf16) f.bf16->end();
   }
+  void* q_row(int64_t r) const { return f.bf16 ? static_cast<void*>(as_bf16(m.q) + r * f.head) : m.q + r * f.head; }
 
   void column_block(int64_t j, int64_t columns) const {
     const int64_t filled = round_up(columns, f.gemm.columns);
     const Columns block{rows.s, kv_head, j, columns, filled};
-    const float* const k = floats_of(f, block, f.p.k, f.a.k, m.k, f.head);
-    const float* const v = floats_of(f, block, f.p.v, f.a.v, m.v, f.value);
-    if (count > kFewRows) {
-      pack_transposed(f, k, filled, f.head, m.k_packed);
-      pack_plain(f, v, filled, f.value, m.v_packed);
+    const float *k = nullptr, *v = nullptr;
+    if (f.bf16) {
+      const Bf16Rows k_rows = bf16_rows_of(f, block, f.p.k, f.a.k, as_bf16(m.k), f.head);
+      const Bf16Rows v_rows = bf16_rows_of(f, block, f.p.v, f.a.v, as_bf16(m.v), f.value);
+      f.bf16->pack_transposed(k_rows.first, k_rows.pitch, filled, f.head, as_bf16(m.k_packed), kBf16Lines * f.head);
+      f.bf16->pack(v_rows.first, v_rows.pitch, filled, f.value, as_bf16(m.v_packed), kBf16Lines * filled);
+    } else {
+      k = floats_of(f, block, f.p.k, f.a.k, m.k, f.head);
+      v = floats_of(f, block, f.p.v, f.a.v, m.v, f.value);
+      if (count > kFewRows) {
+        pack_transposed(f, k, filled, f.head, m.k_packed);
+        pack_plain(f, v, filled, f.value, m.v_packed);
+      }
     }
-    for (int64_t r = 0; r < count; r += kBlockRows) {
-      const int64_t n = std::min(kBlockRows, count - r);
+    for (int64_t r = 0; r < count; r += f.block) {
+      const int64_t n = std::min(f.block, count - r);
       const AttentionRange any = seen_by_any(r, n);
       const int64_t from = std::max<int64_t>(any.begin - j, 0) / f.gemm.columns * f.gemm.columns;
       const int64_t to = round_up(std::min(any.end - j, columns), f.gemm.columns);
@@ -187,10 +237,13 @@ struct ForwardItem {
     int64_t r, n, j, from, to, filled;
   };
   void tile(const Tile& t, const float* k, const float* v) const {
-    const bool few = t.n <= kFewRows;
-    const int64_t panel = f.gemm.columns, columns = t.to - t.from;
+    const bool few = t.n <= kFewRows && !f.bf16;
+    const int64_t panel = f.gemm.columns, columns = t.to - t.from, lines = round_up(t.n, kBf16Lines);
     float *const q = m.q + t.r * f.head, *const o = m.o + t.r * f.value, *const products = m.products + t.from;
-    if (few) f.loops.score_rows({t.n, columns, f.head, q, k + t.from * f.head, products, kPitch});
+    if (f.bf16)
+      f.bf16->multiply({as_bf16(m.q) + t.r * f.head, f.head, as_bf16(m.k_packed) + t.from * f.head, kBf16Lines * f.head,
+                        products, kPitch, lines, columns, f.head, false});
+    else if (few) f.loops.score_rows({t.n, columns, f.head, q, k + t.from * f.head, products, kPitch});
     else
       multiply(f, {q, f.head, 1, m.k_packed + t.from * f.head, panel, panel * f.head, products, kPitch}, t.n, columns,
                f.head, false);
@@ -204,7 +257,11 @@ struct ForwardItem {
       const float factor = f.loops.forward(f.scores, row, m.products + i * kPitch, t.from, t.to, m.sums[r]);
       if (factor != 1) f.loops.multiply_by(o + i * f.value, factor, f.value);
     }
-    if (few) f.loops.value_rows({t.n, columns, f.value, o, v + t.from * f.value, products, kPitch});
+    if (f.bf16) {
+      f.bf16->round(products, kPitch, lines, columns, as_bf16(m.rounded), kPitch);
+      f.bf16->multiply({as_bf16(m.rounded), kPitch, as_bf16(m.v_packed) + t.from * kBf16Lines, kBf16Lines * t.filled, o,
+                        f.value, lines, f.value, columns, true});
+    } else if (few) f.loops.value_rows({t.n, columns, f.value, o, v + t.from * f.value, products, kPitch});
     else
       multiply(f, {products, kPitch, 1, m.v_packed + t.from * panel, panel, panel * t.filled, o, f.value}, t.n, f.value,
                columns, true);
@@ -262,34 +319,32 @@ template <class PartOf> void join(const FlashCall& f, const Rows& rows, int64_t 
 }  // namespace
 
 FlashMemory forward_memory(const AttentionProblem& p, int64_t threads) {
-  const Division division(p, threads);
   const FlashCall f{p, {}};
-  const int64_t rows = round_up(std::min(division.rows, division.blocks_of_item * kBlockRows), f.gemm.rows);
+  const Division division(f, threads);
   const bool divided = division.parts > 1;
-  return {Buffers::bytes(f, rows), divided ? Part::bytes(f, round_up(division.rows, f.gemm.rows)) : 0, threads,
-          divided ? p.batch() * p.kv_heads() * division.parts : 0};
+  return {Buffers::bytes(f, division.most_rows(f)), divided ? Part::bytes(f, Division::padded(f, division.rows)) : 0,
+          threads, divided ? p.batch() * p.kv_heads() * division.parts : 0};
 }
 
 void flash_forward(const AttentionProblem& p, const AttentionArgs& a, const FlashMemory& memory, void* workspace) {
-  const Division division(p, memory.threads);
   const FlashCall f{p, a};
+  const Division division(f, memory.threads);
   const int64_t heads = p.batch() * p.kv_heads(), parts = division.parts;
-  const int64_t most = round_up(std::min(division.rows, division.blocks_of_item * kBlockRows), f.gemm.rows);
   const auto rows_of = [&](int64_t head) {
     return Rows{f, minidnn::attention::sequence(p, a, head / p.kv_heads()), head % p.kv_heads() * f.group, f.group};
   };
   const auto part_of = [&](int64_t head, int64_t part) {
-    return Part(f, round_up(division.rows, f.gemm.rows), Arena(memory.slot(workspace, head * parts + part)));
+    return Part(f, Division::padded(f, division.rows), Arena(memory.slot(workspace, head * parts + part)));
   };
   cpu::parallel_items(heads * division.items_of_head * parts, [&](int64_t item, int64_t thread) {
     const int64_t part = item % parts, of_head = item / parts % division.items_of_head,
                   head = item / parts / division.items_of_head;
     const Rows rows = rows_of(head);
     // The last rows come first, because causal rows take longer the later they are.
-    const int64_t first = (division.items_of_head - 1 - of_head) * division.blocks_of_item * kBlockRows;
-    const int64_t count = std::min(division.blocks_of_item * kBlockRows, rows.count() - first);
+    const int64_t first = (division.items_of_head - 1 - of_head) * division.rows_of_item(f);
+    const int64_t count = std::min(division.rows_of_item(f), rows.count() - first);
     if (count <= 0) return;
-    Buffers buffers(f, most, Arena(memory.thread(workspace, thread)));
+    Buffers buffers(f, division.most_rows(f), Arena(memory.thread(workspace, thread)));
     if (parts > 1) {
       const Part result = part_of(head, part);
       buffers.sums = result.sums;

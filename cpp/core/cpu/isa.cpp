@@ -3,6 +3,13 @@
 #include "cpp/core/cpu/isa.h"
 
 #include <cstdlib>
+#ifdef __x86_64__
+#include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
 
 #include "cpp/core/error.h"
 #include "cpp/core/text.h"
@@ -17,10 +24,33 @@ const char* name(Isa isa) {
       return "x86-64-v3";
     case Isa::v4:
       return "x86-64-v4";
+    case Isa::v4_amx:
+      return "x86-64-v4-amx";
     default:
       return "native";
   }
 }
+
+namespace {
+
+// Whether the processor has AMX for bfloat16, and the kernel lets this process use it.
+bool may_use_amx() {
+#if defined(__x86_64__) && defined(__linux__)
+  static const bool may = [] {
+    constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAvx512Bf16 = 1u << 5;
+    unsigned a = 0, b = 0, c = 0, d = 0;
+    if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile)) return false;
+    if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & kAvx512Bf16)) return false;
+    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+  }();
+  return may;
+#else
+  return false;
+#endif
+}
+
+}  // namespace
 
 bool has(Isa isa) {
 #ifdef __x86_64__
@@ -31,6 +61,8 @@ bool has(Isa isa) {
       return __builtin_cpu_supports("x86-64-v3");
     case Isa::v4:
       return __builtin_cpu_supports("x86-64-v4");
+    case Isa::v4_amx:
+      return has(Isa::v4) && may_use_amx();
     default:
       return false;
   }
@@ -41,16 +73,15 @@ bool has(Isa isa) {
 
 Isa isa() {
   static const Isa best = [] {
-    constexpr Isa all[] = {Isa::v4, Isa::v3, Isa::v2, Isa::native};
     const char* wanted = std::getenv("PYMINIDNN_CPU_ISA");
     if (!wanted || !*wanted) {
-      for (Isa i : all)
+      for (Isa i : kAllIsas)
         if (has(i)) return i;
     } else {
-      for (Isa i : all)
+      for (Isa i : kAllIsas)
         if (std::string(wanted) == name(i) && has(i)) return i;
       std::string here;
-      for (Isa i : all)
+      for (Isa i : kAllIsas)
         if (has(i)) here += cat(here.empty() ? "" : ", ", name(i));
       throw DeviceError(cat("PYMINIDNN_CPU_ISA is '", wanted, "'; this machine supports ", here));
     }

@@ -15,7 +15,9 @@
 
 namespace minidnn::cpu {
 
-enum class Isa { v2, v3, v4, native };
+// v4_amx is v4 with the tile registers of AMX for bfloat16. Only bf16_products.h has code for it.
+enum class Isa { v2, v3, v4, v4_amx, native };
+constexpr Isa kAllIsas[] = {Isa::v4_amx, Isa::v4, Isa::v3, Isa::v2, Isa::native};  // the best first
 
 // Returns the best instruction set of this machine, or the one that PYMINIDNN_CPU_ISA names, such as "x86-64-v3".
 // Throws DeviceError if the name is unknown, or if the machine lacks the instruction set.
@@ -37,7 +39,7 @@ const char* name(Isa);
   extern const Table kernels;                                                                   \
   }                                                                                             \
   inline const Table& kernels(cpu::Isa isa) {                                                   \
-    return isa == cpu::Isa::v4 ? v4::kernels : isa == cpu::Isa::v3 ? v3::kernels : v2::kernels; \
+    return isa >= cpu::Isa::v4 ? v4::kernels : isa == cpu::Isa::v3 ? v3::kernels : v2::kernels; \
   }                                                                                             \
   inline const Table& kernels() {                                                               \
     static const Table& best = kernels(cpu::isa());                                             \

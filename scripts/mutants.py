@@ -493,7 +493,7 @@ LATER = [
         "the residual of a convolution is added before the activation, though it was recorded behind",
     ),
     Mutant(
-        "F24", "graph/groups.cpp", "if («behind[i] && before[i]») all.push_back(int(i));", "int(i) == a || int(i) == b",
+        "F24", "graph/groups.cpp", "if («behind[i] && before[i]») all.push_back(int(i));", "std::ranges::count(a, int(i)) > 0 || std::ranges::count(b, int(i)) > 0",
         "nodes between two nodes of a region are left out, so groups depend on each other",
     ),
     Mutant(

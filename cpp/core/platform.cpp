@@ -32,6 +32,7 @@
 #endif
 #ifdef __linux__
 #include <sched.h>
+#include <sys/syscall.h>
 #endif
 #ifdef __APPLE__
 #include <mach/mach.h>
@@ -84,6 +85,8 @@ MEMORYSTATUSEX memory_status() {
 }  // namespace
 int64_t memory_bytes() { return int64_t(memory_status().ullTotalPhys); }
 int64_t free_memory_bytes() { return int64_t(memory_status().ullAvailPhys); }
+
+bool permit_amx() { return false; }
 
 std::string processor_name() {
   char name[256];
@@ -192,6 +195,15 @@ std::vector<std::string> mapped_files() {
 int64_t memory_bytes() { return int64_t(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE); }
 int64_t free_memory_bytes() { return int64_t(sysconf(_SC_AVPHYS_PAGES)) * sysconf(_SC_PAGE_SIZE); }
 
+bool permit_amx() {
+#ifdef __x86_64__
+  constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
+  return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+#else
+  return false;
+#endif
+}
+
 std::string processor_name() {
   std::ifstream in("/proc/cpuinfo");
   for (std::string line; std::getline(in, line);) {
@@ -246,6 +258,8 @@ int64_t free_memory_bytes() {
     return 0;
   return int64_t(statistics.free_count) * sysconf(_SC_PAGESIZE);
 }
+
+bool permit_amx() { return false; }
 
 std::string processor_name() {
   char name[256]{};

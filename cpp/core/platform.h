@@ -94,6 +94,7 @@ class File {
 bool may_write(const std::string& path);    // whether the process may write to a file or folder; if not, sets errno
 bool make_folder(const std::string& path);  // a folder for this user only; if it cannot be created, sets errno
 bool rename(const std::string& from, const std::string& to);  // replaces `to` in one step; if it fails, sets errno
+bool permit_amx();  // asks the kernel to let this process use the tile registers of AMX; returns whether it does
 std::string user_cache_folder();  // the folder for caches of the user's programs, or "" if the environment names none
 
 }  // namespace minidnn::platform

@@ -6,12 +6,9 @@
 #ifdef __x86_64__
 #include <cpuid.h>
 #endif
-#if defined(__x86_64__) && defined(__linux__)
-#include <sys/syscall.h>
-#include <unistd.h>
-#endif
 
 #include "cpp/core/error.h"
+#include "cpp/core/platform.h"
 #include "cpp/core/text.h"
 
 namespace minidnn::cpu {
@@ -35,14 +32,13 @@ namespace {
 
 // Whether the processor has AMX for bfloat16, and the kernel lets this process use it.
 bool may_use_amx() {
-#if defined(__x86_64__) && defined(__linux__)
+#ifdef __x86_64__
   static const bool may = [] {
     constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24, kAvx512Bf16 = 1u << 5;
     unsigned a = 0, b = 0, c = 0, d = 0;
     if (!__get_cpuid_count(7, 0, &a, &b, &c, &d) || !(d & kAmxBf16) || !(d & kAmxTile)) return false;
     if (!__get_cpuid_count(7, 1, &a, &b, &c, &d) || !(a & kAvx512Bf16)) return false;
-    constexpr long kRequestPermission = 0x1023, kTileData = 18;  // ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA
-    return syscall(SYS_arch_prctl, kRequestPermission, kTileData) == 0;
+    return platform::permit_amx();
   }();
   return may;
 #else

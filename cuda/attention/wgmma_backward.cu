@@ -37,7 +37,8 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
   const BackwardShared<kTile>& shared;
   int warpgroup;
   PipelineState<kTile.stages> at{};
-  uint32_t t = 0;  // the number of tiles that the block has computed
+  uint32_t t = 0;      // the number of tiles that the block has computed
+  uint32_t items = 0;  // the number of items with tiles that the block has begun
 
   static __device__ __forceinline__ ScoresPart& part(float (&x)[kScores], int i) {
     return reinterpret_cast<ScoresPart&>(x[i * kPartRows / 2]);
@@ -58,10 +59,9 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
     arrive_warp(shared.sums_full(t));
   }
 
-  // Adds the tiles of item number i to dk / scale and dv.
+  // Adds the tiles of an item to dk / scale and dv.
   __device__ __forceinline__ void multiply(const AttentionWgmmaBackwardParams& p, const AttentionArgs& a,
-                                           const BackwardItem& item, int32_t i, float (&dk)[kSums],
-                                           float (&dv)[kSums]) {
+                                           const BackwardItem& item, float (&dk)[kSums], float (&dv)[kSums]) {
     const float factor = float(a.scale) * fast::kLog2E;
     const int32_t used_columns = item.s.kv_length - item.first;
     const IndexRange complete = rows_without_mask<kTile>(p.scores, item);
@@ -77,7 +77,7 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
       fence_proxy_async();
       named_barrier_sync(kConsumersBarrier, kConsumerThreads);
     }
-    mbarrier_wait_parity(shared.v_full(), i % 2);
+    mbarrier_wait_parity(shared.v_full(), items++ % 2);
     int32_t row = item.row_begin;
 #pragma unroll 1
     for (int32_t left = item.count; left > 0; --left, ++t) {
@@ -149,6 +149,7 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
     StoredRows<T> out{row_of_head<T>(a.dk, p.dk, b, item.kv_head, row), p.dk.row, existing - mine,
                       item.s.kv_length - mine, p.head_size};
     wait_for_sums(t);
+    named_barrier_sync(kConsumersBarrier, kConsumerThreads);
     store_rows<T, Memory>(reinterpret_cast<Fragments>(dk), float(a.scale), memory, warp_row, 0, out);
     __syncwarp();
     out.to = row_of_head<T>(a.dv, p.dv, b, item.kv_head, row);
@@ -159,9 +160,9 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
   }
 
   __device__ __forceinline__ void run(const AttentionWgmmaBackwardParams& p, const AttentionArgs& a) {
-    for_each_item<kTile>(shared, [&](const BackwardItem& item, int32_t i) {
+    for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       float dk[kSums] = {}, dv[kSums] = {};
-      if (item.count > 0) multiply(p, a, item, i, dk, dv);
+      if (item.count > 0) multiply(p, a, item, dk, dv);
       arrive_warp(shared.own_empty());
       store(p, a, item, dk, dv);
     });

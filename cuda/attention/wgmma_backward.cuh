@@ -132,7 +132,7 @@ __device__ __forceinline__ BackwardItem backward_item(const AttentionWgmmaBackwa
   return item;
 }
 
-// Runs body(item, i) for each item i of a block, when its k is loaded.
+// Runs body(item) for each item of a block, when its k is loaded.
 template <AttentionBackwardTile kTile, class Body>
 __device__ __forceinline__ void for_each_item(const BackwardShared<kTile>& shared, Body body) {
 #pragma unroll 1
@@ -140,7 +140,7 @@ __device__ __forceinline__ void for_each_item(const BackwardShared<kTile>& share
     mbarrier_wait_parity(shared.k_full(), i % 2);
     const BackwardItem& item = shared.item(i);
     if (item.count < 0) return;
-    body(item, i);
+    body(item);
   }
 }
 // Runs body(head, row) for all tiles of an item.
@@ -228,7 +228,6 @@ __device__ __forceinline__ void load_items(const AttentionWgmmaBackwardParams& p
       load_tiles<kTile>(p, maps, sums, shared, item, at);
     } else {
       mbarrier_arrive(shared.k_full());
-      mbarrier_arrive(shared.v_full());
       if (item.count < 0) return;
     }
     mbarrier_arrive(shared.item_empty());
@@ -253,7 +252,7 @@ template <AttentionBackwardTile kTile, bool kOrdered>
 __device__ __forceinline__ void add_tiles(const AttentionWgmmaBackwardParams& p, const AttentionWgmmaBackwardSums& sums,
                                           const BackwardShared<kTile>& shared, int odd) {
   uint32_t t = 0;
-  for_each_item<kTile>(shared, [&](const BackwardItem& item, int32_t) {
+  for_each_item<kTile>(shared, [&](const BackwardItem& item) {
     mbarrier_arrive(shared.own_empty());
     for_each_tile<kTile>(p, item, [&](int32_t head, int32_t row) {
       const uint32_t mine = t++;
@@ -281,7 +280,7 @@ __device__ __forceinline__ void order_tiles(const AttentionWgmmaBackwardParams& 
                                             const AttentionWgmmaBackwardSums& sums, const BackwardShared<kTile>& shared,
                                             bool gives_turns) {
   uint32_t t = 0;
-  for_each_item<kTile>(shared, [&](const BackwardItem& item, int32_t) {
+  for_each_item<kTile>(shared, [&](const BackwardItem& item) {
     mbarrier_arrive(shared.own_empty());
     for_each_tile<kTile>(p, item, [&](int32_t head, int32_t row) {
       uint32_t* const added = sums.added + first_tile<kTile>(p, item.s, head) + row / kTile.rows;

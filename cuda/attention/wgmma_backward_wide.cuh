@@ -154,7 +154,7 @@ template <class T, AttentionBackwardTile kTile> struct WideValues : WideConsumer
     dv.pin();
   }
   __device__ __forceinline__ void run() {
-    for_each_item<kTile>(shared, [&](const BackwardItem& item, int32_t) {
+    for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       Sums dv;
       if (item.count > 0) multiply(item, dv);
       arrive_warp(shared.own_empty());
@@ -172,6 +172,7 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
   using Products = typename Base::Products;
   using Base::a, Base::do_at, Base::p, Base::q_at, Base::shared, Base::t;
   using Sums = WideSums<kTile.head>;
+  uint32_t items = 0;  // the number of items with tiles that the warpgroup has begun
 
   // Waits until the memory of the gradients of tile number t is free.
   __device__ __forceinline__ void wait_for_gradients() const {
@@ -216,11 +217,11 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
     arrive_warp(shared.q_empty(q_at.stage));
     q_at.advance();
   }
-  __device__ __forceinline__ void multiply(const BackwardItem& item, int32_t i, Sums& dk) {
+  __device__ __forceinline__ void multiply(const BackwardItem& item, Sums& dk) {
     const IndexRange without = rows_without_mask<kTile>(p.scores, item);
     float g[kPartRows / 2];
     int32_t row = item.row_begin;
-    mbarrier_wait_parity(shared.v_full(), i % 2);
+    mbarrier_wait_parity(shared.v_full(), items++ % 2);
     start_gradients(g);
     wgmma_wait_group<0>();
     warpgroup_fence_operand(g);
@@ -240,9 +241,9 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
     dk.pin();
   }
   __device__ __forceinline__ void run() {
-    for_each_item<kTile>(shared, [&](const BackwardItem& item, int32_t i) {
+    for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       Sums dk;
-      if (item.count > 0) multiply(item, i, dk);
+      if (item.count > 0) multiply(item, dk);
       arrive_warp(shared.own_empty());
       wait_for_gradients();
       Base::store_sums(item, dk, float(a.scale), gradients_of_warp(shared.gradients(t)),
@@ -259,7 +260,7 @@ template <class T, AttentionBackwardTile kTile> struct WideQueries : WideConsume
   static constexpr int kParts = kTile.head / 64, kSums = 32;
 
   template <bool kOrdered> __device__ __forceinline__ void run(const AttentionWgmmaBackwardSums& sums) {
-    for_each_item<kTile>(shared, [&](const BackwardItem& item, int32_t) {
+    for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       if (item.count > 0)
         Base::template clear<3, kTile.columns(), kTile.head>(shared.k(), item.s.kv_length - item.first);
       for_each_tile<kTile>(p, item, [&](int32_t head, int32_t row) {

@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from cases import FAMILIES
 
 import pyminidnn as dnn
 
@@ -130,7 +129,7 @@ def test_matmul() -> None:
     agree(dnn.matmul(a, b), a @ b, 2**-6)
 
 
-def test_convolution() -> None:
+def test_conv() -> None:
     x, w = random(1, 1, 46342, 46342), random(1, 1, 1, 3)
     want = torch.zeros_like(x, dtype=torch.float32)
     want[..., 1:] += x[..., :-1].float() * w[0, 0, 0, 0].float()
@@ -140,7 +139,7 @@ def test_convolution() -> None:
 
 
 @pytest.mark.parametrize("channels_last", [False, True])
-def test_depthwise_convolution(channels_last: bool) -> None:
+def test_depthwise_conv(channels_last: bool) -> None:
     x, w = random(2, 8, 12000, 12000), random(8, 1, 3, 3)
     if channels_last:
         x = x.contiguous(memory_format=torch.channels_last)
@@ -148,8 +147,40 @@ def test_depthwise_convolution(channels_last: bool) -> None:
     agree(dnn.conv_forward(x, w, padding=1, groups=8, algo="depthwise"), want, 2**-6)
 
 
-def test_every_family_is_here() -> None:
-    tests: dict[str, Callable[..., object]] = {k: v for k, v in globals().items() if k.startswith("test_")}
-    named = {"convolution": "conv"}
-    covered = {named.get(k.removeprefix("test_"), k.removeprefix("test_")) for k in tests}
-    assert set(FAMILIES) <= covered
+def fast_engines(call: Callable[..., object], *operands: object, **options: object) -> list[str]:
+    engines = dnn.explain(call, *operands, **options)[0].engines
+    return [e.name for e in engines if not e.why_not and not e.name.endswith("generic")]
+
+
+def test_attention() -> None:
+    """q, k and v have more than 2^31 elements each, and there are more than 2^33 scores."""
+    shape = 128, 128, 1025, 128
+    q, k, v, do = (random(*shape) for _ in range(4))
+    for a, b in zip(q.split(1), k.split(1), strict=True):
+        a.mul_(0.5), b.mul_(0.5)
+    want = [torch.empty_like(q) for _ in range(4)]
+    for i in range(shape[0]):
+        leaves = [t[i : i + 1].detach().requires_grad_() for t in (q, k, v)]
+        o = torch.nn.functional.scaled_dot_product_attention(*leaves, is_causal=True)
+        for to, result in zip(want, (o, *torch.autograd.grad(o, leaves, do[i : i + 1])), strict=True):
+            to[i] = result[0].detach()
+    forward, backward = dnn.attention_forward, dnn.attention_backward
+    for engine in fast_engines(forward, q, k, v, causal=True):
+        o, lse = forward(q, k, v, causal=True, algo=engine)
+        agree(o, want[0], 2**-5)
+    engines = fast_engines(backward, do, q, k, v, o, lse, causal=True)
+    assert len(engines) >= 2
+    for engine in engines:
+        for ours, theirs in zip(backward(do, q, k, v, o, lse, causal=True, algo=engine), want[1:], strict=True):
+            agree(ours, theirs, 2**-5)
+            del ours
+
+
+def test_dropout_of_attention() -> None:
+    """The random words of more than 2^33 scores: all engines drop the same ones."""
+    q, k, v = (random(128, 128, 1025, 64) for _ in range(3))
+    first = None
+    for engine in fast_engines(dnn.attention_forward, q, k, v, dropout=0.5, seed=3):
+        o = torch.from_dlpack(dnn.attention_forward(q, k, v, dropout=0.5, seed=3, algo=engine)[0])
+        first = o if first is None else first
+        agree(o, first, 2**-6)

@@ -39,6 +39,7 @@ def test_a_family_has_the_same_stem_everywhere(family: str) -> None:
         assert (ROOT / path).is_file(), f"{family} lacks {path}"
     assert f"bind_{family}(m);" in (ROOT / "cpp/bindings/module.cpp").read_text()
     assert f"from .ops.{family} import" in (ROOT / "pyminidnn/__init__.py").read_text()
+    assert f"def test_{family}(" in (ROOT / "tests/test_big.py").read_text()
 
 
 def test_the_family_graph_has_its_files() -> None:

@@ -56,7 +56,7 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
     for (int i = 0; i < 8; ++i)
       to[128 * i + threadIdx.x % 128] = {dq[4 * i], dq[4 * i + 1], dq[4 * i + 2], dq[4 * i + 3]};
     fence_proxy_async();
-    arrive_warp(shared.sums_full(t));
+    mbarrier_arrive(shared.sums_full(t));
   }
 
   // Adds the tiles of an item to dk / scale and dv.
@@ -123,10 +123,10 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
       for (int n = 0; n < kParts; ++n) Products::add_weighted(dk, ds[n], shared.q(at.stage), n * kPartRows);
       wgmma_wait_group<kParts>();
       warpgroup_fence_operand(dq);
-      arrive_warp(shared.do_empty(at.stage));
+      mbarrier_arrive(shared.do_empty(at.stage));
       store_dq(dq, t);
       wgmma_wait_group<0>();
-      arrive_warp(shared.q_empty(at.stage));
+      mbarrier_arrive(shared.q_empty(at.stage));
       at.advance();
       row += kTile.rows;
       if (row >= item.row_end) row = item.row_begin;
@@ -163,7 +163,7 @@ template <class T, AttentionBackwardTile kTile> struct BackwardConsumer {
     for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       float dk[kSums] = {}, dv[kSums] = {};
       if (item.count > 0) multiply(p, a, item, dk, dv);
-      arrive_warp(shared.own_empty());
+      mbarrier_arrive(shared.own_empty());
       store(p, a, item, dk, dv);
     });
   }

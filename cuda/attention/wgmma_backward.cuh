@@ -69,29 +69,31 @@ template <AttentionBackwardTile kTile> struct BackwardShared {
   __device__ __forceinline__ uint32_t q_empty(int stage) const { return barrier(17 + kTile.stages + stage); }
   __device__ __forceinline__ uint32_t do_full(int stage) const { return barrier(17 + 2 * kTile.stages + stage); }
   __device__ __forceinline__ uint32_t do_empty(int stage) const { return barrier(17 + 3 * kTile.stages + stage); }
+  // All lanes of a warp arrive. If one lane did, after __syncwarp(), racecheck would not see that the others have read lse
+  // and delta before they are overwritten.
   template <bool kOrdered> __device__ __forceinline__ void init_barriers() const {
-    constexpr int kWarps = 8;  // that use a tile of q or d_o
+    constexpr int kWarpgroup = 128;
     mbarrier_init(k_full(), 1);
     mbarrier_init(v_full(), 1);
-    mbarrier_init(own_empty(), (kTile.is_wide() ? 12 : kWarps) + (kOrdered || !kTile.is_wide() ? kAdders : 0));
+    mbarrier_init(own_empty(), kTile.threads() - kWarpgroup + (kOrdered || !kTile.is_wide() ? kAdders : 0));
     mbarrier_init(item_full(), 1);
     mbarrier_init(item_empty(), 1);
     if constexpr (kTile.is_wide()) {
-      for (int i = 5; i < 17; ++i) mbarrier_init(barrier(i), 4);
+      for (int i = 5; i < 17; ++i) mbarrier_init(barrier(i), kWarpgroup);
       for (int i = 0; i < 2; ++i) {
         mbarrier_init(turn(i), 1);
         mbarrier_init(counted(i), 1);
       }
     } else {
-      mbarrier_init(sums_full(0), kWarps);
-      mbarrier_init(sums_full(1), kWarps);
+      mbarrier_init(sums_full(0), kConsumerThreads);
+      mbarrier_init(sums_full(1), kConsumerThreads);
       mbarrier_init(sums_empty(), 1);
     }
     for (int i = 0; i < kTile.stages; ++i) {
       mbarrier_init(q_full(i), 1);
       mbarrier_init(do_full(i), 1);
-      mbarrier_init(q_empty(i), kWarps);
-      mbarrier_init(do_empty(i), kWarps);
+      mbarrier_init(q_empty(i), kConsumerThreads);
+      mbarrier_init(do_empty(i), kConsumerThreads);
     }
     fence_mbarrier_init();
   }
@@ -394,11 +396,6 @@ template <class T, AttentionBackwardTile kTile> struct BackwardProducts {
   }
 };
 
-// One lane of each warp arrives.
-__device__ __forceinline__ void arrive_warp(uint32_t barrier) {
-  __syncwarp();
-  if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
-}
 // The values of the neighbouring rows of q of this lane.
 __device__ __forceinline__ float2 load_pair(uint32_t values) {
   uint32_t a, b;

@@ -101,14 +101,14 @@ template <class T, AttentionBackwardTile kTile> struct WideValues : WideConsumer
   __device__ __forceinline__ void finish(ScoresPart& s, const BackwardItem& item, const IndexRange& without,
                                          int32_t row) {
     probabilities(s, float(a.scale) * fast::kLog2E, shared.lse(q_at.stage));
-    arrive_warp(shared.q_empty(q_at.stage));
+    mbarrier_arrive(shared.q_empty(q_at.stage));
     q_at.advance();
     if (Base::has_mask(without, row)) hide(s, p.scores, item.s, item.first + Base::own_row(), row + Base::lane_row());
     mbarrier_wait_parity(shared.exponentials_empty(), (t + 1) % 2);
     const uint32_t to = Base::exponentials();
 #pragma unroll
     for (int i = 0; i < 8; ++i) st_shared_v4_f32(to + 512 * i, {s[4 * i], s[4 * i + 1], s[4 * i + 2], s[4 * i + 3]});
-    arrive_warp(shared.exponentials_full());
+    mbarrier_arrive(shared.exponentials_full());
     ++t;
   }
   __device__ __forceinline__ void start_scores(ScoresPart& s) const {
@@ -125,7 +125,7 @@ template <class T, AttentionBackwardTile kTile> struct WideValues : WideConsumer
   }
   __device__ __forceinline__ void finish_dv() {
     wgmma_wait_group<0>();
-    arrive_warp(shared.do_empty(do_at.stage));
+    mbarrier_arrive(shared.do_empty(do_at.stage));
     do_at.advance();
   }
   __device__ __forceinline__ void multiply(const BackwardItem& item, Sums& dv) {
@@ -157,7 +157,7 @@ template <class T, AttentionBackwardTile kTile> struct WideValues : WideConsumer
     for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       Sums dv;
       if (item.count > 0) multiply(item, dv);
-      arrive_warp(shared.own_empty());
+      mbarrier_arrive(shared.own_empty());
       mbarrier_wait_parity(shared.exponentials_empty(), (t + 1) % 2);
       const uint32_t lines = shared.floats() + threadIdx.x / 32 % 4 * (kTile.float_bytes() / 4);
       Base::store_sums(item, dv, 1.0f, lines, Base::rows_of(item, a.dv, p.dv, p.value_size));
@@ -187,8 +187,8 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
       if (f % 2 == 0) __syncwarp();  // Without it, the compiler loads all exponentials at once, and spills registers.
       return ld_shared_v4_f32(from + 512 * f);
     });
-    arrive_warp(shared.exponentials_empty());
-    arrive_warp(shared.do_empty(do_at.stage));
+    mbarrier_arrive(shared.exponentials_empty());
+    mbarrier_arrive(shared.do_empty(do_at.stage));
     do_at.advance();
     if (Base::has_mask(without, row)) hide(g, p.scores, item.s, item.first + Base::own_row(), row + Base::lane_row());
     wait_for_gradients();
@@ -196,7 +196,7 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
     round_scores<T>(ds, g);
     store_lines(ds, gradients_of_warp(shared.gradients(t)));
     fence_proxy_async();
-    arrive_warp(shared.gradients_full(t));
+    mbarrier_arrive(shared.gradients_full(t));
     ++t;
   }
   __device__ __forceinline__ void start_gradients(ScoresPart& g) const {
@@ -214,7 +214,7 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
   }
   __device__ __forceinline__ void finish_dk() {
     wgmma_wait_group<0>();
-    arrive_warp(shared.q_empty(q_at.stage));
+    mbarrier_arrive(shared.q_empty(q_at.stage));
     q_at.advance();
   }
   __device__ __forceinline__ void multiply(const BackwardItem& item, Sums& dk) {
@@ -244,7 +244,7 @@ template <class T, AttentionBackwardTile kTile> struct WideKeys : WideConsumer<T
     for_each_item<kTile>(shared, [&](const BackwardItem& item) {
       Sums dk;
       if (item.count > 0) multiply(item, dk);
-      arrive_warp(shared.own_empty());
+      mbarrier_arrive(shared.own_empty());
       wait_for_gradients();
       Base::store_sums(item, dk, float(a.scale), gradients_of_warp(shared.gradients(t)),
                        Base::rows_of(item, a.dk, p.dk, p.head_size));
@@ -273,15 +273,15 @@ template <class T, AttentionBackwardTile kTile> struct WideQueries : WideConsume
           if (kOrdered && part == 0) mbarrier_wait_parity(shared.turn(t), t / 2 % 2);
           wgmma_wait_group<0>();
           warpgroup_fence_operand(dq);
-          if (part == kParts - 1) arrive_warp(shared.gradients_empty(t));
+          if (part == kParts - 1) mbarrier_arrive(shared.gradients_empty(t));
           float* const to = sums.dq + tile * kTile.sums() + part * (kTile.sums() / kParts) + threadIdx.x % 128 * 4;
 #pragma unroll
           for (int i = 0; i < kSums; i += 4) red_add_v4_f32(to + 128 * i, dq[i], dq[i + 1], dq[i + 2], dq[i + 3]);
         }
-        if (kOrdered) arrive_warp(shared.added(t));
+        if (kOrdered) mbarrier_arrive(shared.added(t));
         ++t;
       });
-      arrive_warp(shared.own_empty());
+      mbarrier_arrive(shared.own_empty());
     });
   }
 };

@@ -181,6 +181,7 @@ from .ops.pooling import (
 )
 from .ops.random import dropout_backward, dropout_forward, random_normal, random_uniform
 from .ops.reduce import all, any, argmax, argmin, max, mean, min, prod, reduce, sum
+from .ops.rnn import rnn_backward_data, rnn_backward_weights, rnn_forward, rnn_pack, rnn_unpack
 from .ops.softmax import softmax_backward, softmax_forward
 from .ops.transform import concat, slice, split, transform
 from .tuning import engines, explain, find
@@ -340,6 +341,11 @@ __all__ = [
     "right_shift",
     "rms_norm_backward",
     "rms_norm_forward",
+    "rnn_backward_data",
+    "rnn_backward_weights",
+    "rnn_forward",
+    "rnn_pack",
+    "rnn_unpack",
     "round",
     "rsqrt",
     "save",

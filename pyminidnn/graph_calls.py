@@ -263,6 +263,41 @@ def _reduce(c: RecordedCall) -> None:
     dnn.reduce(c["x"], mode, axis=() if axes == "none" else c.integers("axes", 0), out=c["y"], **c.options)
 
 
+def _rnn(c: RecordedCall) -> Results:
+    layers, bidirectional, bias = (
+        int(c.attributes.get("layers", "1")),
+        "bidirectional" in c.words,
+        "no_bias" not in c.words,
+    )
+    names = [
+        f"{name}_l{layer}{direction}"
+        for layer in range(layers)
+        for direction in ("", "_reverse")[: 1 + bidirectional]
+        for name in ("w_ih", "w_hh", "b_ih", "b_hh")[: 4 if bias else 2]
+    ]
+    batch = int(c.attributes["batch"]) if "batch" in c.attributes else None
+    options: dict[str, Any] = {"mode": c.attributes["mode"], "hidden_size": int(c.attributes["hidden"]), **c.options}
+    options |= {"layers": layers, "bidirectional": bidirectional, "bias": bias, "batch": batch}
+    options |= {name: c.tensor(name) for name in ("lengths", "batch_sizes")}
+    options |= {"reset_after": "reset_before" not in c.words, "dropout": 0.5 if "dropout" in c.words else 0.0}
+    if c.kind == "backward_weights":
+        gradients = [c[f"d{name}"] for name in names]
+        given = (c["x"], c.tensor("h0"), c["y"], c["dgates"], c["reserve"])
+        dnn.rnn_backward_weights(*given, accumulate="accumulate" in c.words, out=gradients, **options)
+        return {}
+    weights = [c[name] for name in names]
+    options |= {"h0": c.tensor("h0"), "c0": c.tensor("c0"), "clip": 1.0 if "clip" in c.words else None}
+    results: tuple[DeviceTensor | None, ...]
+    if c.kind == "forward":
+        results = dnn.rnn_forward(c["x"], weights, training="training" in c.words, out=c["y"], **options)[1:]
+        made = zip(("hn", "cn", "reserve"), results, strict=True)
+    else:
+        states = (c.tensor("dhn"), c.tensor("dcn"))
+        results = dnn.rnn_backward_data(c["dy"], *states, c["y"], weights, c["reserve"], out=c["dx"], **options)[1:]
+        made = zip(("dh0", "dc0", "dgates"), results, strict=True)
+    return {name: tensor for name, tensor in made if tensor is not None}
+
+
 def _softmax(c: RecordedCall) -> None:
     options: dict[str, Any] = {"axis": int(c.attributes["axis"]), "log": "log" in c.words, **c.options}
     options |= {"scale": 2.0 if "scaled" in c.words else 1.0}
@@ -280,5 +315,6 @@ def _transform(c: RecordedCall) -> None:
 _CALLS: dict[str, Callable[[RecordedCall], Any]] = {
     "activation": _activation, "attention": _attention, "batch_norm": _batch_norm, "conv": _conv, "gather": _gather,
     "layer_norm": _layer_norm, "loss": _loss, "lrn": _lrn, "matmul": _matmul, "pad": _pad, "pointwise": _pointwise,
-    "pooling": _pooling, "random": _random, "reduce": _reduce, "softmax": _softmax, "transform": _transform,
+    "pooling": _pooling, "random": _random, "reduce": _reduce, "rnn": _rnn, "softmax": _softmax,
+    "transform": _transform,
 }  # fmt: skip

@@ -33,7 +33,7 @@ Math: TypeAlias = Literal["tf32", "ieee"]
 Rounding: TypeAlias = Literal["fused", "each"]
 Family: TypeAlias = Literal[
     "activation", "attention", "batch_norm", "conv", "gather", "graph", "layer_norm", "loss", "lrn", "matmul", "pad",
-    "pointwise", "pooling", "random", "reduce", "softmax", "transform",
+    "pointwise", "pooling", "random", "reduce", "rnn", "softmax", "transform",
 ]  # fmt: skip
 
 Activation: TypeAlias = Literal[
@@ -45,6 +45,8 @@ PoolMode: TypeAlias = Literal["max", "avg", "avg_exclude_padding", "lp"]
 PadMode: TypeAlias = Literal["constant", "replicate", "reflect"]
 AttentionAlign: TypeAlias = Literal["top_left", "bottom_right"]
 AttentionLayout: TypeAlias = Literal["bhsd", "bshd"]
+RnnMode: TypeAlias = Literal["relu", "tanh", "lstm", "gru"]
+RnnLayout: TypeAlias = Literal["tnc", "ntc"]
 LossReduction: TypeAlias = Literal["mean", "sum", "none"]
 ReduceMode: TypeAlias = Literal[
     "sum", "mean", "prod", "max", "min", "amax", "norm1", "norm2", "sumsq", "argmax", "argmin", "any", "all"

@@ -59,7 +59,7 @@ SLOTS = (
 # The signatures of pybind11 have the type str or object for the options of functions. These patterns replace it by the
 # types of pyminidnn/options.py.
 MODES = {"activation": "Activation", "conv": "ConvMode", "pad": "PadMode", "reduce": "ReduceMode",
-         "pool": "PoolMode", "adaptive_pool": "PoolMode"}  # fmt: skip
+         "pool": "PoolMode", "adaptive_pool": "PoolMode", "rnn": "RnnMode"}  # fmt: skip
 OPTIONS = (
     *((rf"(def {family}(?:_\w+)?\(.*\bmode: )str\b", rf"\1{kind}") for family, kind in MODES.items()),
     (r"(?m)^(?!.*__array__)(.*\bdtype: )typing\.Any = None", r"\1DTypeLike | None = None"),
@@ -67,6 +67,7 @@ OPTIONS = (
     (r"(?m)^(?!.*__array__)(.*\bdtype: )typing\.Any", r"\1DTypeLike"),
     (r"\bindex_dtype: typing\.Any", "index_dtype: IndexDType"),
     (r"(def attention_\w+\(.*\blayout: )str\b", r"\1AttentionLayout"),
+    (r"(def rnn_\w+\(.*\blayout: )str\b", r"\1RnnLayout"),
     (r"\balign: str\b", "align: AttentionAlign"),
     (r"\blayout: str\b", "layout: Layout"),
     (r"\bactivation: str\b", "activation: Activation"),

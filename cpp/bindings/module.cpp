@@ -19,6 +19,7 @@ void bind_gather(py::module_&);
 void bind_reduce(py::module_&);
 void bind_pointwise(py::module_&);
 void bind_random(py::module_&);
+void bind_rnn(py::module_&);
 void bind_graph(py::module_&);
 }  // namespace minidnn
 
@@ -46,6 +47,7 @@ PYBIND11_MODULE(_C, m, py::mod_gil_not_used()) {
   bind_reduce(m);
   bind_pointwise(m);
   bind_random(m);
+  bind_rnn(m);
   bind_graph(m);
   explain_refusals(m);
 }

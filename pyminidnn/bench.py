@@ -193,6 +193,18 @@ class _Bench:
                    torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal),
                    16.0 * b * 8 * s * 64, (2.0 if causal else 4.0) * b * 8 * s * s * 64)  # fmt: skip
 
+    def _rnn(self) -> Iterator[tuple[Any, ...]]:
+        t, h = 24, 64
+        (_, x, their_x), weights = self.data(t, self.n, h), [self.data(*s) for s in ((4 * h, h),) * 2 + ((4 * h,),) * 2]
+        ours, theirs = ([each[i] for each in weights] for i in (1, 2))
+
+        def lstm(torch: Any) -> Call:
+            state = their_x.new_zeros((1, self.n, h))
+            return lambda: torch.lstm(their_x, (state, state), theirs, True, 1, 0.0, False, False, False)[0]
+
+        yield (f"lstm {t}x{self.n}x{h}, {h} units", lambda: dnn.rnn_forward(x, ours, mode="lstm", hidden_size=h)[0],
+               None, lstm, 4.0 * (2 * t * self.n * h + 8 * h * (h + 1)), 16.0 * t * self.n * h * h)  # fmt: skip
+
     def _loss(self) -> Iterator[tuple[Any, ...]]:
         _, x, t, size = self._rows()
         classes = self.rng.integers(0, 1024, x.shape[0])
@@ -270,8 +282,8 @@ class _Bench:
         yield "argmax of rows", lambda: dnn.argmax(x, 1), lambda: a.argmax(1), lambda _: lambda: t.argmax(1), size
 
     FAMILIES: ClassVar[dict[str, Callable[[_Bench], Iterator[tuple[Any, ...]]]]] = {
-        "conv": _conv, "matmul": _matmul, "attention": _attention, "pooling": _pooling, "softmax": _softmax,
-        "loss": _loss, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn, "activation": _activation,
+        "conv": _conv, "matmul": _matmul, "attention": _attention, "rnn": _rnn, "pooling": _pooling,
+        "softmax": _softmax, "loss": _loss, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn, "activation": _activation,
         "pointwise": _pointwise, "random": _random, "transform": _transform, "pad": _pad, "gather": _gather,
         "reduce": _reduce,
     }  # fmt: skip

@@ -71,6 +71,7 @@ def checks(device: str) -> Iterator[Check]:
     yield from _pooling(data)
     yield from _rows(data)
     yield from _attention(data)
+    yield from _recurrent(data)
     yield from _batch_norm(data)
     yield from _norms(data)
     yield from _unary(data(3, 5))
@@ -168,6 +169,34 @@ def _attention(data: Callable[..., Array]) -> Iterator[Check]:
     lengths = np.array([5, 5], "int32")
     yield ("attention_decode", lambda on: dnn.attention_decode(*map(on, cache), lengths=on(lengths)),
            [o[:, :, 4:].swapaxes(1, 2), lse[:, :, 4:]])  # fmt: skip
+
+
+def _recurrent(data: Callable[..., Array]) -> Iterator[Check]:
+    """h = relu(W x + U h) over three steps."""
+    x, dy, w, u = data(3, 2, 4), data(3, 2, 5), data(5, 4), data(5, 5)
+    h = [np.zeros((2, 5), "f4")]
+    for step in x:
+        h.append(np.maximum(step @ w.T + h[-1] @ u.T, 0))
+    dgates = np.zeros((4, 2, 5), "f4")  # those behind the last step are 0
+    for t in (2, 1, 0):
+        dgates[t] = (dy[t] + dgates[t + 1] @ u) * (h[t + 1] > 0)
+    y, dgates, before = np.stack(h[1:]), dgates[:3], np.stack(h[:3])
+    sizes: dict[str, Any] = {"mode": "relu", "hidden_size": 5, "bias": False}
+
+    def results(on: Make) -> Any:
+        return dnn.rnn_forward(on(x), [on(w), on(u)], training=True, **sizes)
+
+    flat = np.concatenate([w.ravel(), u.ravel()])
+    yield "rnn_forward", lambda on: results(on)[:2], [y, y[2:]]
+    yield ("rnn_backward_data",
+           lambda on: dnn.rnn_backward_data(on(dy), None, None, on(y), [on(w), on(u)], results(on)[3], **sizes)[:2],
+           [dgates @ w, (dgates[0] @ u)[None]])  # fmt: skip
+    yield ("rnn_backward_weights",
+           lambda on: dnn.rnn_backward_weights(
+               on(x), None, on(y), on(dgates[None, None].copy()), results(on)[3], **sizes),
+           [np.einsum("tng,tni->gi", dgates, x), np.einsum("tng,tni->gi", dgates, before)])  # fmt: skip
+    yield "rnn_pack", lambda on: dnn.rnn_pack([on(w), on(u)], **sizes), flat
+    yield "rnn_unpack", lambda on: dnn.rnn_unpack(on(flat), **sizes), [w, u]
 
 
 def _batch_norm(data: Callable[..., Array]) -> Iterator[Check]:

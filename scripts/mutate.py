@@ -36,7 +36,7 @@ ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "build" / "mutants"
 ALL = [*AUDIT, *LATER]
 FAMILIES = ("activation", "attention", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul",
-            "pad", "pointwise", "pooling", "random", "reduce", "softmax", "transform")  # fmt: skip
+            "pad", "pointwise", "pooling", "random", "reduce", "rnn", "softmax", "transform")  # fmt: skip
 WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # the test files that call all public functions
 SHARED = ("engine", "graph", "regions", "tuning", "tensor", "dlpack", "c_exchange", "handle", "activation")
 # Test files that are not run for a mutant (the library with one deliberate error). test_isa.py repeats the tests that

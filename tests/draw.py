@@ -307,6 +307,43 @@ def attention(rng: Rng) -> str | None:
     return text + (" math=ieee" if dtype == "f32" and chance(rng, 0.7) else "")
 
 
+def rnn(rng: Rng) -> str | None:
+    direction = one_of(rng, ("forward", "forward", "backward_data", "backward_weights"))
+    mode, dtype = one_of(rng, ("lstm", "lstm", "gru", "gru", "relu", "tanh")), floating(rng)
+    steps, batch, layers = log_uniform(rng, 1, 60), log_uniform(rng, 1, 24), one_of(rng, (1, 1, 1, 2, 3))
+    inputs, hidden = (channels(rng, 192) for _ in range(2))
+    both, packed = chance(rng, 0.4), chance(rng, 0.25)
+    of_step = layers * (1 + both) * hidden * (inputs + 3 * hidden) * {"lstm": 4, "gru": 3}.get(mode, 1)
+    while steps * batch * of_step > PRODUCTS / 10:
+        if batch > 1:
+            batch //= 2
+        elif steps > 1:
+            steps //= 2
+        else:
+            return None
+    shape = (steps, batch, inputs)
+    x = dims((int(rng.integers(steps, steps * batch + 1)), inputs)) if packed else dims(shape)
+    if not packed and steps > 1 and batch > 1 and chance(rng, 0.3):
+        x += f":s{inputs},{steps * inputs},1"
+    words = [f"layers={layers}"] if layers > 1 else []
+    words += [f"steps={steps}", f"batch={batch}"] if packed else []
+    words += ["bidirectional"] if both else []
+    words += ["no_bias"] if chance(rng, 0.2) else []
+    words += ["reset_before"] if mode == "gru" and chance(rng, 0.4) else []
+    data, lstm = direction == "backward_data", mode == "lstm"
+    words += ["h0"] if chance(rng, 0.5) else []
+    words += ["c0"] if lstm and direction != "backward_weights" and chance(rng, 0.5) else []
+    words += ["dhn"] if data and chance(rng, 0.5) else []
+    words += ["dcn"] if data and lstm and chance(rng, 0.5) else []
+    words += ["lengths"] if not packed and chance(rng, 0.4) else []
+    words += ["dropout"] if layers > 1 and chance(rng, 0.4) else []
+    words += ["clip"] if lstm and direction != "backward_weights" and chance(rng, 0.2) else []
+    words += ["training"] if direction == "forward" and chance(rng, 0.5) else []
+    words += ["accumulate"] if direction == "backward_weights" and chance(rng, 0.3) else []
+    words += ["math=ieee"] if dtype == "f32" and chance(rng, 0.7) else []
+    return " ".join([f"rnn {direction} {dtype} x={x} mode={mode} hidden={hidden}", *words])
+
+
 def softmax(rng: Rng) -> str | None:
     if chance(rng, 0.5):
         rows, cols = log_uniform(rng, 1, 20_000), log_uniform(rng, 1, 150_000)
@@ -498,6 +535,7 @@ FAMILIES: dict[str, Callable[[Rng], str | None]] = {
         pooling,
         random,
         reduce,
+        rnn,
         softmax,
         transform,
     )

@@ -19,6 +19,7 @@ import pyminidnn as dnn
 X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
+RECURRENT = [np.ones((9, 9), "float32")] * 2  # w_ih and w_hh
 
 # For each family of functions, one call for each of its problem types. Tests may add keywords such as algo to a call.
 CALLS: dict[str, list[Callable[..., object]]] = {
@@ -28,6 +29,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     ],
     "matmul": [lambda x, **o: dnn.matmul(x, x, **o)],
     "attention": [lambda x, **o: dnn.attention_forward(x, x, x, **o)],
+    "rnn": [lambda x, **o: dnn.rnn_forward(x[0], RECURRENT, mode="relu", hidden_size=9, bias=False, **o)],
     "pooling": [lambda x, **o: dnn.pool_forward(x, 3, **o)],
     "softmax": [lambda x, **o: dnn.softmax_forward(x, **o)],
     "loss": [lambda x, **o: dnn.cross_entropy_forward(x, np.zeros((4, 9, 9), "int64"), **o)],

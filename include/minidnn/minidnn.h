@@ -403,6 +403,73 @@ MINIDNN_API minidnnStatus_t minidnnAttentionBackward(minidnnHandle_t handle, min
                                                      const minidnnAttentionOptions_t* options,
                                                      minidnnAttentionGradients_t* gradients);
 
+// ---- Recurrent layers ----
+// x [T, N, I], y [T, N, D H] with D = 2 for bidirectional layers, else 1. States are [layers D, N, H]. The weights are
+// `count` tensors: w_ih, w_hh, b_ih and b_hh (without the last two if `no_bias` is 1) of each layer and direction; or one
+// tensor with 1 dimension, which minidnnRnnPack() makes of them. Lengths and batch sizes are int32.
+
+typedef struct {
+  size_t size;
+  const char* algo;
+  const char* mode;     // "relu", "tanh", "lstm" or "gru"; must be set
+  int64_t hidden_size;  // H; must be set
+  int64_t layers;
+  int32_t bidirectional;
+  int32_t no_bias;
+  minidnnTensor_t h0, c0;   // the first states; NULL: zeros
+  minidnnTensor_t lengths;  // [N]: the steps of each sequence; NULL: T
+  minidnnTensor_t
+      batch_sizes;       // [T], packed: the sequences of each step; x is [rows, I], y [rows, D H]; NULL: not packed
+  int64_t batch;         // packed: N; -1: that of h0
+  int32_t reset_before;  // gru: 1 multiplies h by the reset gate before its product
+  int32_t ntc;           // 1: x and y are [N, T, features]
+  double dropout;        // between layers, from 0 to below 1
+  int64_t seed, offset;  // of the random numbers
+  double clip;           // lstm, above 0: c is cut to [-clip, clip]; 0: it is not
+  int32_t training;      // forward: 1 makes the reserve
+  int32_t accumulate;    // backward weights: 1 adds to the given tensors
+} minidnnRnnOptions_t;
+#define MINIDNN_RNN_OPTIONS_INIT \
+  {sizeof(minidnnRnnOptions_t), NULL, NULL, 0, 1, 0, 0, NULL, NULL, NULL, NULL, -1, 0, 0, 0.0, 0, 0, 0.0, 0, 0}
+
+typedef struct {
+  minidnnTensor_t y;
+  minidnnTensor_t hn, cn;   // the last states, `new`; cn stays NULL except for an lstm
+  minidnnTensor_t reserve;  // what the gradients need, `new`; with `training` in the options; otherwise stays NULL
+} minidnnRnnResults_t;
+MINIDNN_API minidnnStatus_t minidnnRnnForward(minidnnHandle_t handle, minidnnTensor_t x, const minidnnTensor_t* weights,
+                                              int64_t count, const minidnnRnnOptions_t* options,
+                                              minidnnRnnResults_t* results);
+
+typedef struct {
+  minidnnTensor_t dy;
+  minidnnTensor_t dhn, dcn;    // NULL: zeros
+  minidnnTensor_t y, reserve;  // results of the forward call
+} minidnnRnnOutputGradients_t;
+typedef struct {
+  minidnnTensor_t dx;
+  minidnnTensor_t dh0, dc0;  // `new`; dc0 stays NULL except for an lstm
+  minidnnTensor_t dgates;    // the gradients before activations, `new`
+} minidnnRnnDataGradients_t;
+// Computes the gradients of x, h0 and c0. The options are those of the forward call.
+MINIDNN_API minidnnStatus_t minidnnRnnBackwardData(minidnnHandle_t handle, const minidnnRnnOutputGradients_t* of,
+                                                   const minidnnTensor_t* weights, int64_t count,
+                                                   const minidnnRnnOptions_t* options,
+                                                   minidnnRnnDataGradients_t* gradients);
+// Computes the gradients of the weights, of which `dweights` receives `count`: one for each weight, or 1 tensor with all
+// of them. Either all elements of `dweights` point to tensors, or all are NULL.
+MINIDNN_API minidnnStatus_t minidnnRnnBackwardWeights(minidnnHandle_t handle, minidnnTensor_t x, minidnnTensor_t y,
+                                                      minidnnTensor_t dgates, minidnnTensor_t reserve,
+                                                      const minidnnRnnOptions_t* options, minidnnTensor_t* dweights,
+                                                      int64_t count);
+// Copies weights to one tensor. Of the options, this function and the next use mode, hidden_size, layers, bidirectional
+// and no_bias.
+MINIDNN_API minidnnStatus_t minidnnRnnPack(minidnnHandle_t handle, const minidnnTensor_t* weights, int64_t count,
+                                           const minidnnRnnOptions_t* options, minidnnTensor_t* packed);
+// Stores `count` views, one of each weight in the tensor `packed`. All are `new`.
+MINIDNN_API minidnnStatus_t minidnnRnnUnpack(minidnnTensor_t packed, const minidnnRnnOptions_t* options,
+                                             minidnnTensor_t* weights, int64_t count);
+
 // ---- Normalization ----
 // Parameters and statistics are float32, or float64 if x is float64.
 

@@ -620,6 +620,132 @@ inline AttentionGradients attention_backward(const Tensor& d_o, const Tensor& q,
   return {own_if_any(g.dq), own_if_any(g.dk), own_if_any(g.dv), own_if_any(g.dbias), own_if_any(g.dsink)};
 }
 
+// ---- Recurrent layers ----
+
+struct RnnOptions {
+  const char* mode = nullptr;  // "relu", "tanh", "lstm" or "gru"
+  int64_t hidden_size = 0, layers = 1;
+  bool bidirectional = false, bias = true;
+  Tensor h0{}, c0{}, lengths{}, batch_sizes{};
+  int64_t batch = -1;  // packed sequences: their number; -1: that of h0
+  bool reset_after = true;
+  bool ntc = false;
+  double dropout = 0;
+  int64_t seed = 0, offset = 0;
+  double clip = 0;  // 0: none
+  bool training = false;
+};
+namespace detail {
+inline minidnnRnnOptions_t options(const RnnOptions& o, const Call& call, bool accumulate = false) {
+  return {sizeof(minidnnRnnOptions_t),
+          call.algo,
+          o.mode,
+          o.hidden_size,
+          o.layers,
+          o.bidirectional,
+          !o.bias,
+          o.h0.get(),
+          o.c0.get(),
+          o.lengths.get(),
+          o.batch_sizes.get(),
+          o.batch,
+          !o.reset_after,
+          o.ntc,
+          o.dropout,
+          o.seed,
+          o.offset,
+          o.clip,
+          o.training,
+          accumulate};
+}
+inline std::vector<minidnnTensor_t> tensors_of(std::span<const Tensor> tensors) {
+  std::vector<minidnnTensor_t> all;
+  for (const Tensor& t : tensors) all.push_back(t.get());
+  return all;
+}
+inline std::vector<Tensor> owned(const std::vector<minidnnTensor_t>& tensors) {
+  std::vector<Tensor> all;
+  for (minidnnTensor_t t : tensors) all.push_back(Tensor::own(t));
+  return all;
+}
+inline size_t weights_of(const RnnOptions& o) {
+  return size_t(std::max<int64_t>(o.layers, 0)) * (o.bidirectional ? 2 : 1) * (o.bias ? 4 : 2);
+}
+}  // namespace detail
+struct RnnResults {
+  Tensor y, hn;
+  Tensor cn;       // of an lstm
+  Tensor reserve;  // if `training` is set
+};
+// `weights` are a tensor for each weight, or the tensor that rnn_pack() returns.
+inline RnnResults rnn_forward(const Tensor& x, std::span<const Tensor> weights, const RnnOptions& o,
+                              const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  const auto w = detail::tensors_of(weights);
+  minidnnRnnResults_t r{};
+  Tensor y = detail::returned(call.out, [&](minidnnTensor_t* result) {
+    r.y = *result;
+    const minidnnStatus_t status = minidnnRnnForward(call.handle.get(), x.get(), w.data(), int64_t(w.size()), &c, &r);
+    *result = r.y;
+    return status;
+  });
+  using detail::own_if_any;
+  return {y, own_if_any(r.hn), own_if_any(r.cn), own_if_any(r.reserve)};
+}
+struct RnnDataGradients {
+  Tensor dx, dh0;
+  Tensor dc0;  // of an lstm
+  Tensor dgates;
+};
+// `forward` are the results of rnn_forward(). dhn and dcn may be empty.
+inline RnnDataGradients rnn_backward_data(const Tensor& dy, const Tensor& dhn, const Tensor& dcn,
+                                          const RnnResults& forward, std::span<const Tensor> weights,
+                                          const RnnOptions& o, const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  const auto w = detail::tensors_of(weights);
+  const minidnnRnnOutputGradients_t of{dy.get(), dhn.get(), dcn.get(), forward.y.get(), forward.reserve.get()};
+  minidnnRnnDataGradients_t g{};
+  Tensor dx = detail::returned(call.out, [&](minidnnTensor_t* result) {
+    g.dx = *result;
+    const minidnnStatus_t status = minidnnRnnBackwardData(call.handle.get(), &of, w.data(), int64_t(w.size()), &c, &g);
+    *result = g.dx;
+    return status;
+  });
+  using detail::own_if_any;
+  return {dx, own_if_any(g.dh0), own_if_any(g.dc0), own_if_any(g.dgates)};
+}
+// The gradients of the weights, one for each, or a single tensor if `flat` is true.
+inline std::vector<Tensor> rnn_backward_weights(const Tensor& x, const RnnResults& forward, const Tensor& dgates,
+                                                const RnnOptions& o, bool flat = false, const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  std::vector<minidnnTensor_t> made(flat ? 1 : detail::weights_of(o));
+  check(minidnnRnnBackwardWeights(call.handle.get(), x.get(), forward.y.get(), dgates.get(), forward.reserve.get(), &c,
+                                  made.data(), int64_t(made.size())));
+  return detail::owned(made);
+}
+// The same, written to `out` or, if `accumulate` is true, added to it. `out` has the form of the weights.
+inline void rnn_backward_weights(const Tensor& x, const RnnResults& forward, const Tensor& dgates,
+                                 std::span<const Tensor> out, bool accumulate, const RnnOptions& o,
+                                 const Call& call = {}) {
+  const auto c = detail::options(o, call, accumulate);
+  auto w = detail::tensors_of(out);
+  check(minidnnRnnBackwardWeights(call.handle.get(), x.get(), forward.y.get(), dgates.get(), forward.reserve.get(), &c,
+                                  w.data(), int64_t(w.size())));
+}
+inline Tensor rnn_pack(std::span<const Tensor> weights, const RnnOptions& o, const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  const auto w = detail::tensors_of(weights);
+  return detail::returned(call.out, [&](minidnnTensor_t* packed) {
+    return minidnnRnnPack(call.handle.get(), w.data(), int64_t(w.size()), &c, packed);
+  });
+}
+inline std::vector<Tensor> rnn_unpack(const Tensor& packed, const RnnOptions& o) {
+  const auto c = detail::options(o, Call{});
+  std::vector<minidnnTensor_t> made(detail::weights_of(o));
+  check(minidnnRnnUnpack(packed.get(), &c, made.data(), int64_t(made.size())));
+  return detail::owned(made);
+}
+
 // ---- Normalization ----
 
 struct BatchNormOptions {

@@ -287,6 +287,33 @@ static void test_attention() {
       near(attention_decode(one, cache, values, lengths, {.scale = std::log(3.f), .bshd = true}).first, {2.5f, 3.5f}));
 }
 
+static void test_rnn() {
+  using namespace minidnn;
+  // h = relu(x + 2 h): 1, 4, 11.
+  Tensor x = Tensor::from<float>({1, 2, 3}, {3, 1, 1}), dy = Tensor::from<float>({0, 0, 1}, {3, 1, 1});
+  const std::vector<Tensor> weights{Tensor::from<float>({1}, {1, 1}), Tensor::from<float>({2}, {1, 1})};
+  const RnnOptions options{.mode = "relu", .hidden_size = 1, .bias = false, .training = true};
+  RnnResults forward = rnn_forward(x, weights, options);
+  CHECK(near(forward.y, {1, 4, 11}) && near(forward.hn, {11}) && !forward.cn && forward.reserve);
+  RnnDataGradients g = rnn_backward_data(dy, {}, {}, forward, weights, options);
+  CHECK(near(g.dx, {4, 2, 1}) && near(g.dh0, {8}) && !g.dc0 && near(g.dgates, {4, 2, 1}));
+  std::vector<Tensor> each = rnn_backward_weights(x, forward, g.dgates, options);
+  CHECK(each.size() == 2 && near(each[0], {11}) && near(each[1], {6}));
+  std::vector<Tensor> all = rnn_backward_weights(x, forward, g.dgates, options, true);
+  rnn_backward_weights(x, forward, g.dgates, all, true, options);
+  CHECK(all.size() == 1 && near(all[0], {22, 12}));
+  Tensor packed = rnn_pack(weights, options);
+  CHECK(near(packed, {1, 2}) && near(rnn_unpack(packed, options)[1], {2}));
+  CHECK(near(rnn_forward(x, {&packed, 1}, options).y, {1, 4, 11}));
+  bool refused = false;
+  try {
+    rnn_forward(x, weights, {.mode = "relu", .hidden_size = 2, .bias = false});
+  } catch (const ShapeError& e) {
+    refused = std::string(e.what()).find("weights[0] (layer 0, forward, w_ih) must be [2, 1]") != std::string::npos;
+  }
+  CHECK(refused);
+}
+
 static void test_elements() {
   using namespace minidnn;
   Tensor a = Tensor::from<float>({1, 2, 3, 4}, {2, 2}), b = Tensor::from<float>({-1, 1}, {2});
@@ -358,6 +385,7 @@ int main() {
   test_images();
   test_rows();
   test_attention();
+  test_rnn();
   test_elements();
   test_choice();
   std::filesystem::remove_all(folder);

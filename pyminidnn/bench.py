@@ -283,9 +283,9 @@ class _Bench:
 
     FAMILIES: ClassVar[dict[str, Callable[[_Bench], Iterator[tuple[Any, ...]]]]] = {
         "conv": _conv, "matmul": _matmul, "attention": _attention, "rnn": _rnn, "pooling": _pooling,
-        "softmax": _softmax, "loss": _loss, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn, "activation": _activation,
-        "pointwise": _pointwise, "random": _random, "transform": _transform, "pad": _pad, "gather": _gather,
-        "reduce": _reduce,
+        "softmax": _softmax, "loss": _loss, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn,
+        "activation": _activation, "pointwise": _pointwise, "random": _random, "transform": _transform, "pad": _pad,
+        "gather": _gather, "reduce": _reduce,
     }  # fmt: skip
 
 

@@ -17,6 +17,7 @@ import atexit
 import inspect
 import itertools
 import json
+import math
 import os
 import random
 import re
@@ -131,7 +132,8 @@ REALS = ("float32", "float64", "float16", "bfloat16")
 WORDS = ("relu", "tanh", "max", "avg", "convolution", "NCHW", "NHWC", "NDHWC", "contiguous", "strided", "reference",
          "direct", "dirct", "nothing", "", "cpu", "reference:", "dense:tile=1", "cpu.conv.direct", "\0", "relu\0", "\ud800")  # fmt: skip
 DEVICES = ("cpu", "cuda:0", "cuda", "cuda:99", "cuda:-1", "gpu", "", "cuda:99999999999", "cpu\0")
-LENGTHS = ("q_lengths", "kv_lengths", "cu_q", "cu_kv", "lengths", "pages")  # int32 on the device
+LENGTHS = ("q_lengths", "kv_lengths", "cu_q", "cu_kv", "lengths", "pages", "batch_sizes")  # int32 on the device
+RECURRENT = ("weights", "tensor", "h0", "c0", "dhn", "dcn", "dgates", "reserve")  # contiguous, of recurrent layers
 MODES = {
     "activation": ("relu", "tanh", "gelu", "softplus", "mish", "elu", "clipped_relu"),
     "conv": ("cross_correlation", "convolution"),
@@ -140,7 +142,7 @@ MODES = {
     "pad": ("constant", "replicate", "reflect"),
 }
 FLAGS = ("include_initial", "log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic",
-         "endpoint", "causal", "bias_gradient")  # fmt: skip
+         "endpoint", "causal", "bias_gradient", "bidirectional", "reset_after", "training", "flat", "accumulate")  # fmt: skip
 NUMBERS = (
     "alpha",
     "beta",
@@ -185,7 +187,7 @@ INTEGERS = (
 )
 ARRAYS = ("x", "data", "input", "x1", "x2", "condition", "sorter", "prepend", "append", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target", "lse",
           "inv_std", "inv_rms", "indices", "index", "means", "saved_mean", "saved_inv_std", "running_mean", "running_var", "q", "k", "v", "do", "o",
-          "k_cache", "v_cache", "alibi", "sink", *LENGTHS)  # fmt: skip
+          "k_cache", "v_cache", "alibi", "sink", *LENGTHS, *RECURRENT)  # fmt: skip
 STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "plain": lambda a: a,
     "fortran": np.asfortranarray,
@@ -233,6 +235,8 @@ class Arguments:
             }
         if self.family == "attention":
             return self.attention_shapes(h, w)
+        if self.family == "rnn":
+            return self.recurrent_shapes(h)
         if self.family == "matmul":
             return {"a": (h, w), "b": (w, k), "c": (h, k), "bias": (k,), "out": (h, k)}
         if self.family == "cross":
@@ -264,6 +268,39 @@ class Arguments:
             shapes |= dict.fromkeys(("q_lengths", "kv_lengths"), (2,))
         return shapes | dict.fromkeys(("q", "o", "do", "out"), q) | {"alibi": (4,), "sink": (4,)}
 
+    def recurrent_shapes(self, steps: int) -> dict[str, tuple[int, ...]]:
+        """Sequences of elements of size 3, with 5 units. The weights fit the options that `recurrent` has."""
+        r, batch = self.rng, 2
+        layers, directions, bias = r.choice([1, 1, 2]), r.choice([1, 2]), r.random() < 0.7
+        mode, reset_after = r.choice([("lstm", True), ("gru", True), ("gru", False), ("relu", True), ("tanh", True)])
+        self.recurrent = {"mode": mode, "hidden_size": 5, "layers": layers, "bidirectional": directions == 2, "bias": bias,
+                          "reset_after": reset_after, "layout": "tnc", "clip": 0.5 if mode == "lstm" and r.random() < 0.5 else None}  # fmt: skip
+        self.required = tuple(self.recurrent)
+        gates, packed = {"lstm": 4, "gru": 3}.get(mode, 1), r.random() < 0.2
+        self.weights = [
+            shape
+            for layer in range(layers)
+            for _ in range(directions)
+            for shape in ((gates * 5, 5 * directions if layer else 3), (gates * 5, 5), (gates * 5,), (gates * 5,))[
+                : 4 if bias else 2
+            ]
+        ]
+        rows, saved = batch * steps, 4 if mode == "gru" else gates
+        size, sums = {"float64": (8, 8), "float32": (4, 4)}.get(self.dtype, (2, 4))
+        parts = [layers * saved * size, layers * sums * (mode == "lstm"), (layers - 1) * size]
+        each = rows * directions * 5
+        of_gates = (3 if mode == "gru" and not reset_after else saved) * 5
+        before: tuple[int, ...] = (rows,) if packed else (steps, batch)
+        shapes = {"x": (*before, 3), "dgates": (layers, directions, *before, of_gates), "lengths": (batch,)}
+        shapes |= dict.fromkeys(("y", "dy"), (*before, 5 * directions)) | {"batch_sizes": (steps,)}
+        shapes |= dict.fromkeys(("h0", "c0", "dhn", "dcn"), (layers * directions, batch, 5))
+        shapes |= {
+            "reserve": (sum(-(-part * each // 16) * 16 for part in parts),),
+            "tensor": (sum(map(math.prod, self.weights)),),
+        }
+        self.required += ("batch_sizes", "batch") if packed else ()
+        return shapes | {"out": shapes["y" if "forward" in self.function else "x"]}
+
     def odd(self) -> bool:
         return self.rng.randint(1, 20) <= self.nonsense
 
@@ -294,6 +331,8 @@ class Arguments:
             dtype = r.choice(["int64", "int32"])
         elif name in LENGTHS:
             dtype = "int32"
+        elif name == "reserve":
+            dtype = "uint8"
         elif name in ("alibi", "sink"):
             dtype = "float64" if dtype == "float64" else "float32"
         elif name == "condition" or (self.function == "where" and name == "a"):
@@ -311,9 +350,8 @@ class Arguments:
             return np.zeros(shape, dtype)
         with np.errstate(invalid="ignore"):  # a cast of NaN to an integer would warn
             array = values.astype("float32" if dtype == "bfloat16" else dtype)
-        plain = (
-            self.family == "attention" and (name in LENGTHS or name == "lse") and not self.odd()
-        )  # others are refused
+        whole = {"attention": (*LENGTHS, "lse"), "rnn": (*LENGTHS, *RECURRENT)}.get(self.family, ())
+        plain = name in whole and not self.odd()  # others are refused
         array = np.asarray(STRIDED["plain" if plain or r.random() < 0.5 else r.choice(list(STRIDED))](array))
         if self.odd():
             return r.choice([lambda a: np.ma.masked_array(a, mask=False), memoryview, np.ndarray.tolist, np.ravel])(
@@ -354,12 +392,47 @@ class Arguments:
             return (None,)
         return None
 
+    def recurrent_option(self, name: str, odd: bool) -> tuple[Any] | None:
+        """The value, in a tuple, of an option of recurrent layers."""
+        r, weights = (
+            self.rng,
+            name == "weights" or (name == "out" and self.function in ("rnn_backward_weights", "rnn_pack")),
+        )
+        if name == "batch_sizes":
+            steps = self.shapes[name][0]
+            return (r.choice([[2] * steps, self.array(name)]) if odd or name in self.required else None,)
+        if name == "batch":
+            return (self.integer() if odd else 2 if name in self.required else None,)
+        if name == "lengths" and "batch" in self.required and not odd:
+            return (None,)
+        if name in ("c0", "dcn") and self.recurrent["mode"] != "lstm" and not odd:
+            return (None,)
+        if weights and ((self.function == "rnn_pack" and name == "out") or r.random() < 0.3):
+            return (self.array("tensor"),)
+        if weights:
+            found = []
+            for shape in self.weights:
+                self.shapes["weights"] = shape
+                found.append(self.array("weights"))
+            return (found,)
+        if name in self.recurrent and not odd:
+            return (self.recurrent[name],)
+        if name in ("layers", "hidden_size"):
+            return (self.integer(),)
+        if name == "layout":
+            return (r.choice(WORDS),)
+        if name == "clip":
+            return (r.choice([0.0, -1.0, np.nan, True, *HUGE]),)
+        return None
+
     def value(self, name: str) -> Any:
         """A value for the parameter of that name."""
         r, odd = self.rng, self.odd()
         if odd and r.random() < 0.5:
             return self.anything()
         if self.family == "attention" and (chosen := self.attention_option(name, odd)) is not None:
+            return chosen[0]
+        if self.family == "rnn" and (chosen := self.recurrent_option(name, odd)) is not None:
             return chosen[0]
         if name in ("mode", "activation", "layout", "algo", "family", "level", "math", "op", "reduction"):
             usual = {"mode": MODES.get(self.family, WORDS), "activation": ("relu", None), "math": ("ieee", "tf32"),

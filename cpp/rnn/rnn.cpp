@@ -309,14 +309,14 @@ struct Checked {
   // Whether the weights are one tensor.
   static bool is_flat(const RnnWeights& given) { return given.size() == 1 && given[0].desc.rank == 1; }
   // Returns the size of the input, which the weights of layer 0 have.
-  int64_t input_size_of(const RnnWeights& given) const {
+  int64_t input_size_of(const RnnWeights& given, const char* label = "weights") const {
     RnnProblem empty = p;  // with an input of no elements
     empty.x.rank = 1;
     empty.x.shape[0] = 0;
     const int64_t column = p.directions * p.gates() * p.hidden;
     if (is_flat(given)) {
       const int64_t rest = elements_of(weights_of(empty)), numel = given[0].desc.shape[0];
-      MINIDNN_CHECK(ShapeError, numel > rest && (numel - rest) % column == 0, call, ": weights must have ", rest,
+      MINIDNN_CHECK(ShapeError, numel > rest && (numel - rest) % column == 0, call, ": ", label, " must have ", rest,
                     " elements and ", column, " for each element of the input; got ", shape_text(given[0].desc));
       return (numel - rest) / column;
     }
@@ -695,7 +695,7 @@ RnnWeights rnn_unpack(const Tensor& flat, const RnnOptions& options) {
   MINIDNN_CHECK(ShapeError, flat.desc.rank == 1 && is_row_major(flat.desc), me,
                 ": tensor must have 1 dimension and be contiguous; got ", shape_text(flat.desc));
   c.p.x = row_major(flat.desc.dtype, {1});
-  c.p.x.shape[0] = c.input_size_of({flat});
+  c.p.x.shape[0] = c.input_size_of({flat}, "tensor");
   return views_of(flat, weights_of(c.p));
 }
 

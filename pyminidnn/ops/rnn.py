@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Sequence
 from typing import Any
 
@@ -83,6 +84,7 @@ def rnn_forward(
     given = _weights(weights)
     sizes, batch = _batch_sizes(batch_sizes, batch)
     x, h0, c0, lengths, sizes, *given = operands(handle, x, h0, c0, lengths, sizes, *given, out=out)
+    _check_rows(batch_sizes, x, "x")
     return _C.rnn_forward(
         x, given, mode, hidden_size, layers, bidirectional, bias, h0, c0, lengths, sizes, batch, reset_after, dropout,
         seed, offset, clip, training, layout, algo, output(out), handle,
@@ -139,6 +141,7 @@ def rnn_backward_data(
     dy, dhn, dcn, y, reserve, h0, c0, lengths, sizes, *given = operands(
         handle, dy, dhn, dcn, y, reserve, h0, c0, lengths, sizes, *given, out=out
     )
+    _check_rows(batch_sizes, y, "y")
     return _C.rnn_backward_data(
         dy, dhn, dcn, y, given, reserve, mode, hidden_size, layers, bidirectional, bias, h0, c0, lengths, sizes, batch,
         reset_after, dropout, seed, offset, clip, layout, algo, output(out), handle,
@@ -188,6 +191,7 @@ def rnn_backward_weights(
     """
     sizes, batch = _batch_sizes(batch_sizes, batch)
     x, h0, y, dgates, reserve, lengths, sizes = operands(handle, x, h0, y, dgates, reserve, lengths, sizes)
+    _check_rows(batch_sizes, x, "x")
     written: list[Any] = [] if out is None else [output(t, handle) for t in _weights(out)]
     made = _C.rnn_backward_weights(
         x, h0, y, dgates, reserve, mode, hidden_size, layers, bidirectional, bias, lengths, sizes, batch, reset_after,
@@ -252,11 +256,18 @@ def _batch_sizes(sizes: Any, batch: int | None) -> tuple[Any, int | None]:
     if not isinstance(sizes, (list, tuple)):
         return sizes, batch
     try:
-        array = np.asarray(sizes, dtype=np.int64).reshape(len(sizes))
-    except (TypeError, ValueError, OverflowError):
+        array = np.array([operator.index(n) for n in sizes], np.int64)
+    except (TypeError, OverflowError):
         raise refusal(_C.DTypeError, sizes, f"must be a list of ints; got {short(sizes)}") from None
     if array.size and (array.min() < 1 or array.max() >= 2**31 or (np.diff(array) > 0).any()):
         raise refusal(_C.ShapeError, sizes, f"must be positive and must not grow; got {short(sizes)}")
     if batch is None and array.size:
         batch = int(array[0])
     return array.astype(np.int32), batch
+
+
+def _check_rows(sizes: Any, rows: DeviceTensor, name: str) -> None:
+    """Checks that a list of batch sizes says how many rows there are."""
+    if isinstance(sizes, (list, tuple)) and rows.ndim == 2 and sum(sizes) != rows.shape[0]:
+        text = f"must add up to {rows.shape[0]}, the number of rows of {name}; got {short(sizes)}"
+        raise refusal(_C.ShapeError, sizes, text)

@@ -65,7 +65,7 @@ class Case:
         first = next(iter(self.operands.values()), Operand(()))
         if name in ("o", "do") and first.strides is not None:  # of attention: in the order of q's strides
             return Operand(tuple(shape), strides=in_order_of(first.strides, first.shape, shape))
-        if self.family == "rnn":  # y and dy: steps come first in memory, or sequences if they do so in x
+        if self.family == "rnn" and name in ("y", "dy"):  # steps come first in memory, or sequences if they do so in x
             of_x = first.strides or (0, 0)
             if len(shape) == 3 and min(shape[:2]) > 1 and abs(of_x[1]) > abs(of_x[0]):
                 return Operand(tuple(shape), strides=(shape[2], shape[0] * shape[2], 1))

@@ -46,6 +46,7 @@ from .pooling import (
     pool_output_shape,
 )
 from .reduce import reduce
+from .rnn import rnn_backward_data, rnn_backward_weights, rnn_forward, rnn_keep
 from .softmax import logits, softmax_backward, softmax_forward
 from .transform import cast, rounded, transform
 
@@ -132,6 +133,10 @@ __all__ = [
     "pool_output_shape",
     "random",
     "reduce",
+    "rnn_backward_data",
+    "rnn_backward_weights",
+    "rnn_forward",
+    "rnn_keep",
     "rounded",
     "row_norm_backward",
     "row_norm_forward",

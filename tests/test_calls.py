@@ -95,6 +95,22 @@ ATTENDED = {"q": normal(2, 4, 5, 8), "k": normal(2, 2, 6, 8), "v": normal(2, 2, 
 ATTENTION = reference.attention_forward(**ATTENDED)
 LENGTHS = np.array([3, 5], "int32")
 
+
+def rnn_weights(flat: np.ndarray, **sizes: Any) -> list[np.ndarray]:
+    return [w.numpy() for w in dnn.rnn_unpack(flat, **sizes)]
+
+
+# An LSTM, and a layer of relu. Numbers of elements are odd, so that a reserve begins at a multiple of 16 bytes where it
+# overlaps `out` by one element.
+LSTM, RELU = {"mode": "lstm", "hidden_size": 3}, {"mode": "relu", "hidden_size": 3}
+OF_LSTM = {"x": normal(5, 3, 3), "weights": normal(12 * (3 + 3 + 2))}
+OF_RELU = {"x": normal(5, 3, 4), "weights": normal(3 * (4 + 3 + 2))}
+Y_LSTM, *_, LSTM_SAVED = reference.rnn_forward(OF_LSTM["x"], rnn_weights(OF_LSTM["weights"], **LSTM), **LSTM)
+Y_RELU, *_, RELU_SAVED = reference.rnn_forward(OF_RELU["x"], rnn_weights(OF_RELU["weights"], **RELU), **RELU)
+LSTM_RESERVE, RELU_RESERVE = (
+    dnn.rnn_forward(**a, **o, training=True)[3].numpy() for a, o in ((OF_LSTM, LSTM), (OF_RELU, RELU))
+)
+
 CALLS: dict[str, Call] = {
     "activation_forward": Call({"x": X}, reference.activation_forward, {"mode": "gelu"}, in_place=("x",)),
     "activation_backward": Call({"dy": normal(*IMAGE), "x": X, "y": X}, reference.activation_backward, {"mode": "gelu"},
@@ -107,6 +123,17 @@ CALLS: dict[str, Call] = {
     "attention_decode": Call(
         {"q": normal(2, 3, 4, 8), "k_cache": normal(2, 16, 2, 8), "v_cache": normal(2, 16, 2, 3), "lengths": LENGTHS,
          "pages": np.array([[1], [0]], "int32"), "alibi": positive(4), "sink": normal(4)}, reference.attention_decode),
+    "rnn_forward": Call(
+        {**OF_LSTM, "h0": normal(1, 3, 3), "c0": normal(1, 3, 3), "lengths": np.array([4, 0, 5], "int32")},
+        lambda x, weights, **o: reference.rnn_forward(x, rnn_weights(weights, **o), **o)[:3], LSTM),
+    "rnn_backward_data": Call(
+        {"dy": normal(5, 3, 3), "dhn": normal(1, 3, 3), "dcn": normal(1, 3, 3), "y": Y_LSTM, "weights": OF_LSTM["weights"],
+         "reserve": LSTM_RESERVE},
+        lambda dy, dhn, dcn, y, weights, reserve, **o: reference.rnn_backward_data(
+            dy, dhn, dcn, y, rnn_weights(weights, **o), LSTM_SAVED, **o), LSTM),
+    "rnn_backward_weights": Call(
+        {"x": OF_RELU["x"], "h0": normal(1, 3, 3), "y": Y_RELU, "dgates": normal(1, 1, 5, 3, 3), "reserve": RELU_RESERVE},
+        lambda reserve, **o: reference.rnn_backward_weights(saved=RELU_SAVED, **o), RELU, with_all={"flat": True}),
     "conv_forward": Call({"x": X, "w": normal(3, 4, 2, 2), "bias": normal(3), "residual": normal(2, 3, 5, 5)},
                          reference.conv_forward, in_place=("residual",)),
     "conv_forward_statistics": Call(
@@ -200,6 +227,7 @@ OTHERS = {
     "ones_like",
     "zeros_like",
     "from_dlpack",
+    "rnn_unpack",
     "slice",
     "split",
     "concat",
@@ -235,7 +263,7 @@ def test_required_arguments_alone(name: str, device: str) -> None:
     arrays = {n: v for n, v in call.arrays.items() if n in required(name)}
     want = call.oracle(**arrays, **call.others)
     got = FUNCTIONS[name](**{n: dnn.asarray(v, device=device) for n, v in arrays.items()}, **call.others)
-    want, got = (list(v) if isinstance(v, (list, tuple)) else [v] for v in (want, got))
+    want, got = ([r for r in v if r is not None] if isinstance(v, (list, tuple)) else [v] for v in (want, got))
     assert len(got) == len(want)
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(values_of(g), w, rtol=1e-9, atol=1e-9, err_msg=name)

@@ -184,3 +184,24 @@ o, lse = dnn.attention_forward(q, q, q, **packed)
 assert len(run(dnn.attention_backward, o, q, q, q, o, lse, **packed)) == 2
 """
     )
+
+
+def test_recurrent_layers(run_on_fake_gpu: object) -> None:
+    """cuda.rnn.generic launches each pass with parameters of the right sizes, for all modes and dtypes."""
+    run_on_fake_gpu("""
+on = {"device": "cuda:0"}
+lengths = dnn.zeros((3,), dtype="int32", **on)
+sizes = dnn.zeros((5,), dtype="int32", **on)
+for dtype in ("float32", "float16"):
+    for mode, gates, options in (("lstm", 4, {"clip": 1.0}), ("gru", 3, {"reset_after": False}), ("tanh", 1, {})):
+        for rows, given in (((5, 3), {}), ((5, 3), {"lengths": lengths}), ((11,), {"batch_sizes": sizes, "batch": 3})):
+            net = {"mode": mode, "hidden_size": 6, "layers": 2, "dropout": 0.5, **given}
+            w = [dnn.zeros(s, dtype=dtype, **on) for s in ((6 * gates, 4), (6 * gates, 6), (6 * gates,), (6 * gates,))]
+            w += [w[1], *w[1:]]
+            x, dy = (dnn.zeros((*rows, n), dtype=dtype, **on) for n in (4, 6))
+            y, hn, cn, reserve = dnn.rnn_forward(x, w, training=True, **net, **options)
+            dgates = dnn.rnn_backward_data(dy, hn, cn, y, w, reserve, **net, **options)[3]
+            options.pop("clip", None)
+            dnn.rnn_backward_weights(x, None, y, dgates, reserve, **net, **options)
+assert dnn.explain(dnn.rnn_forward, x, w, **net)[0].chosen == "cuda.rnn.generic"
+""")

@@ -214,7 +214,6 @@ class Problem:
 
     def inputs_by_name(self) -> Arrays:
         named = {f"w{i}": w for i, w in enumerate(self.weights)} if self.direction != "backward_weights" else {}
-        named |= {f"dw{i}": w for i, w in enumerate(self.previous)}
         if self.saved is not None:
             named["reserve"] = bytes_of(self.saved, self.dtype, self.rows()).astype("float64")
         return self.arrays | named
@@ -235,7 +234,8 @@ class Problem:
             options.pop("c0", None)
             options.pop("h0", None)
             if self.previous and "out" not in options:
-                options |= {"out": [dnn.transform(t[f"dw{i}"]) for i in range(len(self.previous))], "accumulate": True}
+                out = [dnn.zeros(w.shape, dtype=self.dtype, device=t["x"].device) for w in self.previous]
+                options |= {"out": out, "accumulate": True}
             return dnn.rnn_backward_weights(t["x"], t.get("h0"), t["y"], t["dgates"], t["reserve"], **options)
         weights: Any = t["weights"] if "weights" in t else [t[f"w{i}"] for i in range(len(self.weights))]
         if self.direction == "forward":
@@ -283,8 +283,7 @@ class Problem:
         dgates = self.backward_data()[3]
         given = {n: a for n, a in forward.arrays.items() if n != "c0"} | {"y": self.arrays["y"]}
         given["dgates"] = reference.rounded(oracle.dgates_in_rows(dgates, self.dense()[1]), self.dtype)
-        rng = np.random.default_rng(1)
-        previous = [reference.rounded(rng.normal(size=w.shape), self.dtype) for w in self.weights] if accumulate else []
+        previous = [np.zeros(w.shape) for w in self.weights] if accumulate else []
         return replace(self, direction="backward_weights", arrays=given, previous=previous)
 
 
@@ -361,12 +360,12 @@ def problem(
     lengths: Sequence[int] | None = None,
     batch_sizes: Sequence[int] | None = None,
     batch: int | None = None,
-    seed: int = 0,
+    drawn: int = 0,
     spread: float = 1.2,
     **options: Any,
 ) -> Problem:
     """A forward call with random operands. x is [T, N, I], or [rows, I] with batch_sizes."""
-    rng = np.random.default_rng([*x, hidden, seed])
+    rng = np.random.default_rng([*x, hidden, drawn])
     layers, directions = options.get("layers", 1), 1 + options.get("bidirectional", False)
     if batch_sizes is not None:
         batch = batch or batch_sizes[0]
@@ -421,16 +420,15 @@ def sample(case: Case) -> Sample:
         lengths[: min(batch, 2)] = [0, steps][: min(batch, 2)]
         more = {"lengths": rng.permutation(lengths)}
     forward = problem(case.dtype, mode, operand.shape, hidden, h0="h0" in words, c0="c0" in words, **more, **options,
-                      seed=int(rng.integers(2**31)))  # fmt: skip
-    strides = operand.strides or operand.shape
-    still = tuple(slice(0, 1) if s == 0 else slice(None) for s in strides)  # equal values along strides of 0
-    forward.arrays["x"] = np.broadcast_to(forward.arrays["x"][still], operand.shape)
+                      drawn=int(rng.integers(2**31)))  # fmt: skip
+    forward.arrays["x"] = equal_along_zeros(forward.arrays["x"], operand)
     made = forward
     if "training" in words:
         forward.options["training"] = True
     if case.direction != "forward":
         without = [n for n in ("dhn", "dcn") if n not in words]
         made = forward.backward(int(rng.integers(2**31)), without)
+        made.arrays["dy"] = equal_along_zeros(made.arrays["dy"], case.operands.get("dy"))
         if case.direction == "backward_weights":
             made = made.of_weights(forward, "accumulate" in words)
     inputs = made.inputs_by_name()
@@ -461,6 +459,14 @@ def sample(case: Case) -> Sample:
         results = [Result(*(flattened([np.asarray(r) for r in rs], options["bias"])
                             for rs in zip(*((r.want, r.tolerance) for r in results), strict=True)))]  # fmt: skip
     return Sample(inputs, call, results, made.dtypes())
+
+
+def equal_along_zeros(a: np.ndarray, operand: Operand | None) -> np.ndarray:
+    """The values, equal along dimensions of stride 0."""
+    if operand is None or operand.strides is None:
+        return a
+    still = tuple(slice(0, 1) if s == 0 else slice(None) for s in operand.strides)
+    return np.broadcast_to(a[still], a.shape)
 
 
 def strided(operand: Operand, dtype: str, device: str) -> dnn.DeviceTensor:

@@ -134,3 +134,711 @@ def test_tolerances_are_those_of_rounding(cell: tuple[str, dict[str, Any]], dtyp
             shares = np.abs(rounded - exact) / (tolerance + 1e-30)
             assert shares.max() < 0.7
             assert not exact.any() or np.sqrt((shares**2).mean()) > 0.02
+
+
+# ---- Every engine
+
+
+@pytest.fixture(autouse=True)
+def poisoned_memory(request: pytest.FixtureRequest) -> Iterator[None]:
+    """New memory holds NaN, so an element that an engine does not write is found. float32 is computed as float32."""
+    if "device" not in request.fixturenames:
+        yield
+        return
+    _C.set_allocator_checks(exact=EXACT, poison=255)
+    with dnn.Handle(device=request.getfixturevalue("device"), math="ieee"):
+        yield
+    set_checks()
+
+
+def every_engine(p: Problem, device: str, **more: Any) -> Iterator[tuple[str, list[np.ndarray]]]:
+    t = p.tensors(device)
+    engines = p.engines(t, **more)
+    assert engines
+    for engine in engines:
+        yield engine, [values_of(r) for r in p.outputs(t, algo=engine, **more)]
+
+
+def assert_equal_results(p: Problem, other: Problem, device: str) -> None:
+    """Each engine gives the same bits for both calls."""
+    for (engine, a), (_, b) in zip(every_engine(p, device), every_engine(other, device), strict=True):
+        for i, (x, y) in enumerate(zip(a, b, strict=True)):
+            np.testing.assert_array_equal(x, y, err_msg=f"{engine} result {i}")
+
+
+def changed(p: Problem, **arrays: np.ndarray) -> Problem:
+    return replace(p, arrays=p.arrays | arrays)
+
+
+def without(p: Problem, *names: str) -> Problem:
+    return replace(p, arrays={n: a for n, a in p.arrays.items() if n not in names})
+
+
+def three_calls(forward: Problem) -> tuple[Problem, Problem, Problem]:
+    data = forward.backward()
+    return forward, data, data.of_weights(forward)
+
+
+def train(p: Problem, device: str, engine: str | None = None) -> tuple[Any, ...]:
+    """y, hn, cn, dx, dh0, dc0 and the gradients of the weights by three calls, each with the results of the one before."""
+    t = p.tensors(device)
+    y, hn, cn, reserve = p.call(t, training=True, algo=engine)
+    backward = p.backward()
+    given = {n: x for n, x in backward.tensors(device).items() if n in ("dy", "dhn", "dcn")}
+    dx, dh0, dc0, dgates = backward.call(t | given | {"y": y, "reserve": reserve}, algo=engine)
+    weights = backward.of_weights(p).call(t | {"y": y, "dgates": dgates, "reserve": reserve}, algo=engine)
+    return y, hn, cn, dx, dh0, dc0, weights
+
+
+TRAINING = [case for case in load("rnn") if "training" in case.words and case.operands["x"].shape[-1] == 5]
+
+
+@pytest.mark.parametrize("case", TRAINING, ids=str)
+def test_the_reserve(case: Any, device: str) -> None:
+    """Its layout is documented, so all its numbers but those beyond the ends of sequences are compared. y of training and
+    y of inference have the same bits."""
+    made = sample(case)
+    (forward,) = (c.cell_contents for c in made.call.__closure__ if isinstance(c.cell_contents, Problem))
+    options = {n: v for n, v in forward.options.items() if n != "training"}
+    p = replace(forward, options=options)
+    t, rows = p.tensors(device), p.rows()
+    want, allowed = p.errors("math" not in case.attributes)
+    valid = rows((np.arange(p.dense()[3][0])[:, None] < p.dense()[2]).astype(float)) > 0
+    with dnn.Handle(device=device, math="ieee" if "math" in case.attributes else "tf32"):
+        for engine in p.engines(t, training=True):
+            *outputs, reserve = p.call(t, training=True, algo=engine)
+            assert reserve.dtype == "uint8" and reserve.ndim == 1
+            for a, b in zip(outputs, p.call(t, algo=engine)[:3], strict=True):
+                assert (a is None and b is None) or bytes(values_of(a)) == bytes(values_of(b)), engine
+            parts = parts_of(values_of(reserve).astype("uint8"), p)
+            gates = [np.stack([np.stack([rows(d) for d in layer]) for layer in a[3]]) for a in (want, allowed)]
+            assert_close(parts[0][:, :, valid], Result(*(a[:, :, valid] for a in gates)), f"{engine} gates")
+            if p.options["mode"] == "lstm":
+                cells = [np.stack([np.stack([rows(d) for d in layer]) for layer in a[4]]) for a in (want, allowed)]
+                assert_close(parts[1][:, :, valid], Result(*(a[:, :, valid] for a in cells)), f"{engine} c")
+            if p.network.layers > 1:
+                for i, y in enumerate(parts[-1]):
+                    assert_close(y, Result(rows(want[5 + i]), rows(allowed[5 + i])), f"{engine} y of layer {i}")
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cell", CELLS, ids=CELL_NAMES)
+@pytest.mark.parametrize("name", OPTIONS)
+def test_options(name: str, cell: tuple[str, dict[str, Any]], dtype: str, device: str) -> None:
+    for p in three_calls(small(name, cell, dtype)):
+        p.check(device)
+
+
+EMPTY: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
+    "no step": ((0, 3, 5), {}),
+    "no sequence": ((4, 0, 5), {}),
+    "packed, no step": ((0, 5), {"batch_sizes": [], "batch": 3}),
+    "all lengths 0": ((4, 3, 5), {"lengths": [0, 0, 0]}),
+}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", EMPTY)
+def test_empty(name: str, mode: str, dtype: str, device: str) -> None:
+    """The states pass through, and gradients of weights are 0."""
+    x, more = EMPTY[name]
+    states = {"h0": True} | ({"c0": True} if mode == "lstm" else {})
+    p = problem(dtype, mode, x, 8, bidirectional=True, layers=2, **states, **more)
+    y, hn, cn, dx, dh0, dc0, weights = train(p, device)
+    assert not values_of(y).any() and not values_of(dx).any() and dx.shape == x and y.shape == (*x[:-1], 16)
+    backward = p.backward()
+    np.testing.assert_array_equal(values_of(hn), p.arrays["h0"])
+    np.testing.assert_array_equal(values_of(dh0), backward.arrays["dhn"])
+    if mode == "lstm":
+        np.testing.assert_array_equal(values_of(cn), p.arrays["c0"])
+        np.testing.assert_array_equal(values_of(dc0), backward.arrays["dcn"])
+    assert len(weights) == 16 and all(not values_of(w).any() for w in weights)
+    y, hn, cn, _ = without(p, "h0", "c0").call(without(p, "h0", "c0").tensors(device))
+    assert not values_of(hn).any() and (cn is None or not values_of(cn).any())
+
+
+# ---- Comparison with torch
+
+
+def torch_module(p: Problem, device: str) -> Any:
+    """torch's module with the weights of the call."""
+    import torch
+
+    net = p.network
+    kind = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}.get(net.mode, torch.nn.RNN)
+    more = {"nonlinearity": net.mode} if net.mode in ("relu", "tanh") else {}
+    module = kind(p.inputs, net.hidden_size, net.layers, bias=net.bias, bidirectional=net.bidirectional,
+                  dtype=torch.float64, device=device, **more)  # fmt: skip
+    with torch.no_grad():
+        for mine, w in zip(p.weights, module.parameters(), strict=True):
+            w.copy_(torch.from_numpy(mine))
+    return module
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["plain", "layers", "bidirectional", "no bias", "lengths"])
+def test_agrees_with_the_modules_of_torch(name: str, mode: str) -> None:
+    """Results and gradients, with copied weights. Lengths are those of a PackedSequence in torch, which has no empty
+    sequence."""
+    import torch
+    from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+    options = OPTIONS[name] | ({"lengths": [3, 1, 6, 5]} if name == "lengths" else {})
+    p = problem("float64", mode, (6, 4, 3), 5, **options, **({"c0": "h0" in options} if mode == "lstm" else {}))
+    module, t = torch_module(p, "cpu"), {n: torch.from_numpy(a.copy()) for n, a in p.arrays.items()}
+    leaves = {n: t[n].requires_grad_() for n in ("x", "h0", "c0") if n in t}
+    given = ((t["h0"], t["c0"]) if mode == "lstm" else t["h0"]) if "h0" in t else None
+    if name == "lengths":
+        packed, states = module(pack_padded_sequence(t["x"], t["lengths"], enforce_sorted=False), given)
+        y, _ = pad_packed_sequence(packed, total_length=6)
+    else:
+        y, states = module(t["x"], given)
+    results = [y, *(states if mode == "lstm" else [states])]
+    got = train(p, "cpu")
+    for mine, theirs in zip(got[:3], results, strict=False):
+        np.testing.assert_allclose(values_of(mine), theirs.detach(), atol=1e-14)
+    back = p.backward()
+    torch.autograd.backward(results, [torch.from_numpy(back.arrays[n]) for n in ("dy", "dhn", "dcn") if n in back.arrays])
+    for mine, leaf in zip(got[3:6], ("x", "h0", "c0"), strict=True):
+        if leaf in leaves:
+            np.testing.assert_allclose(values_of(mine), leaves[leaf].grad, atol=1e-13)
+    for mine, parameter in zip(got[6], module.parameters(), strict=True):
+        np.testing.assert_allclose(values_of(mine), parameter.grad, atol=1e-12)
+
+
+@pytest.mark.torch
+@pytest.mark.parametrize("mode", MODES)
+def test_packed_sequences_of_torch(mode: str) -> None:
+    """x, y and batch_sizes are those of a PackedSequence. Its batch sizes are int64, so the call gets them as a list."""
+    import torch
+    from torch.nn.utils.rnn import pack_sequence
+
+    p = problem("float64", mode, (1, 1, 3), 5, layers=2, bidirectional=True)
+    module = torch_module(p, "cpu")
+    packed = pack_sequence([torch.randn(n, 3, dtype=torch.float64) for n in (7, 4, 4, 1)])
+    want, states = module(packed)
+    weights = [w.detach() for w in module.parameters()]
+    y, hn, cn, _ = dnn.rnn_forward(packed.data, weights, mode=mode, hidden_size=5, layers=2, bidirectional=True,
+                                   batch_sizes=packed.batch_sizes.tolist())  # fmt: skip
+    np.testing.assert_allclose(values_of(y), want.data.detach(), atol=1e-14)
+    for mine, theirs in zip((hn, cn), states if mode == "lstm" else (states,), strict=False):
+        np.testing.assert_allclose(values_of(mine), theirs.detach(), atol=1e-14)
+
+
+@pytest.mark.torch
+def test_the_flat_weights_of_torch() -> None:
+    """rnn_pack has the order of torch's flat buffer, whose tensors are views of one storage on a GPU."""
+    import torch
+
+    p = problem("float32", "lstm", (1, 1, 3), 5, layers=2, bidirectional=True)
+    module = torch_module(p, "cpu").float()
+    names = [name for name, _ in module.named_parameters()]
+    assert names[:4] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"] and names[4] == "weight_ih_l0_reverse"
+    options = {n: p.options[n] for n in ("mode", "hidden_size", "layers", "bidirectional")}
+    flat = dnn.rnn_pack([w.detach() for w in module.parameters()], **options)
+    want = torch.cat([w.detach().ravel() for kind in ("weight", "bias") for n, w in module.named_parameters() if n.startswith(kind)])
+    np.testing.assert_array_equal(flat.numpy(), want.numpy())
+
+
+# ---- Weights as one tensor
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("bias", [True, False])
+def test_pack_and_unpack(bias: bool, dtype: str, device: str) -> None:
+    p = problem(dtype, "gru", (5, 3, 4), 7, layers=2, bidirectional=True, bias=bias)
+    options = {n: p.options[n] for n in ("mode", "hidden_size", "layers", "bidirectional", "bias")}
+    t = p.tensors(device)
+    weights = [t[f"w{i}"] for i in range(len(p.weights))]
+    flat = dnn.rnn_pack(weights, **options)
+    np.testing.assert_array_equal(values_of(flat), flattened(p.weights, bias))
+    for view, w in zip(dnn.rnn_unpack(flat, **options), p.weights, strict=True):
+        np.testing.assert_array_equal(values_of(view), w)
+    views = dnn.rnn_unpack(flat, **options)
+    assert views[0].data_ptr == flat.data_ptr
+    out, untouched = framed(flat.shape, (1,), dtype, device)
+    assert dnn.rnn_pack(views, **options, out=out).data_ptr == out.data_ptr and untouched()
+    np.testing.assert_array_equal(values_of(out), values_of(flat))
+    for engine in p.engines(t):
+        listed, one = p.call(t, algo=engine), p.call(t | {"weights": flat}, algo=engine)
+        for a, b in zip(listed[:2], one[:2], strict=True):
+            np.testing.assert_array_equal(values_of(a), values_of(b))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("cell", CELLS, ids=CELL_NAMES)
+def test_gradients_of_weights_in_all_forms(cell: tuple[str, dict[str, Any]], dtype: str, device: str) -> None:
+    """A list, one tensor, and both as out, with and without `accumulate`."""
+    forward = small("all", cell, dtype)
+    p = forward.backward().of_weights(forward)
+    t, results = p.tensors(device), p.results()
+    rng = np.random.default_rng(0)
+    before = [reference.rounded(rng.normal(size=w.shape), dtype) for w in p.weights]
+    added = replace(p, previous=before).results()
+    for engine in p.engines(t):
+        flat = p.call(t, flat=True, algo=engine)
+        for got, want in zip(p.call(t, algo=engine), results, strict=True):
+            assert_close(got, want, engine)
+        np.testing.assert_array_equal(
+            values_of(flat), flattened([values_of(w) for w in p.call(t, algo=engine)])
+        )
+        for accumulate, wanted in ((False, results), (True, added)):
+            out = [tensor(b if accumulate else np.full(b.shape, np.nan), dtype, device) for b in before]
+            made = p.call(t, out=out, accumulate=accumulate, algo=engine)
+            for got, given, want in zip(made, out, wanted, strict=True):
+                assert got.data_ptr == given.data_ptr
+                assert_close(given, want, engine)
+            whole = tensor(flattened(before) if accumulate else np.full(flat.shape, np.nan), dtype, device)
+            assert p.call(t, out=whole, accumulate=accumulate, algo=engine).data_ptr == whole.data_ptr
+            np.testing.assert_array_equal(values_of(whole), flattened([values_of(w) for w in out]))
+
+
+# ---- Lengths and packed sequences
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_full_lengths_are_none(mode: str, dtype: str, device: str) -> None:
+    """To the bit; and lengths outside of 0 to T are clamped."""
+    options: dict[str, Any] = {"layers": 2, "bidirectional": True, "h0": True}
+    for p in three_calls(problem(dtype, mode, (6, 3, 5), 8, **options)):
+        assert_equal_results(p, changed(p, lengths=np.array([6, 6, 6])), device)
+        assert_equal_results(p, changed(p, lengths=np.array([7, 6, 2**31 - 1])), device)
+        assert_equal_results(
+            changed(p, lengths=np.array([0, 6, 0])), changed(p, lengths=np.array([-1, 9, -(2**31)])), device
+        )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", MODES)
+def test_the_order_of_sequences_does_not_matter(mode: str, dtype: str, device: str) -> None:
+    p = problem(dtype, mode, (9, 6, 5), 8, layers=2, bidirectional=True, h0=True, lengths=[3, 0, 9, 5, 9, 1])
+    order = np.array([4, 2, 3, 0, 5, 1])
+    sorted_ = {n: np.ascontiguousarray(p.arrays[n][:, order]) for n in ("x", "h0")}
+    other = changed(p, **sorted_, lengths=p.arrays["lengths"][order])
+    for (engine, a), (_, b) in zip(every_engine(p, device), every_engine(other, device), strict=True):
+        for x, y, result in zip(a, b, p.results(), strict=True):
+            assert_close(y, Result(x[:, order], np.asarray(result.tolerance)[:, order]), engine)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("mode", MODES)
+def test_padding_is_not_read(mode: str, value: float, dtype: str, device: str) -> None:
+    """x, y and dy beyond the end of a sequence do not matter. For the gradients of weights, x must be finite there."""
+    lengths = np.array([3, 0, 6, 5])
+    options: dict[str, Any] = {"layers": 2, "bidirectional": True, "h0": True, "lengths": lengths}
+    forward, data, _ = three_calls(problem(dtype, mode, (6, 4, 5), 8, **options))
+    beyond = np.arange(6)[:, None] >= lengths
+    for p, names in ((forward, ("x",)), (data, ("y", "dy"))):
+        spoilt = []
+        for fill in (0.0, value):
+            arrays = {n: p.arrays[n].copy() for n in names}
+            for a in arrays.values():
+                a[beyond] = fill
+            spoilt.append(changed(p, **arrays))
+        assert_equal_results(*spoilt, device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cell", CELLS, ids=CELL_NAMES)
+def test_packed_is_padded(cell: tuple[str, dict[str, Any]], dtype: str, device: str) -> None:
+    """Packed sequences give the results of the same sequences with lengths. Rows of no sequence are 0."""
+    sizes, mode = [4, 4, 3, 1, 1], cell[0]
+    packed = problem(dtype, mode, (16, 5), 8, layers=2, bidirectional=True, h0=True, batch_sizes=sizes, **cell[1])
+    dense, rows, lengths, _ = packed.dense()
+    options = {n: v for n, v in packed.options.items() if n != "batch"}
+    padded = replace(without(packed, "batch_sizes"), options=options)
+    padded = changed(padded, x=dense(packed.arrays["x"]), lengths=lengths)
+    for engine, results in every_engine(packed, device):
+        assert not results[0][13:].any(), engine
+        same = [values_of(r) for r in padded.outputs(padded.tensors(device), algo=engine)]
+        for i, (a, b, result) in enumerate(zip(results, same, packed.results(), strict=True)):
+            assert_close(a, Result(rows(b) if i == 0 else b, 2 * np.asarray(result.tolerance)), engine)
+    exact = changed(packed, x=packed.arrays["x"][:13])
+    listed = exact.tensors(device) | {"batch_sizes": sizes}
+    for a, b in zip(exact.outputs(listed), exact.outputs(exact.tensors(device)), strict=True):
+        np.testing.assert_array_equal(values_of(a), values_of(b))
+
+
+@pytest.mark.parametrize("sizes", [[9, 9, 9, 9], [3, 5, -1, 2], [-5, 2, 2, 2], [2**31 - 1] * 4, [0, 0, 0, 0]])
+def test_wrong_batch_sizes_on_the_device(sizes: list[int], device: str) -> None:
+    """They are clamped: to the number of sequences, to those that have not ended, and to the rows. Nothing else is read or
+    written, and all results are written."""
+    p = problem("float32", "lstm", (7, 5), 8, bidirectional=True, batch_sizes=[3, 2, 1, 1])
+    for made in three_calls(p):
+        t = made.tensors(device) | {"batch_sizes": dnn.asarray(sizes, dtype="int32", device=device)}
+        for engine in made.engines(t):
+            for _ in range(2):
+                assert all(np.isfinite(values_of(r)).all() for r in made.outputs(t, algo=engine)), engine
+
+
+# ---- States
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("cell", CELLS, ids=CELL_NAMES)
+def test_chunks_continue(cell: tuple[str, dict[str, Any]], dtype: str, device: str) -> None:
+    """Two calls, the second with the states of the first, are one. c passes through the dtype of x between them."""
+    mode, more = cell
+    p = problem(dtype, mode, (11, 3, 5), 8, layers=2, h0=True, **more)
+    t, results = p.tensors(device), p.results()
+    for engine in p.engines(t):
+        first = p.call(t | {"x": t["x"][:4]}, algo=engine)
+        states = {"h0": first[1]} | ({"c0": first[2]} if mode == "lstm" else {})
+        second = p.call(t | states | {"x": t["x"][4:]}, algo=engine)
+        y = np.concatenate([values_of(first[0]), values_of(second[0])])
+        assert_close(y, Result(results[0].want, 2 * np.asarray(results[0].tolerance)), engine)
+        for got, result in zip(second[1:3], results[1:], strict=False):
+            assert_close(got, Result(result.want, 2 * np.asarray(result.tolerance)), engine)
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_zero_states_are_none(mode: str, device: str) -> None:
+    p = problem("float32", mode, (5, 3, 4), 8, bidirectional=True, h0=True, **({"c0": True} if mode == "lstm" else {}))
+    zero = changed(p, **{n: np.zeros(p.arrays[n].shape) for n in ("h0", "c0") if n in p.arrays})
+    assert_equal_results(zero, without(zero, "h0", "c0"), device)
+    back = zero.backward()
+    back = changed(back, **{n: np.zeros(back.arrays[n].shape) for n in ("dhn", "dcn") if n in back.arrays})
+    assert_equal_results(back, without(back, "h0", "c0", "dhn", "dcn"), device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["tanh", "lstm", "gru"])
+def test_long_sequences_do_not_drift(mode: str, dtype: str, device: str) -> None:
+    """After 500 steps, errors are as large as after 50."""
+    p = problem(dtype, mode, (500, 2, 4), 8)
+    (y, *_), (tolerance, *_) = p.errors(False)
+    assert tolerance[-50:].max() < 3 * tolerance[:50].max()
+    for engine, (got, *_) in every_engine(p, device):
+        assert_close(got, Result(y, tolerance), engine)
+
+
+# ---- Dropout, clipping, and large numbers
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("layout", ["tnc", "ntc", "packed"])
+def test_dropout_between_layers(layout: str, dtype: str, device: str) -> None:
+    """Layers of one call are calls of one layer with dropout_forward between them."""
+    options: dict[str, Any] = {"dropout": 0.4, "seed": 2**35 + 1, "offset": 7, "layers": 3, "bidirectional": True}
+    packed = layout == "packed"
+    p = problem(dtype, "gru", (13, 5) if packed else (5, 3, 5), 8, **options,
+                **({"batch_sizes": [4, 4, 3, 1, 1]} if packed else {}))  # fmt: skip
+    t, result = p.tensors(device), p.results()[0]
+    more = {"layout": layout} if layout == "ntc" else {}
+    if more:
+        t["x"] = t["x"].permute((1, 0, 2)).contiguous()
+    for engine in p.engines(t, **more):
+        y, *_ = p.call(t, algo=engine, **more)
+        got = values_of(y).swapaxes(0, 1) if more else values_of(y)
+        assert_close(got, result, engine)
+        x = t["x"].permute((1, 0, 2)) if more else t["x"]
+        for layer in range(3):
+            one = {n: t[n] for n in t if n in ("batch_sizes",)}
+            rest = {n: v for n, v in p.options.items() if n not in ("layers", "dropout", "seed", "offset")}
+            weights = [t[f"w{i}"] for i in range(8 * layer, 8 * layer + 8)]
+            x = dnn.rnn_forward(x, weights, algo=engine, **one, **rest)[0]
+            if layer < 2:
+                x = dnn.dropout_forward(x.contiguous(), 0.4, seed=2**35 + 1, offset=7 + layer)
+        assert_close(got, Result(values_of(x), 2 * np.asarray(result.tolerance)), engine)
+
+
+def test_dropout_of_one_layer_is_none(device: str) -> None:
+    p = problem("float32", "lstm", (5, 3, 4), 8, bidirectional=True)
+    other = replace(p, options=p.options | {"dropout": 0.5, "seed": 1})
+    assert_equal_results(p, other, device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_clipping(dtype: str, device: str) -> None:
+    """c stays within the limit, and where it is cut its gradient is 0. A large limit changes nothing."""
+    p = problem(dtype, "lstm", (6, 3, 5), 8, layers=2, h0=True, c0=True, clip=0.125)
+    back = p.backward()
+    assert back.saved is not None and back.saved.cells is not None
+    cut = np.abs(back.saved.cells) >= 0.125
+    assert 0.2 < cut.mean() < 0.9
+    for engine, (_, _, cn) in every_engine(p, device):
+        assert np.abs(cn).max() == 0.125, engine
+    for engine, results in every_engine(back, device):
+        d = results[-1].reshape(2, 1, 6, 3, 4, 8)
+        assert not d[..., :3, :][np.broadcast_to(cut[..., None, :], d[..., :3, :].shape)].any(), engine
+    back.check(device)
+    for made in (p, back):
+        none = replace(made, options=made.options | {"clip": None})
+        assert_equal_results(replace(made, options=made.options | {"clip": 1e30}), none, device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("mode", ["tanh", "lstm", "gru"])
+def test_saturated_gates(mode: str, dtype: str, device: str) -> None:
+    """Sums of 1e4 and more: gates are 0 or 1, and nothing is NaN. Gradients through them are 0."""
+    p = problem(dtype, mode, (5, 3, 4), 8, bidirectional=True)
+    x = p.arrays["x"]
+    p = changed(p, x=reference.rounded(np.where(x < 0, -1.0, 1.0) * 2.0**15, dtype))
+    p.weights[0] = reference.rounded(np.sign(p.weights[0]) * np.maximum(np.abs(p.weights[0]), 0.25), dtype)
+    p.weights[0][:] = np.sign(p.weights[0][:, :1]) * np.abs(p.weights[0])
+    p.arrays["x"] = np.abs(p.arrays["x"])  # all products of a gate have one sign
+    p.weights[4] = p.weights[0].copy()
+    p.check(device)
+    back = p.backward()
+    for engine, results in every_engine(back, device):
+        assert all(np.isfinite(r).all() for r in results), engine
+    back.check(device)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+@pytest.mark.parametrize("mode", MODES)
+def test_nan_stays_in_its_sequence(mode: str, value: float, dtype: str, device: str) -> None:
+    """NaN in one step of a sequence reaches its later steps, and no other sequence."""
+    p = problem(dtype, mode, (6, 5, 4), 8, layers=2)
+    bad = changed(p, x=p.arrays["x"].copy())
+    bad.arrays["x"][2, 3, 1] = value
+    others = [0, 1, 2, 4]
+    for (engine, a), (_, b) in zip(every_engine(p, device), every_engine(bad, device), strict=True):
+        for x, y in zip(a, b, strict=True):
+            np.testing.assert_array_equal(x[:, others], y[:, others], err_msg=engine)
+        np.testing.assert_array_equal(a[0][:2], b[0][:2], err_msg=engine)
+        if np.isnan(value):
+            assert np.isnan(b[0][2:, 3]).all(), engine
+    data = p.backward()
+    spoilt = changed(data, dy=data.arrays["dy"].copy())
+    spoilt.arrays["dy"][2, 3, 1] = value
+    for (engine, a), (_, b) in zip(every_engine(data, device), every_engine(spoilt, device), strict=True):
+        for x, y in zip(a, b, strict=True):
+            axis = 3 if x.ndim == 5 else 1
+            np.testing.assert_array_equal(np.delete(x, 3, axis), np.delete(y, 3, axis), err_msg=engine)
+
+
+# ---- Gradients, by differences
+
+
+@pytest.mark.parametrize("cell", CELLS[1:], ids=CELL_NAMES[1:])  # relu has a kink
+@pytest.mark.parametrize("name", ["all", "packed"])
+def test_gradients_are_limits_of_differences(name: str, cell: tuple[str, dict[str, Any]], device: str) -> None:
+    p = small(name, (cell[0], {n: v for n, v in cell[1].items() if n != "clip"}))
+    rng, step = np.random.default_rng(3), 1e-6
+    directions = {n: rng.normal(size=p.arrays[n].shape) for n in ("x", "h0", "c0") if n in p.arrays}
+    of_weights = [rng.normal(size=w.shape) for w in p.weights]
+    up, down = (
+        replace(changed(p, **{n: p.arrays[n] + s * d for n, d in directions.items()}),
+                weights=[w + s * d for w, d in zip(p.weights, of_weights, strict=True)])
+        for s in (step, -step)
+    )  # fmt: skip
+    back = p.backward()
+    given = [back.arrays[n] for n in ("dy", "dhn", "dcn") if n in back.arrays]
+    for (engine, a), (_, b) in zip(every_engine(up, device), every_engine(down, device), strict=True):
+        difference = sum((g * (x - y)).sum() for g, x, y in zip(given, a, b, strict=True)) / (2 * step)
+        _, _, _, dx, dh0, dc0, weights = train(p, device, engine)
+        gradients = {"x": dx, "h0": dh0, "c0": dc0}
+        product = sum((values_of(gradients[n]) * d).sum() for n, d in directions.items())
+        product += sum((values_of(g) * d).sum() for g, d in zip(weights, of_weights, strict=True))
+        assert abs(product - difference) < 1e-6 * max(abs(product), 1), engine
+
+
+# ---- Layouts, out, recording, threads
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("mode", ["lstm", "gru"])
+def test_layout_names_the_dimensions(mode: str, dtype: str, device: str) -> None:
+    """layout="ntc" is a permutation of the dimensions of x, y, dy and dx. Results are the same to the bit."""
+    for p in three_calls(problem(dtype, mode, (6, 4, 5), 8, layers=2, bidirectional=True, h0=True, lengths=[6, 0, 2, 5])):
+        t = p.tensors(device)
+        turned = t | {n: t[n].permute((1, 0, 2)).contiguous() for n in ("x", "y", "dy") if n in t}
+        for engine in p.engines(t):
+            a, b = p.outputs(t, algo=engine), p.outputs(turned, algo=engine, layout="ntc")
+            if p.direction != "backward_weights":
+                assert b[0].shape == (4, 6, b[0].shape[2]) and b[0].is_contiguous()
+                b[0] = b[0].permute((1, 0, 2))
+            for x, y in zip(a, b, strict=True):
+                np.testing.assert_array_equal(values_of(x), values_of(y), err_msg=engine)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_strides_and_out(dtype: str, device: str) -> None:
+    """x is a slice of a larger tensor. y and dx go into slices, whose neighbours do not change."""
+    p = problem(dtype, "lstm", (5, 3, 4), 6, layers=2, bidirectional=True)
+    t, data = p.tensors(device), p.backward()
+    t["x"] = tensor(np.pad(p.arrays["x"], ((0, 0), (0, 1), (2, 3)), constant_values=np.nan), dtype, device)[:, :3, 2:6]
+    strides = [(36, 12, 1), (70, 20, 1), (1, 7, 30), (-40, 13, 1), (12, 60, 1)]
+    for made, given, columns in ((p, t, 12), (data, data.tensors(device), 4)):
+        results = made.results()
+        for engine, s in itertools.product(made.engines(given), strides):
+            out, untouched = framed((5, 3, columns), s, dtype, device)
+            outputs = made.outputs(given, algo=engine, out=out)
+            assert outputs[0].data_ptr == out.data_ptr and outputs[0].strides == out.strides
+            for got, want in zip(outputs, results, strict=True):
+                assert_close(got, want, engine)
+            assert untouched(), engine
+
+
+def test_training_is_recorded(device: str) -> None:
+    """The three calls as one graph, with and without dropout."""
+    for name in ("all", "packed"):
+        p = small(name, ("lstm", {"c0": True}), "float32")
+        t = p.tensors(device)
+        dy = p.backward().tensors(device)["dy"]
+
+        def step(t: dict[str, Any], dy: Any, p: Problem = p) -> list[Any]:
+            y, hn, cn, reserve = p.call(t, training=True)
+            back = replace(p, direction="backward_data", saved=None, options=p.options)
+            dx, dh0, dc0, dgates = back.call(t | {"dy": dy, "y": y, "reserve": reserve})
+            weights = replace(p, direction="backward_weights").call(t | {"y": y, "dgates": dgates, "reserve": reserve})
+            return [y, hn, cn, dx, dh0, dc0, *weights]
+
+        recorded = dnn.fuse(step)
+        for _ in range(2):
+            for a, b in zip(step(t, dy), recorded(t, dy), strict=True):
+                np.testing.assert_array_equal(values_of(a), values_of(b))
+
+
+def test_results_do_not_depend_on_threads() -> None:
+    code = """
+import numpy as np, pyminidnn as dnn
+rng = np.random.default_rng(0)
+f = lambda *s: (rng.normal(size=s) / 4).astype("float32")
+weights = [w for _ in range(2) for i in (f(160, 30), f(160, 40), f(160), f(160)) for w in [i]]
+o = {"mode": "lstm", "hidden_size": 40, "bidirectional": True}
+x = f(9, 17, 30)
+y, hn, cn, r = dnn.rnn_forward(x, weights, training=True, **o)
+dx, dh0, dc0, g = dnn.rnn_backward_data(f(9, 17, 80), None, None, y, weights, r, **o)
+w = dnn.rnn_backward_weights(x, None, y, g, r, **o, flat=True)
+for t in (y, hn, cn, dx, dh0, dc0, g, w):
+    print(t.numpy().tobytes().hex())
+"""
+    assert len(outputs_by_threads(code)) == 1
+
+
+# ---- Errors
+
+
+LSTM: dict[str, Any] = {"mode": "lstm", "hidden_size": 4}
+
+
+def weights_of(mode: str = "lstm", inputs: int = 3, hidden: int = 4, layers: int = 1, directions: int = 1) -> list[Any]:
+    p = problem("float32", mode, (1, 1, inputs), hidden, layers=layers, bidirectional=directions == 2)
+    return [dnn.asarray(w, dtype="float32") for w in p.weights]
+
+
+def forward(x: Any = None, weights: Any = None, **options: Any) -> Any:
+    x = dnn.zeros((5, 2, 3), dtype="float32") if x is None else x
+    return dnn.rnn_forward(x, weights_of() if weights is None else weights, **(LSTM | options))
+
+
+BAD_OPTIONS: list[tuple[dict[str, Any], type[Exception], str]] = [
+    ({"mode": "elman"}, dnn.ShapeError, r"rnn_forward: mode must be 'relu', 'tanh', 'lstm' or 'gru'; got 'elman'"),
+    ({"hidden_size": 0}, dnn.ShapeError, r"hidden_size must be from 1 to \d+; got 0"),
+    ({"layers": 0}, dnn.ShapeError, r"layers must be from 1 to 32; got 0"),
+    ({"layers": 33}, dnn.ShapeError, r"layers must be from 1 to 32; got 33"),
+    ({"reset_after": False}, dnn.ShapeError, r"reset_after=False is for mode 'gru'; mode is 'lstm'"),
+    ({"clip": 0.0}, dnn.ShapeError, r"clip must be finite and above 0; got 0"),
+    ({"clip": float("nan")}, dnn.ShapeError, r"clip must be finite and above 0; got nan"),
+    ({"dropout": 1.0}, dnn.ShapeError, r"dropout must be at least 0 and below 1; got 1"),
+    ({"dropout": -0.1}, dnn.ShapeError, r"dropout must be at least 0 and below 1; got -0.1"),
+    ({"seed": -1}, dnn.ShapeError, r"seed and offset must not be negative; got -1 and 0"),
+    ({"layout": "nct"}, dnn.ShapeError, r"layout must be 'tnc' or 'ntc'; got 'nct'"),
+    ({"batch": 2}, dnn.ShapeError, r"batch is for packed sequences; batch_sizes is not given"),
+    ({"lengths": np.zeros(3, "int32")}, dnn.ShapeError, r"lengths is \[3\], must be \[2\]|lengths.*\[2\].*\[3\]"),
+    ({"lengths": np.zeros(2, "int64")}, dnn.DTypeError, r"lengths must be int32; got int64"),
+    ({"h0": np.zeros((2, 2, 4), "float32")}, dnn.ShapeError, r"h0.*\[1, 2, 4\].*\[2, 2, 4\]|h0.*\[2, 2, 4\].*\[1, 2, 4\]"),
+    ({"h0": np.zeros((1, 2, 4), "float64")}, dnn.DTypeError, r"h0 must be float32; got float64"),
+    ({"c0": np.zeros((1, 2, 5), "float32")}, dnn.ShapeError, r"c0.*\[1, 2, [45]\]"),
+    ({"h0": np.zeros((1, 2, 8), "float32")[..., ::2]}, dnn.ShapeError, r"h0 must be contiguous; its strides are \[16, 8, 2\]"),
+    ({"algo": "cpu.rnn.fast"}, dnn.NotSupported, r"names no engine for rnn forward f32 x=5x2x3 mode=lstm hidden=4"),
+    ({"lengths": np.zeros(2, "int32"), "batch_sizes": [2, 1]}, dnn.ShapeError, r"batch_sizes is given, so lengths must not be"),
+    ({"batch_sizes": [2, 1]}, dnn.ShapeError, r"batch_sizes is given, so x must be \[rows, features\]"),
+    ({"batch_sizes": [1, 2]}, dnn.ShapeError, r"batch_sizes must be positive and must not grow; got \[1, 2\]"),
+    ({"batch_sizes": [2, 0]}, dnn.ShapeError, r"batch_sizes must be positive and must not grow; got \[2, 0\]"),
+    ({"batch_sizes": ["a"]}, dnn.DTypeError, r"batch_sizes must be a list of ints; got \['a'\]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("options, error, text", BAD_OPTIONS, ids=[str(i) for i in range(len(BAD_OPTIONS))])
+def test_options_are_checked(options: dict[str, Any], error: type[Exception], text: str) -> None:
+    with pytest.raises(error, match=text) as caught:
+        forward(**options)
+    assert str(caught.value).startswith("rnn_forward: ")
+
+
+def test_batch_sizes_are_checked() -> None:
+    rows = dnn.zeros((3, 3), dtype="float32")
+    with pytest.raises(dnn.ShapeError, match=r"batch or h0 must say how many sequences there are"):
+        forward(rows, batch_sizes=dnn.asarray([2, 1], dtype="int32"))
+    with pytest.raises(dnn.DTypeError, match=r"batch_sizes must be int32; got int64"):
+        forward(rows, batch_sizes=dnn.asarray([2, 1], dtype="int64"), batch=2)
+    with pytest.raises(dnn.ShapeError, match=r"batch_sizes.*\[4\]|batch_sizes.*5.*3|3 rows|\[3, 3\]"):
+        forward(rows, batch_sizes=[3, 2])
+
+
+def test_weights_are_checked() -> None:
+    two = {"layers": 2, "bidirectional": True}
+    for index, shape, text in (
+        (5, (12, 4), r"weights\[5\] \(layer 0, backward, w_hh\) must be \[16, 4\]; got \[12, 4\]"),
+        (8, (16, 4), r"weights\[8\] \(layer 1, forward, w_ih\) must be \[16, 8\]; got \[16, 4\]"),
+        (15, (15,), r"weights\[15\] \(layer 1, backward, b_hh\) must be \[16\]; got \[15\]"),
+    ):
+        weights = weights_of(layers=2, directions=2)
+        weights[index] = dnn.zeros(shape, dtype="float32")
+        with pytest.raises(dnn.ShapeError, match=text):
+            forward(weights=weights, **two)
+    with pytest.raises(dnn.ShapeError, match=r"weights.*16.*15|weights.*15.*16"):
+        forward(weights=weights_of(layers=2, directions=2)[:15], **two)
+    with pytest.raises(dnn.DTypeError, match=r"weights\[1\].*float32.*float64|weights\[1\].*float64"):
+        forward(weights=[*weights_of()[:1], dnn.zeros((16, 4), dtype="float64"), *weights_of()[2:]])
+    with pytest.raises(dnn.ShapeError, match=r"weights\[0\] \(layer 0, forward, w_ih\) must be \[16, 3\]; got \[16, 5\]"):
+        forward(weights=weights_of(inputs=5))
+    with pytest.raises(dnn.ShapeError, match=r"weights must have 144 elements for an input of 3; got \[97\]"):
+        forward(weights=dnn.zeros((97,), dtype="float32"))
+    transposed = weights_of()
+    transposed[1] = dnn.zeros((4, 16), dtype="float32").permute((1, 0))
+    with pytest.raises(dnn.ShapeError, match=r"weights\[1\].*must be contiguous"):
+        forward(weights=transposed)
+
+
+def test_operands_of_backward_are_checked() -> None:
+    x = np.ones((5, 2, 3), "float32")
+    y, _, _, reserve = forward(dnn.asarray(x), training=True)
+    weights, dy = weights_of(), dnn.zeros((5, 2, 4), dtype="float32")
+    data = lambda dy=dy, dhn=None, dcn=None, y=y, reserve=reserve, **o: dnn.rnn_backward_data(
+        dy, dhn, dcn, y, weights, reserve, **(LSTM | o)
+    )
+    *_, dgates = data()
+    assert dgates.shape == (1, 1, 5, 2, 16)
+    with pytest.raises(dnn.ShapeError, match=r"rnn_backward_data: dy.*\[5, 2, 3\].*y|dy.*\[5, 2, 4\]"):
+        data(dy=dnn.zeros((5, 2, 3), dtype="float32"))
+    with pytest.raises(dnn.ShapeError, match=rf"reserve.*\[{reserve.size}\]"):
+        data(reserve=reserve[:-16])
+    with pytest.raises(dnn.DTypeError, match=r"reserve must be uint8; got float32"):
+        data(reserve=dnn.zeros(reserve.shape, dtype="float32"))
+    with pytest.raises(dnn.ShapeError, match=r"dhn.*\[1, 2, 4\]"):
+        data(dhn=dnn.zeros((1, 2, 5), dtype="float32"))
+    with pytest.raises(dnn.ShapeError, match=r"dcn is for mode 'lstm'; mode is 'gru'"):
+        data(dcn=dnn.zeros((1, 2, 4), dtype="float32"), mode="gru")
+    of_weights = lambda dgates=dgates, **o: dnn.rnn_backward_weights(x, None, y, dgates, reserve, **(LSTM | o))
+    with pytest.raises(dnn.ShapeError, match=r"rnn_backward_weights: dgates.*\[1, 1, 5, 2, 16\]"):
+        of_weights(dgates=dgates[..., :12])
+    with pytest.raises(dnn.ShapeError, match=r"accumulate=True needs out, which is not given"):
+        of_weights(accumulate=True)
+    with pytest.raises(dnn.ShapeError, match=r"out\[1\] \(layer 0, forward, w_hh\) must be \[16, 4\]; got \[16, 5\]"):
+        of_weights(out=[dnn.zeros(s, dtype="float32") for s in ((16, 3), (16, 5), (16,), (16,))])
+
+
+def test_outputs_that_overlap_are_refused() -> None:
+    x = dnn.zeros((5, 2, 4), dtype="float32")
+    with pytest.raises(dnn.ShapeError, match=r"rnn_forward: out.*x|overlap"):
+        dnn.rnn_forward(x, weights_of(inputs=4), **LSTM, out=x)
+    _, _, _, reserve = dnn.rnn_forward(x, weights_of(inputs=4), **LSTM, training=True)
+    y = dnn.zeros((5, 2, 4), dtype="float32")
+    with pytest.raises(dnn.ShapeError, match=r"rnn_backward_data: out.*y|overlap"):
+        dnn.rnn_backward_data(x, None, None, y, weights_of(inputs=4), reserve, **LSTM, out=y)
+
+
+@pytest.mark.gpu
+def test_devices_are_checked() -> None:
+    x = dnn.zeros((5, 2, 3), dtype="float32", device="cuda")
+    with pytest.raises(dnn.DeviceError, match=r"rnn_forward: x is on cuda:0, weights\[0\].*is on cpu"):
+        forward(x)

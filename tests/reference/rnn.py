@@ -364,7 +364,7 @@ def rnn_backward_data(dy, dhn, dcn, y, weights, saved, *, h0=None, c0=None, **op
 
 def dgates_in_rows(dgates, rows):
     """dgates of all layers in the form of the public function."""
-    flat = dgates.reshape(*dgates.shape[:4], -1)
+    flat = dgates.reshape(*dgates.shape[:4], dgates.shape[4] * dgates.shape[5])
     return np.stack([np.stack([rows(flat[k, d]) for d in range(flat.shape[1])]) for k in range(flat.shape[0])])
 
 

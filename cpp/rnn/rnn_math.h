@@ -207,6 +207,9 @@ MINIDNN_HD void add_columns(const T* w, int64_t columns, const T* g, int64_t row
   }
 }
 
+// The derivative of tanh where its value is v. 1 - v v would lose the digits of a value near 1.
+template <class Acc> MINIDNN_HD Acc tanh_slope(Acc v) { return (1 - v) * (1 + v); }
+
 template <class Acc> MINIDNN_HD Acc clipped(Acc c, Acc most) { return c > most ? most : c < -most ? -most : c; }
 
 // Whether dropout keeps an element of the input of a layer: by the word that dropout_forward has for it.
@@ -383,16 +386,16 @@ MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t s
       const Acc c = *at<Acc>(l.cells, (rows + row) * H + u.unit), squashed = maths::tanh(c);
       const Acc c_before = step ? *at<Acc>(l.cells, (rows + row_of(p, l, u.time(step - 1), u.n)) * H + u.unit)
                                 : value_or_zero<T>(l.c0, i);
-      Acc dc = dc_after + dh * o * (1 - squashed * squashed);
+      Acc dc = dc_after + dh * o * tanh_slope(squashed);
       if (p.has_clip && maths::abs(c) >= Acc(l.clip)) dc = 0;
       g[0] = T(dc * cell * in * (1 - in));
       g[H] = T(dc * c_before * f * (1 - f));
-      g[2 * H] = T(dc * in * (1 - cell * cell));
+      g[2 * H] = T(dc * in * tanh_slope(cell));
       g[3 * H] = T(dh * squashed * o * (1 - o));
       state = dc * f;
     } else if (gru) {
       const Acc r = first_gate, z(saved[H]), n(saved[2 * H]);
-      const Acc dn = dh * (1 - z) * (1 - n * n);
+      const Acc dn = dh * (1 - z) * tanh_slope(n);
       g[H] = T(dh * (before[u.unit] - n) * z * (1 - z));
       g[2 * H] = T(dn);
       state = dh * z;
@@ -400,7 +403,7 @@ MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t s
       g[0] = T(dn * Acc(saved[3 * H]) * r * (1 - r));
       g[3 * H] = T(dn * r);
     } else {
-      g[0] = T(p.mode == RnnMode::tanh ? dh * (1 - first_gate * first_gate) : first_gate <= 0 ? Acc(0) : dh);
+      g[0] = T(p.mode == RnnMode::tanh ? dh * tanh_slope(first_gate) : first_gate <= 0 ? Acc(0) : dh);
     }
   }
 }

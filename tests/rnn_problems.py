@@ -167,7 +167,11 @@ class Problem:
         copies, rng = copies_of(batch), np.random.default_rng(0)
         want = self.computed()
         found = self.computed(Errors(self.dtype, tf32 and self.dtype == "float32", rng), copies)
-        axes = {3: 1, 5: 3, 6: 3}  # N in [T, N, F] or [layers directions, N, H], in [..., T, N, H] and [..., T, N, K, H]
+        axes = {
+            3: 1,
+            5: 3,
+            6: 3,
+        }  # N in [T, N, F] or [layers directions, N, H], in [..., T, N, H] and [..., T, N, K, H]
         tolerances = []
         for w, f in zip(want, found, strict=True):
             n = axes[w.ndim]
@@ -273,7 +277,10 @@ class Problem:
         rows, acc = self.dense()[1], reference.accumulator(self.dtype)
         r = lambda a, dtype=self.dtype: reference.rounded(a, dtype)
         kept = oracle.Saved(r(saved.gates), r(saved.cells, acc) if lstm else None, [r(a) for a in saved.outputs])
-        given = {n: a for n, a in self.arrays.items() if n != "x"} | {"y": r(rows(y)), "dy": r(rng.normal(size=rows(y).shape))}
+        given = {n: a for n, a in self.arrays.items() if n != "x"} | {
+            "y": r(rows(y)),
+            "dy": r(rng.normal(size=rows(y).shape)),
+        }
         given |= {n: r(rng.normal(size=hn.shape)) for n in ("dhn", "dcn") if (lstm or n == "dhn") and n not in without}
         options = {n: v for n, v in self.options.items() if n != "training"}
         return replace(self, direction="backward_data", arrays=given, options=options, saved=kept)
@@ -336,7 +343,9 @@ def from_raw(data: np.ndarray, dtype: str) -> np.ndarray:
     return data.view(dtype).astype("float64")
 
 
-def weight_shapes(mode: str, inputs: int, hidden: int, layers: int, directions: int, bias: bool) -> list[tuple[int, ...]]:
+def weight_shapes(
+    mode: str, inputs: int, hidden: int, layers: int, directions: int, bias: bool
+) -> list[tuple[int, ...]]:
     g, shapes = oracle.GATES[mode] * hidden, []
     for layer in range(layers):
         for _ in range(directions):
@@ -408,7 +417,11 @@ def sample(case: Case) -> Sample:
     options: dict[str, Any] = {"layers": int(given.get("layers", 1)), "bidirectional": "bidirectional" in words,
                                "bias": "no_bias" not in words}  # fmt: skip
     options |= {"reset_after": "reset_before" not in words} if mode == "gru" else {}
-    options |= {"dropout": 0.3, "seed": int(rng.integers(2**40)), "offset": int(rng.integers(2**34))} if "dropout" in words else {}
+    options |= (
+        {"dropout": 0.3, "seed": int(rng.integers(2**40)), "offset": int(rng.integers(2**34))}
+        if "dropout" in words
+        else {}
+    )
     options |= {"clip": 0.4} if "clip" in words else {}
     more: dict[str, Any] = {}
     if "steps" in given:

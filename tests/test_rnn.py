@@ -45,7 +45,10 @@ def torch_loop(p: Problem, t: dict[str, Any], weights: list[Any]) -> tuple[Any, 
                 c = t["c0"][i, n] if "c0" in t else torch.zeros(sizes, dtype=torch.float64)
                 rows: list[Any] = []
                 for row in reversed(x[n]) if d else x[n]:
-                    a, b = (w_ih @ row + b_ih).chunk(oracle.GATES[net.mode]), (w_hh @ h + b_hh).chunk(oracle.GATES[net.mode])
+                    a, b = (
+                        (w_ih @ row + b_ih).chunk(oracle.GATES[net.mode]),
+                        (w_hh @ h + b_hh).chunk(oracle.GATES[net.mode]),
+                    )
                     if net.mode == "lstm":
                         i_, f, g, o = (q + r for q, r in zip(a, b, strict=True))
                         c = torch.sigmoid(f) * c + torch.sigmoid(i_) * torch.tanh(g)
@@ -100,7 +103,7 @@ def test_the_oracle_agrees_with_autograd(name: str, cell: tuple[str, dict[str, A
     import torch
 
     p = small(name, cell)
-    dense, rows, _, _ = p.dense()
+    dense, *_ = p.dense()
     arrays = {n: a for n, a in p.arrays.items() if n not in ("lengths", "batch_sizes")} | {"x": dense(p.arrays["x"])}
     t = {n: torch.from_numpy(a.copy()).requires_grad_() for n, a in arrays.items()}
     weights = [torch.from_numpy(w.copy()).requires_grad_() for w in p.weights]
@@ -110,7 +113,10 @@ def test_the_oracle_agrees_with_autograd(name: str, cell: tuple[str, dict[str, A
         np.testing.assert_allclose(got, result.detach(), atol=1e-14)
     back = p.backward()
     # The reserve is float64, so the gradients are those of the loop.
-    given = [torch.from_numpy(dense(back.arrays["dy"])), *(torch.from_numpy(back.arrays[n]) for n in ("dhn", "dcn") if n in back.arrays)]
+    given = [
+        torch.from_numpy(dense(back.arrays["dy"])),
+        *(torch.from_numpy(back.arrays[n]) for n in ("dhn", "dcn") if n in back.arrays),
+    ]
     torch.autograd.backward(want if lstm else want[:2], given)
     dx, dh0, dc0, _ = back.backward_data()
     np.testing.assert_allclose(dx, t["x"].grad, atol=1e-13)
@@ -254,6 +260,10 @@ def test_empty(name: str, mode: str, dtype: str, device: str) -> None:
         np.testing.assert_array_equal(values_of(cn), p.arrays["c0"])
         np.testing.assert_array_equal(values_of(dc0), backward.arrays["dcn"])
     assert len(weights) == 16 and all(not values_of(w).any() for w in weights)
+    made = backward.of_weights(p)
+    out = [dnn.full(w.shape, 2.0, dtype=dtype, device=device) for w in p.weights]
+    made.call(made.tensors(device), out=out, accumulate=True)
+    assert all((values_of(w) == 2).all() for w in out)
     y, hn, cn, _ = without(p, "h0", "c0").call(without(p, "h0", "c0").tensors(device))
     assert not values_of(hn).any() and (cn is None or not values_of(cn).any())
 
@@ -300,7 +310,9 @@ def test_agrees_with_the_modules_of_torch(name: str, mode: str) -> None:
     for mine, theirs in zip(got[:3], results, strict=False):
         np.testing.assert_allclose(values_of(mine), theirs.detach(), atol=1e-14)
     back = p.backward()
-    torch.autograd.backward(results, [torch.from_numpy(back.arrays[n]) for n in ("dy", "dhn", "dcn") if n in back.arrays])
+    torch.autograd.backward(
+        results, [torch.from_numpy(back.arrays[n]) for n in ("dy", "dhn", "dcn") if n in back.arrays]
+    )
     for mine, leaf in zip(got[3:6], ("x", "h0", "c0"), strict=True):
         if leaf in leaves:
             np.testing.assert_allclose(values_of(mine), leaves[leaf].grad, atol=1e-13)
@@ -335,10 +347,14 @@ def test_the_flat_weights_of_torch() -> None:
     p = problem("float32", "lstm", (1, 1, 3), 5, layers=2, bidirectional=True)
     module = torch_module(p, "cpu").float()
     names = [name for name, _ in module.named_parameters()]
-    assert names[:4] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"] and names[4] == "weight_ih_l0_reverse"
+    assert (
+        names[:4] == ["weight_ih_l0", "weight_hh_l0", "bias_ih_l0", "bias_hh_l0"] and names[4] == "weight_ih_l0_reverse"
+    )
     options = {n: p.options[n] for n in ("mode", "hidden_size", "layers", "bidirectional")}
     flat = dnn.rnn_pack([w.detach() for w in module.parameters()], **options)
-    want = torch.cat([w.detach().ravel() for kind in ("weight", "bias") for n, w in module.named_parameters() if n.startswith(kind)])
+    want = torch.cat(
+        [w.detach().ravel() for kind in ("weight", "bias") for n, w in module.named_parameters() if n.startswith(kind)]
+    )
     np.testing.assert_array_equal(flat.numpy(), want.numpy())
 
 
@@ -381,9 +397,7 @@ def test_gradients_of_weights_in_all_forms(cell: tuple[str, dict[str, Any]], dty
         flat = p.call(t, flat=True, algo=engine)
         for got, want in zip(p.call(t, algo=engine), results, strict=True):
             assert_close(got, want, engine)
-        np.testing.assert_array_equal(
-            values_of(flat), flattened([values_of(w) for w in p.call(t, algo=engine)])
-        )
+        np.testing.assert_array_equal(values_of(flat), flattened([values_of(w) for w in p.call(t, algo=engine)]))
         for accumulate, wanted in ((False, results), (True, added)):
             out = [tensor(b if accumulate else np.full(b.shape, np.nan), dtype, device) for b in before]
             made = p.call(t, out=out, accumulate=accumulate, algo=engine)
@@ -646,7 +660,9 @@ def test_gradients_are_limits_of_differences(name: str, cell: tuple[str, dict[st
 @pytest.mark.parametrize("mode", ["lstm", "gru"])
 def test_layout_names_the_dimensions(mode: str, dtype: str, device: str) -> None:
     """layout="ntc" is a permutation of the dimensions of x, y, dy and dx. Results are the same to the bit."""
-    for p in three_calls(problem(dtype, mode, (6, 4, 5), 8, layers=2, bidirectional=True, h0=True, lengths=[6, 0, 2, 5])):
+    for p in three_calls(
+        problem(dtype, mode, (6, 4, 5), 8, layers=2, bidirectional=True, h0=True, lengths=[6, 0, 2, 5])
+    ):
         t = p.tensors(device)
         turned = t | {n: t[n].permute((1, 0, 2)).contiguous() for n in ("x", "y", "dy") if n in t}
         for engine in p.engines(t):
@@ -789,7 +805,9 @@ def test_weights_are_checked() -> None:
         forward(weights=weights_of(layers=2, directions=2)[:15], **two)
     with pytest.raises(dnn.DTypeError, match=r"weights\[1\].*float32.*float64|weights\[1\].*float64"):
         forward(weights=[*weights_of()[:1], dnn.zeros((16, 4), dtype="float64"), *weights_of()[2:]])
-    with pytest.raises(dnn.ShapeError, match=r"weights\[0\] \(layer 0, forward, w_ih\) must be \[16, 3\]; got \[16, 5\]"):
+    with pytest.raises(
+        dnn.ShapeError, match=r"weights\[0\] \(layer 0, forward, w_ih\) must be \[16, 3\]; got \[16, 5\]"
+    ):
         forward(weights=weights_of(inputs=5))
     with pytest.raises(dnn.ShapeError, match=r"weights must have 144 elements for an input of 3; got \[97\]"):
         forward(weights=dnn.zeros((97,), dtype="float32"))

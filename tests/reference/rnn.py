@@ -251,7 +251,18 @@ def backward_layers(net, dy, dhn, dcn, y, saved, h0, c0, lengths, keeps, inputs,
             i, part = layer * net.directions + d, slice(d * size, (d + 1) * size)
             kept = [saved.gates[layer, d], saved.cells[layer, d] if net.mode == "lstm" else None]
             dgates[layer, d], dh0[i], dc0[i] = backward_direction(
-                net, dy[..., part], dhn[i], dcn[i], own[..., part], kept, net.of(layer, d), h0[i], c0[i], lengths, d == 1, how
+                net,
+                dy[..., part],
+                dhn[i],
+                dcn[i],
+                own[..., part],
+                kept,
+                net.of(layer, d),
+                h0[i],
+                c0[i],
+                lengths,
+                d == 1,
+                how,
             )
             of_x = dgates[layer, d][:, :, :g].reshape(*y.shape[:2], g * size)
             dx = dx + how.product(of_x, net.of(layer, d)[0], 0)
@@ -280,7 +291,9 @@ def weight_factors(net, x, h0, y, dgates, saved, lengths, keeps, dtype=None):
         own = y if layer == net.layers - 1 else saved.outputs[layer]
         for d in range(net.directions):
             of = dgates[layer, d]
-            before = before_each_step(own[..., d * size : (d + 1) * size], h0[layer * net.directions + d], lengths, d == 1)
+            before = before_each_step(
+                own[..., d * size : (d + 1) * size], h0[layer * net.directions + d], lengths, d == 1
+            )
             of_x = of[:, :, :g].reshape(*x.shape[:2], g * size)
             of_h = of[:, :, [0, 1, 3]].reshape(of_x.shape) if net.mode == "gru" and net.reset_after else of_x
             yield of_x, given
@@ -337,7 +350,9 @@ def _keeps(net, options, x, dense):
     if not p:
         return [None] * net.layers
     shape = (*x.shape[:-1], net.directions * net.hidden_size)
-    return [dense(k) for k in rnn_keep(shape, net.layers, p, seed=options.get("seed", 0), offset=options.get("offset", 0))]
+    return [
+        dense(k) for k in rnn_keep(shape, net.layers, p, seed=options.get("seed", 0), offset=options.get("offset", 0))
+    ]
 
 
 def rnn_forward(x, weights, *, h0=None, c0=None, dtype=None, **options):

@@ -4,8 +4,10 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -407,6 +409,92 @@ def test_gradients_of_weights_in_all_forms(cell: tuple[str, dict[str, Any]], dty
             whole = tensor(flattened(before) if accumulate else np.full(flat.shape, np.nan), dtype, device)
             assert p.call(t, out=whole, accumulate=accumulate, algo=engine).data_ptr == whole.data_ptr
             np.testing.assert_array_equal(values_of(whole), flattened([values_of(w) for w in out]))
+
+
+# ---- Weights of other libraries
+
+
+def page_functions() -> dict[str, Any]:
+    """The functions of docs/ops/rnn.md."""
+    page = Path(__file__).resolve().parent.parent / "docs/ops/rnn.md"
+    (code,) = re.findall(r"```python\n(import numpy.*?)```", page.read_text(), re.S)
+    found: dict[str, Any] = {}
+    exec(compile(code, "rnn.md", "exec"), found)
+    return found
+
+
+def onnx_node(
+    mode: str, x: np.ndarray, w: np.ndarray, r: np.ndarray, b: np.ndarray, linear_before_reset: bool
+) -> np.ndarray:
+    """Y [T, D, N, H] by the equations of ONNX's operators, with their order of gates."""
+    steps, batch, size = *x.shape[:2], r.shape[2]
+    y = np.zeros((steps, len(w), batch, size))
+    sigmoid = oracle.sigmoid
+    for d in range(len(w)):
+        wb, rb = np.split(b[d], 2)
+        h, c = np.zeros((batch, size)), np.zeros((batch, size))
+        part = lambda a: np.split(a, len(a) // size)
+        for t in reversed(range(steps)) if d else range(steps):
+            of_x, of_h = ([v @ m.T + k for m, k in zip(part(ms), part(ks), strict=True)]
+                          for v, ms, ks in ((x[t], w[d], wb), (h, r[d], rb)))  # fmt: skip
+            if mode == "lstm":
+                i, o, f, new = (p + q for p, q in zip(of_x, of_h, strict=True))
+                c = sigmoid(f) * c + sigmoid(i) * np.tanh(new)
+                h = sigmoid(o) * np.tanh(c)
+            elif mode == "gru":
+                z, reset = sigmoid(of_x[0] + of_h[0]), sigmoid(of_x[1] + of_h[1])
+                inner = reset * of_h[2] if linear_before_reset else (reset * h) @ part(r[d])[2].T + part(rb)[2]
+                h = (1 - z) * np.tanh(of_x[2] + inner) + z * h
+            else:
+                h = np.tanh(of_x[0] + of_h[0])
+            y[t, d] = h
+    return y
+
+
+def keras_layer(mode: str, x: np.ndarray, kernel: np.ndarray, recurrent: np.ndarray, bias: np.ndarray) -> np.ndarray:
+    """The sequence [N, T, H] of a Keras layer for x [N, T, I]."""
+    size = len(recurrent)
+    h, c, rows = np.zeros((len(x), size)), np.zeros((len(x), size)), []
+    sigmoid, part = oracle.sigmoid, lambda a: np.split(a, a.shape[-1] // size, axis=-1)
+    for t in range(x.shape[1]):
+        if mode == "lstm":
+            i, f, new, o = part(x[:, t] @ kernel + h @ recurrent + bias)
+            c = sigmoid(f) * c + sigmoid(i) * np.tanh(new)
+            h = sigmoid(o) * np.tanh(c)
+        elif mode == "gru" and bias.ndim == 2:  # reset_after
+            xz, xr, xh = part(x[:, t] @ kernel + bias[0])
+            hz, hr, hh = part(h @ recurrent + bias[1])
+            z = sigmoid(xz + hz)
+            h = z * h + (1 - z) * np.tanh(xh + sigmoid(xr + hr) * hh)
+        elif mode == "gru":
+            (xz, xr, xh), (uz, ur, uh) = part(x[:, t] @ kernel + bias), part(recurrent)
+            z = sigmoid(xz + h @ uz)
+            h = z * h + (1 - z) * np.tanh(xh + (sigmoid(xr + h @ ur) * h) @ uh)
+        else:
+            h = np.tanh(x[:, t] @ kernel + h @ recurrent + bias)
+        rows.append(h)
+    return np.stack(rows, 1)
+
+
+@pytest.mark.parametrize("mode, reset_after", [("tanh", True), ("lstm", True), ("gru", True), ("gru", False)])
+def test_weights_of_onnx(mode: str, reset_after: bool) -> None:
+    rng, g = np.random.default_rng(0), oracle.GATES[mode]
+    x, w, r, b = (rng.normal(size=s) for s in ((6, 3, 4), (2, g * 5, 4), (2, g * 5, 5), (2, 2 * g * 5)))
+    want = onnx_node(mode, x, w, r, b, reset_after)
+    weights = page_functions()["from_onnx"](mode, w, r, b)
+    y, *_ = dnn.rnn_forward(x, weights, mode=mode, hidden_size=5, bidirectional=True, reset_after=reset_after)
+    np.testing.assert_allclose(y.numpy().reshape(6, 3, 2, 5).transpose(0, 2, 1, 3), want, atol=1e-14)
+
+
+@pytest.mark.parametrize("mode, reset_after", [("tanh", True), ("lstm", True), ("gru", True), ("gru", False)])
+def test_weights_of_keras(mode: str, reset_after: bool) -> None:
+    rng, g = np.random.default_rng(0), oracle.GATES[mode]
+    x, kernel, recurrent = (rng.normal(size=s) for s in ((3, 6, 4), (4, g * 5), (5, g * 5)))
+    bias = rng.normal(size=(2, g * 5) if mode == "gru" and reset_after else g * 5)
+    want = keras_layer(mode, x, kernel, recurrent, bias)
+    weights = page_functions()["from_keras"](mode, kernel, recurrent, bias)
+    y, *_ = dnn.rnn_forward(x, weights, mode=mode, hidden_size=5, reset_after=reset_after, layout="ntc")
+    np.testing.assert_allclose(y.numpy(), want, atol=1e-14)
 
 
 # ---- Lengths and packed sequences

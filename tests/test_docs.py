@@ -56,6 +56,13 @@ def test_readme_example(capsys: pytest.CaptureFixture[str]) -> None:
 # What a program in examples/ prints, as patterns.
 PRINTED = {
     "char_gpt": [r"log\(13\) = 2\.56", r"step +0: loss 2\.5", r"loss (0|1\.[0-4])[.\d]*; the random", r"(?m)^7\+8="],
+    "char_lstm": [
+        r"log\(17\) = 2\.83",
+        r"step +0: loss 2\.8",
+        r"loss 0\.\d+; the random",
+        r"\.\n",
+        r"one by one: the largest",
+    ],
     "gpt_block": [r"14 by a cache: the largest", r"14 by a cache of pages: the largest", r"attention decode f32"],
     "resnet_block": [r"region 1: ", r"as a graph"],
     "transformer_mlp": [r"region 1: ", r"as a graph"],
@@ -68,7 +75,7 @@ def test_programs(
 ) -> None:
     """They compare their results with others, and end with an error if these differ."""
     assert len(program.read_text().splitlines()) < 150
-    brief = ["--seconds", "10"] if program.stem == "char_gpt" else []
+    brief = ["--seconds", "10"] if program.stem.startswith("char_") else []
     monkeypatch.setattr(sys, "argv", [str(program), "--device", device, *brief])
     runpy.run_path(str(program), run_name="__main__")
     text = capsys.readouterr().out

@@ -85,6 +85,11 @@ def sigmoid(v):
     return 0.5 * np.tanh(0.5 * v) + 0.5
 
 
+def tanh_slope(v):
+    """The derivative of tanh where its value is v. 1 - v**2 would lose the digits of a value near 1."""
+    return (1 - v) * (1 + v)
+
+
 # ---- Packed sequences, lengths and dropout
 
 
@@ -190,15 +195,15 @@ def backward_direction(net, dy, dh, dc, y, saved, weights, h0, c0, lengths, reve
             i, f, new, o = g
             c, squashed = cells[t, n], how.gate(np.tanh(cells[t, n]))
             c_before = c0[n] if step == 0 else cells[t + 1 if reverse else t - 1, n]
-            of_c = how.state(dc[n] + total * o * (1 - squashed**2))
+            of_c = how.state(dc[n] + total * o * tanh_slope(squashed))
             of_c = of_c if net.clip is None else np.where(np.abs(c) >= net.clip, 0, of_c)
-            d = [of_c * new * i * (1 - i), of_c * c_before * f * (1 - f), of_c * i * (1 - new**2),
+            d = [of_c * new * i * (1 - i), of_c * c_before * f * (1 - f), of_c * i * tanh_slope(new),
                  total * squashed * o * (1 - o)]  # fmt: skip
             d = how.stored(np.stack(d, 1))
             dc[n], dh[n] = how.state(of_c * f), how.product(d.reshape(len(n), -1), w_hh, 0)
         elif net.mode == "gru":
             r, z, new, q = g
-            dn, dz = total * (1 - z) * (1 - new**2), total * (before - new) * z * (1 - z)
+            dn, dz = total * (1 - z) * tanh_slope(new), total * (before - new) * z * (1 - z)
             if net.reset_after:
                 d = how.stored(np.stack([dn * q * r * (1 - r), dz, dn, dn * r], 1))
                 dh[n] = how.state(total * z + how.product(d[:, [0, 1, 3]].reshape(len(n), -1), w_hh, 0))
@@ -209,7 +214,7 @@ def backward_direction(net, dy, dh, dc, y, saved, weights, h0, c0, lengths, reve
                 through = how.product(d[:, :2].reshape(len(n), -1), w_hh[: 2 * size], 0)
                 dh[n] = how.state(total * z + dq * r + through)
         else:
-            slope = g[0] > 0 if net.mode == "relu" else 1 - g[0] ** 2
+            slope = g[0] > 0 if net.mode == "relu" else tanh_slope(g[0])
             d = how.stored(total * slope)[:, None]
             dh[n] = how.product(d[:, 0], w_hh, 0)
         dgates[t, n] = d

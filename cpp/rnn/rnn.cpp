@@ -189,7 +189,7 @@ struct Checked {
   bool is_ntc() const { return !p.packed && options.layout == "ntc"; }
   TensorDesc as_tnc(const TensorDesc& d) const { return is_ntc() ? exchanged(d) : d; }
 
-  // The options that need no tensor. All directions have equal ones.
+  // The options that say which weights there are.
   void check_options() {
     const RnnOptions& o = options;
     const auto mode = std::ranges::find(kModes, o.mode);

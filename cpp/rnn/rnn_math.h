@@ -86,13 +86,13 @@ struct RnnLayer {
   void* dgates{};  // [directions, rows, gate_gradients() H]
   void* weights[kRnnMostDirections][kRnnWeights]{};
   double clip = 0, keep = 1;
-  uint64_t seed = 0, offset = 0, threshold = 0;  // of the dropout of the input
+  uint64_t seed = 0, offset = 0, threshold = 0;       // of the dropout of the input
+  const void *given_lengths{}, *given_batch_sizes{};  // those of RnnArgs
   // Workspace.
-  const void *given_lengths{}, *given_batch_sizes{};
   int64_t* lengths{};     // [N], each from 0 to T
   int64_t* first_rows{};  // [T + 1], packed: the first row of each step; element T is the number of rows in use
-  // [directions, N, H], of the dtype of sums: what a step leaves for the next one. forward: c; q and z of a GRU with
-  // reset_before. backward: the gradient of h except that by U, and of c.
+  // [directions, N, H], of the dtype of sums. `state` is what a step leaves for the next one: c or, backward, the gradient
+  // of c (LSTM), or the part of the gradient of h that does not pass through U (GRU). q and z: of a GRU with reset_before.
   void *state{}, *q{}, *z{};
   void* undropped{};  // y of the layer before, [rows, I], of which dropout makes in_data
 };
@@ -114,7 +114,7 @@ constexpr int kRnnPasses = 10;
 
 namespace rnn {
 
-// A unit of a sequence in one direction, and the row of the step `step` (in the order of the direction).
+// A unit of a sequence in one direction. Steps are counted in the order of the direction.
 struct Unit {
   int64_t direction, n, unit, length;
   MINIDNN_HD int64_t time(int64_t step) const { return direction ? length - 1 - step : step; }

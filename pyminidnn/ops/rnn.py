@@ -59,9 +59,9 @@ def rnn_forward(
     bidirectional  whether a second direction reads each sequence from its end; y has the units of both
     h0, c0         [layers D, N, H], contiguous: the first states (c0: lstm only); None: zeros
     lengths        int32 [N] on x's device: sequence n has the first lengths[n] steps of x. y is 0 beyond
-    batch_sizes    packed sequences, in place of lengths: step t has batch_sizes[t] sequences, fewer with each step, and
-                   x is [rows, I], one step after the other (torch's PackedSequence). A list of ints, or int32 [T] on
-                   x's device, which needs `batch`, the number of sequences, if h0 is not given
+    batch_sizes    packed sequences, in place of lengths: step t has the first batch_sizes[t] sequences, never more than
+                   the step before, and x is [rows, I], one step after the other (torch's PackedSequence). A list of
+                   ints, or int32 [T] on x's device, which needs `batch`, the number of sequences, if h0 is not given
     dropout        the probability with which an element of y becomes 0 before the next layer reads it, from 0 to below
                    1; the others are divided by 1 - dropout. It applies whenever it is above 0. Its random numbers
                    behind layer l are those of dropout_forward for y [T, N, D H] ([rows, D H]), seed and offset + l

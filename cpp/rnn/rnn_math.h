@@ -91,8 +91,9 @@ struct RnnLayer {
   // Workspace.
   int64_t* lengths{};     // [N], each from 0 to T
   int64_t* first_rows{};  // [T + 1], packed: the first row of each step; element T is the number of rows in use
-  // [directions, N, H], of the dtype of sums. `state` is what a step leaves for the next one: c or, backward, the gradient
-  // of c (LSTM), or the part of the gradient of h that does not pass through U (GRU). q and z: of a GRU with reset_before.
+  // [directions, N, H], of the dtype of sums. `state` is what a step leaves for the next one: c or, backward, the
+  // gradient of c (LSTM), or the part of the gradient of h that does not pass through U (GRU). q and z: of a GRU with
+  // reset_before.
   void *state{}, *q{}, *z{};
   void* undropped{};  // y of the layer before, [rows, I], of which dropout makes in_data
 };

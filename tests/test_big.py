@@ -184,3 +184,27 @@ def test_dropout_of_attention() -> None:
         o = torch.from_dlpack(dnn.attention_forward(q, k, v, dropout=0.5, seed=3, algo=engine)[0])
         first = o if first is None else first
         agree(o, first, 2**-6)
+
+
+@pytest.mark.parametrize("steps, batch, inputs", [(2, 2**20 + 7, 1024), (64, 2**24 + 3, 1)])
+def test_rnn(steps: int, batch: int, inputs: int) -> None:
+    """x and dx, or y, dgates and the reserve, have more than 2^31 elements. Each step is compared from the state that
+    the library has before it."""
+    x, dy, w, u = random(steps, batch, inputs), random(steps, batch, 2), random(2, inputs), random(2, 2)
+    w.div_(inputs**0.5)
+    net = {"mode": "tanh", "hidden_size": 2, "bias": False}
+    forward = dnn.rnn_forward(x, [w, u], training=True, **net)
+    y, reserve = torch.from_dlpack(forward[0]), forward[3]
+    gradients = dnn.rnn_backward_data(dy, None, None, y, [w, u], reserve, **net)
+    dx, dgates = torch.from_dlpack(gradients[0]), torch.from_dlpack(gradients[3])[0, 0]
+    weights, before, after = torch.zeros_like(w, dtype=torch.float32), torch.zeros_like(y[0]), torch.zeros_like(y[0])
+    for t in range(steps):
+        agree(y[t], torch.tanh(x[t].float() @ w.float().T + before.float() @ u.float().T), 2**-6)
+        before = y[t]
+    for t in reversed(range(steps)):
+        agree(dgates[t], (dy[t].float() + after.float() @ u.float()) * (1 - y[t].float() ** 2), 2**-6)
+        agree(dx[t], dgates[t].float() @ w.float(), 2**-6)
+        weights += dgates[t].float().T @ x[t].float()
+        after = dgates[t]
+    if inputs > 1:  # the generic engine adds up all rows for each weight, one after the other
+        agree(dnn.rnn_backward_weights(x, None, y, gradients[3], reserve, **net)[0], weights, 2**-6)

@@ -79,6 +79,7 @@ from .ops.conv import (
     conv_forward,
     conv_forward_statistics,
 )
+from .ops.ctc import ctc_loss_backward, ctc_loss_forward
 from .ops.gather import gather, gather_backward
 from .ops.layer_norm import (
     group_norm_backward,
@@ -247,6 +248,8 @@ __all__ = [
     "cosh",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "ctc_loss_backward",
+    "ctc_loss_forward",
     "device_count",
     "div",
     "dropout_backward",

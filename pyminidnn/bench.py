@@ -213,6 +213,17 @@ class _Bench:
         yield ("forward, rows of 1024", lambda: dnn.cross_entropy_forward(x, target), None,
                lambda torch: lambda: torch.nn.functional.cross_entropy(t, theirs), size)  # fmt: skip
 
+    def _ctc(self) -> Iterator[tuple[Any, ...]]:
+        steps, labels, classes = 150, 40, 28
+        a, _, _ = self.data(steps, self.n, classes)
+        a -= np.log(np.exp(a).sum(2, keepdims=True))
+        given = [self.rng.integers(1, classes, (self.n, labels)), np.full(self.n, steps), np.full(self.n, labels)]
+        x, *ours = (dnn.asarray(v, device=self.device) for v in (a, *given))
+        t, *theirs = (self.torch and self.torch.from_numpy(v).to(self.device) for v in (a, *given))
+        yield (f"forward {steps}x{self.n}x{classes}, {labels} labels", lambda: dnn.ctc_loss_forward(x, *ours), None,
+               lambda torch: lambda: torch.nn.functional.ctc_loss(t, *theirs),
+               16.0 * steps * self.n * labels)  # fmt: skip
+
     def _batch_norm(self) -> Iterator[tuple[Any, ...]]:
         a, x, t, size = self._image()
         p = [self.data(64) for _ in range(3)] + [(v, dnn.asarray(v, device=self.device),
@@ -283,9 +294,9 @@ class _Bench:
 
     FAMILIES: ClassVar[dict[str, Callable[[_Bench], Iterator[tuple[Any, ...]]]]] = {
         "conv": _conv, "matmul": _matmul, "attention": _attention, "rnn": _rnn, "pooling": _pooling,
-        "softmax": _softmax, "loss": _loss, "batch_norm": _batch_norm, "layer_norm": _layer_norm, "lrn": _lrn,
-        "activation": _activation, "pointwise": _pointwise, "random": _random, "transform": _transform, "pad": _pad,
-        "gather": _gather, "reduce": _reduce,
+        "softmax": _softmax, "loss": _loss, "ctc": _ctc, "batch_norm": _batch_norm, "layer_norm": _layer_norm,
+        "lrn": _lrn, "activation": _activation, "pointwise": _pointwise, "random": _random, "transform": _transform,
+        "pad": _pad, "gather": _gather, "reduce": _reduce,
     }  # fmt: skip
 
 

@@ -158,6 +158,20 @@ def _conv(c: RecordedCall) -> Results | None:
     return {"sums": sums}
 
 
+def _ctc(c: RecordedCall) -> Results | None:
+    options: dict[str, Any] = {"reduction": c.attributes["reduction"], "blank": int(c.attributes.get("blank", "0"))}
+    options |= {name: name in c.words for name in ("zero_infinity", "logits")} | c.options
+    x, targets, input_lengths, target_lengths = (c[n] for n in ("x", "targets", "input_lengths", "target_lengths"))
+    names = ["alpha", "exponents", *(["lse"] if options["logits"] else [])]
+    if c.kind == "backward":
+        saved = [c[name] for name in names]
+        options["out"] = c["dx"]
+        dnn.ctc_loss_backward(c["dloss"], x, targets, input_lengths, target_lengths, saved, **options)
+        return None
+    loss, tensors = dnn.ctc_loss_forward(x, targets, input_lengths, target_lengths, **options)
+    return {"loss": loss, **dict(zip(names, tensors, strict=True))}
+
+
 def _gather(c: RecordedCall) -> None:
     axis = int(c.attributes["axis"])
     if c.kind == "forward":
@@ -313,8 +327,9 @@ def _transform(c: RecordedCall) -> None:
 
 
 _CALLS: dict[str, Callable[[RecordedCall], Any]] = {
-    "activation": _activation, "attention": _attention, "batch_norm": _batch_norm, "conv": _conv, "gather": _gather,
-    "layer_norm": _layer_norm, "loss": _loss, "lrn": _lrn, "matmul": _matmul, "pad": _pad, "pointwise": _pointwise,
-    "pooling": _pooling, "random": _random, "reduce": _reduce, "rnn": _rnn, "softmax": _softmax,
+    "activation": _activation, "attention": _attention, "batch_norm": _batch_norm, "conv": _conv, "ctc": _ctc,
+    "gather": _gather, "layer_norm": _layer_norm, "loss": _loss, "lrn": _lrn, "matmul": _matmul, "pad": _pad,
+    "pointwise": _pointwise, "pooling": _pooling, "random": _random, "reduce": _reduce, "rnn": _rnn,
+    "softmax": _softmax,
     "transform": _transform,
 }  # fmt: skip

@@ -32,8 +32,8 @@ LayoutName: TypeAlias = Layout | Literal["strided"]
 Math: TypeAlias = Literal["tf32", "ieee"]
 Rounding: TypeAlias = Literal["fused", "each"]
 Family: TypeAlias = Literal[
-    "activation", "attention", "batch_norm", "conv", "gather", "graph", "layer_norm", "loss", "lrn", "matmul", "pad",
-    "pointwise", "pooling", "random", "reduce", "rnn", "softmax", "transform",
+    "activation", "attention", "batch_norm", "conv", "ctc", "gather", "graph", "layer_norm", "loss", "lrn", "matmul",
+    "pad", "pointwise", "pooling", "random", "reduce", "rnn", "softmax", "transform",
 ]  # fmt: skip
 
 Activation: TypeAlias = Literal[

@@ -70,6 +70,7 @@ def checks(device: str) -> Iterator[Check]:
     yield from _convolutions(data)
     yield from _pooling(data)
     yield from _rows(data)
+    yield from _ctc(data)
     yield from _attention(data)
     yield from _recurrent(data)
     yield from _batch_norm(data)
@@ -149,6 +150,27 @@ def _rows(data: Callable[..., Array]) -> Iterator[Check]:
     yield "relu", lambda on: dnn.relu(on(x)), x * (x > 0)
     yield "activation_forward", lambda on: dnn.activation_forward(on(x), "silu"), x / (1 + np.exp(-x.astype("f8")))
     yield "activation_backward", lambda on: dnn.activation_backward(on(dy), on(x), on(x), "relu"), dy * (x > 0)
+
+
+def _ctc(data: Callable[..., Array]) -> Iterator[Check]:
+    """All paths of three steps that read as the labels 1, 2."""
+    x = data(3, 1, 3)
+    p = np.exp(x[:, 0].astype("f8"))
+    p /= p.sum(1, keepdims=True)
+    paths = np.array([(1, 2, 0), (1, 0, 2), (0, 1, 2), (1, 1, 2), (1, 2, 2)])
+    of_paths = p[np.arange(3), paths].prod(1)
+    posterior = (of_paths[:, None, None] * np.eye(3)[paths]).sum(0) / of_paths.sum()
+    labels, steps, count = np.array([[1, 2]]), np.array([3]), np.array([2])
+    options: dict[str, Any] = {"reduction": "sum", "logits": True}
+
+    def forward(on: Make) -> tuple[dnn.DeviceTensor, tuple[dnn.DeviceTensor, ...]]:
+        return dnn.ctc_loss_forward(on(x), on(labels), on(steps), on(count), **options)
+
+    yield "ctc_loss_forward", lambda on: forward(on)[0], -np.log(of_paths.sum())
+    yield ("ctc_loss_backward",
+           lambda on: dnn.ctc_loss_backward(
+               on(np.float32(2)), on(x), on(labels), on(steps), on(count), forward(on)[1], **options),
+           2 * (p - posterior)[:, None])  # fmt: skip
 
 
 def _attention(data: Callable[..., Array]) -> Iterator[Check]:

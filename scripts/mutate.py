@@ -35,7 +35,7 @@ from mutants import AUDIT, LATER, Mutant
 ROOT = Path(__file__).resolve().parent.parent
 COPY = ROOT / "build" / "mutants"
 ALL = [*AUDIT, *LATER]
-FAMILIES = ("activation", "attention", "batch_norm", "conv", "gather", "layer_norm", "loss", "lrn", "matmul",
+FAMILIES = ("activation", "attention", "batch_norm", "conv", "ctc", "gather", "layer_norm", "loss", "lrn", "matmul",
             "pad", "pointwise", "pooling", "random", "reduce", "rnn", "softmax", "transform")  # fmt: skip
 WALKS = ("tests/test_calls.py", "tests/test_errors.py")  # the test files that call all public functions
 SHARED = ("engine", "graph", "regions", "tuning", "tensor", "dlpack", "c_exchange", "handle", "activation")

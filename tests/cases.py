@@ -105,7 +105,7 @@ def in_order_of(strides: tuple[int, ...], like: tuple[int, ...], shape: tuple[in
 
 
 OPERAND_NAMES = {"x", "w", "y", "dx", "dy", "dw", "a", "b", "c", "residual", "out", "mask", "keep", "target", "means",
-                 "index", "q", "k", "v", "o", "do"}  # fmt: skip
+                 "index", "targets", "q", "k", "v", "o", "do"}  # fmt: skip
 
 
 def parse(text: str) -> Case:

@@ -476,6 +476,21 @@ def reduce(rng: Rng) -> str | None:
     return f"reduce {mode} {dtype} x={layout(rng, shape)} axes={','.join(map(str, axes))}"
 
 
+def ctc(rng: Rng) -> str | None:
+    steps, batch, classes = log_uniform(rng, 1, 600), log_uniform(rng, 1, 40), log_uniform(rng, 1, 6000)
+    while steps * batch > 3000 or steps * batch * classes > ELEMENTS:
+        steps, batch, classes = max(1, steps * 3 // 4), max(1, batch * 3 // 4), max(1, classes * 3 // 4)
+    longest = 0 if classes == 1 or chance(rng, 0.05) else log_uniform(rng, 1, max(steps, 2))
+    dtype, direction = floating(rng), one_of(rng, ("forward", "backward"))
+    text = f"ctc {direction} {dtype} x={layout(rng, (steps, batch, classes), last=0.1)}"
+    text += f" targets={longest * batch if chance(rng, 0.3) else f'{batch}x{longest}'}"
+    text += f" reduction={one_of(rng, ('none', 'sum', 'mean'))}"
+    if classes > 1 and chance(rng, 0.3):
+        text += f" blank={int(rng.integers(1, classes))}"
+    words = ("logits", "zero_infinity", "labels=i32", "input_lengths=i32", "target_lengths=i32")
+    return text + "".join(f" {word}" for word in words if chance(rng, 0.7 if word == "logits" else 0.2))
+
+
 def transform(rng: Rng) -> str | None:
     kind = one_of(rng, ("copy", "scale"))
     # The tensor is small, because the oracles of copy and scale loop over elements in Python.
@@ -525,6 +540,7 @@ FAMILIES: dict[str, Callable[[Rng], str | None]] = {
         attention,
         batch_norm,
         conv,
+        ctc,
         gather,
         layer_norm,
         loss,

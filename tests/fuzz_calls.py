@@ -142,7 +142,8 @@ MODES = {
     "pad": ("constant", "replicate", "reflect"),
 }
 FLAGS = ("include_initial", "log", "ceil_mode", "per_activation", "keepdims", "dresidual", "transpose_a", "transpose_b", "copy", "deterministic",
-         "endpoint", "causal", "bias_gradient", "bidirectional", "reset_after", "training", "flat", "accumulate")  # fmt: skip
+         "endpoint", "causal", "bias_gradient", "bidirectional", "reset_after", "training", "flat", "accumulate",
+         "zero_infinity", "logits")  # fmt: skip
 NUMBERS = (
     "alpha",
     "beta",
@@ -184,10 +185,11 @@ INTEGERS = (
     "shift",
     "max_q",
     "max_kv",
+    "blank",
 )
 ARRAYS = ("x", "data", "input", "x1", "x2", "condition", "sorter", "prepend", "append", "y", "dy", "w", "a", "b", "c", "bias", "residual", "scale", "mean", "var", "out", "obj", "mask", "target", "lse",
           "inv_std", "inv_rms", "indices", "index", "means", "saved_mean", "saved_inv_std", "running_mean", "running_var", "q", "k", "v", "do", "o",
-          "k_cache", "v_cache", "alibi", "sink", *LENGTHS, *RECURRENT)  # fmt: skip
+          "k_cache", "v_cache", "alibi", "sink", "targets", "input_lengths", "target_lengths", "dloss", *LENGTHS, *RECURRENT)  # fmt: skip
 STRIDED: dict[str, Callable[[np.ndarray], np.ndarray]] = {
     "plain": lambda a: a,
     "fortran": np.asfortranarray,
@@ -242,6 +244,13 @@ class Arguments:
         if self.family == "cross":
             rows = image[:1] + image[2:]
             return {"target": rows, "lse": rows, "dy": self.rng.choice([(), rows])}
+        if self.family == "ctc":
+            sequences, labels = image[1], self.rng.choice([(image[1], 3), (image[1] * 3,)])
+            shapes = dict.fromkeys(("x", "out"), image[:3]) | dict.fromkeys(
+                ("input_lengths", "target_lengths"), (sequences,)
+            )
+            shapes |= dict.fromkeys(("alpha", "exponents"), (image[0] * 7 * sequences,)) | {"lse": image[:2]}
+            return shapes | {"targets": labels, "dloss": self.rng.choice([(), (sequences,)])}
         if self.family in ("layer", "rms"):
             return {"mean": image[:-1], "inv_std": image[:-1], "inv_rms": image[:-1], "scale": image[-1:], "bias": image[-1:]}  # fmt: skip
         if self.family in ("group", "instance"):
@@ -327,13 +336,13 @@ class Arguments:
         if self.odd() and r.random() < 0.5:
             return self.anything()
         shape, dtype = self.shape(name), self.dtype
-        if name in ("target", "index", "indices", "sorter"):
+        if name in ("target", "index", "indices", "sorter", "targets", "input_lengths", "target_lengths"):
             dtype = r.choice(["int64", "int32"])
         elif name in LENGTHS:
             dtype = "int32"
         elif name == "reserve":
             dtype = "uint8"
-        elif name in ("alibi", "sink"):
+        elif name in ("alibi", "sink", "dloss", "alpha", "exponents"):
             dtype = "float64" if dtype == "float64" else "float32"
         elif name == "condition" or (self.function == "where" and name == "a"):
             dtype = "bool"
@@ -350,7 +359,11 @@ class Arguments:
             return np.zeros(shape, dtype)
         with np.errstate(invalid="ignore"):  # a cast of NaN to an integer would warn
             array = values.astype("float32" if dtype == "bfloat16" else dtype)
-        whole = {"attention": (*LENGTHS, "lse"), "rnn": (*LENGTHS, *RECURRENT)}.get(self.family, ())
+        whole = {
+            "attention": (*LENGTHS, "lse"),
+            "ctc": ("input_lengths", "target_lengths", "alpha", "exponents", "lse"),
+            "rnn": (*LENGTHS, *RECURRENT),
+        }.get(self.family, ())
         plain = name in whole and not self.odd()  # others are refused
         array = np.asarray(STRIDED["plain" if plain or r.random() < 0.5 else r.choice(list(STRIDED))](array))
         if self.odd():
@@ -478,6 +491,8 @@ class Arguments:
         if name == "tensors" or (name == "arrays" and self.function in ("concat", "stack")):
             arrays = [self.array("x") for _ in range(r.randint(0, 3))]
             return dict(zip("abc", arrays, strict=False)) if self.family == "save" else arrays
+        if name == "saved":
+            return [self.array(n) for n in ("alpha", "exponents", "lse")[: 3 if self.odd() else r.choice((2, 3))]]
         if name == "path":
             return FOLDER / r.choice(("saved.npz", "damaged.npz", "absent.npz") if odd else ("saved.npz",))
         if name in FLAGS:

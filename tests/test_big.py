@@ -83,6 +83,19 @@ def test_loss() -> None:
     agree(dnn.cross_entropy_forward(x, target, reduction="none")[0], want, 2**-14)
 
 
+def test_ctc() -> None:
+    x, some = random(40, 700, 80000), slice(690, 700)
+    targets = torch.randint(1, 80000, (700, 9), device="cuda")
+    rest = targets, torch.full((700,), 40, device="cuda"), torch.full((700,), 9, device="cuda")
+    loss, saved = dnn.ctc_loss_forward(x, *rest, reduction="none", logits=True)
+    dx = dnn.ctc_loss_backward(torch.ones(700, device="cuda"), x, *rest, saved, reduction="none", logits=True)
+    part = x[:, some].float().requires_grad_()
+    want = torch.nn.functional.ctc_loss(part.log_softmax(2), *(t[some] for t in rest), reduction="none")
+    want.sum().backward()
+    agree(loss[some], want.detach(), 2**-14)
+    agree(dx[:, some], part.grad, 2**-7)
+
+
 def test_pointwise() -> None:
     x = random(MORE)
     agree(dnn.add(x, x), x + x, 0)

@@ -5,7 +5,7 @@ arrays. A new function needs a line in CALLS; a test fails until it has one."""
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -94,6 +94,24 @@ def local_backward(axes: tuple[int, ...]) -> Callable[..., Any]:
 ATTENDED = {"q": normal(2, 4, 5, 8), "k": normal(2, 2, 6, 8), "v": normal(2, 2, 6, 3)}
 ATTENTION = reference.attention_forward(**ATTENDED)
 LENGTHS = np.array([3, 5], "int32")
+CTC = {"x": reference.log_softmax(normal(6, 2, 5))[0], "targets": np.array([[1, 1, 3], [4, 2, 1]]),
+       "input_lengths": np.array([6, 6]), "target_lengths": np.array([2, 3])}  # fmt: skip
+
+
+def rnn_weights(flat: np.ndarray, **sizes: Any) -> list[np.ndarray]:
+    return [w.numpy() for w in dnn.rnn_unpack(flat, **sizes)]
+
+
+# An LSTM, and a layer of relu. Numbers of elements are odd, so that a reserve begins at a multiple of 16 bytes where it
+# overlaps `out` by one element.
+LSTM, RELU = {"mode": "lstm", "hidden_size": 3}, {"mode": "relu", "hidden_size": 3}
+OF_LSTM = {"x": normal(5, 3, 3), "weights": normal(12 * (3 + 3 + 2))}
+OF_RELU = {"x": normal(5, 3, 4), "weights": normal(3 * (4 + 3 + 2))}
+Y_LSTM, *_, LSTM_SAVED = reference.rnn_forward(OF_LSTM["x"], rnn_weights(OF_LSTM["weights"], **LSTM), **LSTM)
+Y_RELU, *_, RELU_SAVED = reference.rnn_forward(OF_RELU["x"], rnn_weights(OF_RELU["weights"], **RELU), **RELU)
+LSTM_RESERVE, RELU_RESERVE = (
+    dnn.rnn_forward(**a, **o, training=True)[3].numpy() for a, o in ((OF_LSTM, LSTM), (OF_RELU, RELU))
+)
 
 
 def rnn_weights(flat: np.ndarray, **sizes: Any) -> list[np.ndarray]:
@@ -160,6 +178,9 @@ CALLS: dict[str, Call] = {
     "cross_entropy_backward": Call(
         {"dy": np.array(0.7), "x": LOGITS, "target": TARGET, "lse": np.log(np.exp(LOGITS).sum(1))},
         lambda lse, **a: reference.cross_entropy_backward(**a), in_place=("x",)),
+    "ctc_loss_forward": Call(CTC, lambda **a: [reference.ctc_loss_forward(**a), *reference.ctc_saved(**a)]),
+    "ctc_loss_backward": Call({"dloss": np.array(0.7), **CTC}, lambda saved, **a: reference.ctc_loss_backward(**a),
+                              {"saved": reference.ctc_saved(**CTC)}),
     "batch_norm_forward_training": Call(
         {"x": X, "scale": normal(4), "bias": normal(4), "residual": normal(*IMAGE)},
         lambda residual=None, **a: (lambda y, *rest: [y if residual is None else y + residual, *rest[:2]])(
@@ -244,6 +265,14 @@ def takes_arrays(f: Callable[..., Any]) -> bool:
     )
 
 
+def flat(results: Any) -> Iterator[Any]:
+    if isinstance(results, (list, tuple)):
+        for result in results:
+            yield from flat(result)
+    else:
+        yield results
+
+
 def required(name: str) -> list[str]:
     parameters = inspect.signature(FUNCTIONS[name]).parameters.values()
     return [p.name for p in parameters if p.default is p.empty]
@@ -263,7 +292,7 @@ def test_required_arguments_alone(name: str, device: str) -> None:
     arrays = {n: v for n, v in call.arrays.items() if n in required(name)}
     want = call.oracle(**arrays, **call.others)
     got = FUNCTIONS[name](**{n: dnn.asarray(v, device=device) for n, v in arrays.items()}, **call.others)
-    want, got = ([r for r in v if r is not None] if isinstance(v, (list, tuple)) else [v] for v in (want, got))
+    want, got = ([r for r in flat(v) if r is not None] for v in (want, got))
     assert len(got) == len(want)
     for g, w in zip(got, want, strict=True):
         np.testing.assert_allclose(values_of(g), w, rtol=1e-9, atol=1e-9, err_msg=name)

@@ -19,6 +19,7 @@ import pyminidnn as dnn
 X = np.random.default_rng(0).normal(size=(4, 8, 9, 9)).astype("float32")
 W = np.random.default_rng(1).normal(size=(6, 8, 3, 3)).astype("float32")
 PARAMETERS = np.ones(8, "float32")
+CTC_TARGETS = np.ones((9, 2), "int64"), np.full(9, 8), np.full(9, 2)  # of x [8, 9, 9]
 RECURRENT = [np.ones((9, 9), "float32")] * 2  # w_ih and w_hh
 
 # For each family of functions, one call for each of its problem types. Tests may add keywords such as algo to a call.
@@ -33,6 +34,7 @@ CALLS: dict[str, list[Callable[..., object]]] = {
     "pooling": [lambda x, **o: dnn.pool_forward(x, 3, **o)],
     "softmax": [lambda x, **o: dnn.softmax_forward(x, **o)],
     "loss": [lambda x, **o: dnn.cross_entropy_forward(x, np.zeros((4, 9, 9), "int64"), **o)],
+    "ctc": [lambda x, **o: dnn.ctc_loss_forward(x[0], *CTC_TARGETS, **o)],
     "batch_norm": [lambda x, **o: dnn.batch_norm_forward_training(x, PARAMETERS, PARAMETERS, **o)],
     "layer_norm": [lambda x, **o: dnn.layer_norm_forward(x, **o)],
     "lrn": [lambda x, **o: dnn.lrn_forward(x, 5, **o)],

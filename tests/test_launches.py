@@ -73,6 +73,25 @@ for size in (23000, 2600, 720):
 """)
 
 
+def test_ctc_losses(run_on_fake_gpu: object) -> None:
+    """Every engine, with targets of all sizes, one after the other or not."""
+    run_on_fake_gpu(
+        """
+for labels in (0, 31, 32, 64, 255, 256, 3000):
+    for shape in ((4, labels), (4 * labels,)):
+        for dtype in ("float32", "float64"):
+            x, targets = dnn.zeros((5, 4, 9), dtype=dtype, device="cuda:0"), dnn.zeros(shape, dtype="int64", device="cuda:0")
+            given = x, targets, *(dnn.zeros((4,), dtype="int32", device="cuda:0") for _ in range(2))
+            (report,) = dnn.explain(dnn.ctc_loss_forward, *given, logits=True)
+            engines = [e.name for e in report.engines if not e.why_not]
+            assert ("cuda.ctc.warp" in engines) == (dtype != "float64" and (len(shape) == 1 or labels < 256))
+            for engine in engines:
+                loss, saved = dnn.ctc_loss_forward(*given, logits=True, algo=engine)
+                dnn.ctc_loss_backward(loss, *given, saved, logits=True, algo=engine)
+"""
+    )
+
+
 def test_nothing_compiles_when_a_plan_runs(run_on_fake_gpu: object) -> None:
     """explain() builds the plan. The call that follows compiles nothing, whatever the alignment of its tensors."""
     run_on_fake_gpu("""

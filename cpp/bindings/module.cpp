@@ -7,6 +7,7 @@ void bind_activation(py::module_&);
 void bind_pooling(py::module_&);
 void bind_softmax(py::module_&);
 void bind_loss(py::module_&);
+void bind_ctc(py::module_&);
 void bind_attention(py::module_&);
 void bind_batch_norm(py::module_&);
 void bind_layer_norm(py::module_&);
@@ -35,6 +36,7 @@ PYBIND11_MODULE(_C, m, py::mod_gil_not_used()) {
   bind_pooling(m);
   bind_softmax(m);
   bind_loss(m);
+  bind_ctc(m);
   bind_attention(m);
   bind_batch_norm(m);
   bind_layer_norm(m);

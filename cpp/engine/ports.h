@@ -22,8 +22,8 @@ class Ports {
     tensor(Access::read, name, d, const_cast<void*&>(slot));
   }
   void in(const char* name, const TensorDesc& d, void*& slot) { tensor(Access::read, name, d, slot); }
-  // An input of int32 that says where other tensors are read, such as lengths. find() times engines with
-  // `usual(i)` as element i, because other contents could make a call do no work.
+  // A contiguous input of int32 or int64 that says where other tensors are read, such as lengths. find() times engines
+  // with `usual(i)` as element i, because other contents could make a call do no work.
   virtual void integers(const char* name, const TensorDesc& d, const void*& slot,
                         const std::function<int64_t(int64_t)>&) {
     in(name, d, slot);

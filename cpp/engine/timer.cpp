@@ -49,10 +49,15 @@ void* Scratch::tensor(const TensorDesc& d) {
 }
 
 const void* Scratch::integers(const TensorDesc& d, const std::function<int64_t(int64_t)>& element) {
-  std::vector<int32_t> values(size_t(d.numel()));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = int32_t(element(int64_t(i)));
+  const bool wide = d.dtype == DType::int64;
+  std::vector<int64_t> values(size_t(d.numel()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    const int64_t value = element(int64_t(i));
+    if (wide) values[i] = value;
+    else reinterpret_cast<int32_t*>(values.data())[i] = int32_t(value);
+  }
   void* const to = tensor(d);
-  if (to) memory_of(place_).copy(to, values.data(), values.size() * sizeof(int32_t), stream_);
+  if (to) memory_of(place_).copy(to, values.data(), values.size() * size_t(itemsize(d.dtype)), stream_);
   memory_of(place_).synchronize(stream_);  // `values` must live until they are copied
   return to;
 }

@@ -21,7 +21,7 @@ class Scratch {
   Scratch(Place place, Stream stream) : place_(place), stream_(stream) {}
   // Allocates all memory that the strides of the tensor reach. Returns null if the tensor has no elements.
   void* tensor(const TensorDesc&);
-  // A contiguous tensor of int32 with these elements.
+  // A contiguous tensor of int32 or int64 with these elements.
   const void* integers(const TensorDesc&, const std::function<int64_t(int64_t)>& element);
   std::shared_ptr<Storage> bytes(size_t);
 

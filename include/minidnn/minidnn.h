@@ -327,6 +327,39 @@ MINIDNN_API minidnnStatus_t minidnnCrossEntropyBackward(minidnnHandle_t handle, 
                                                         const minidnnCrossEntropyOptions_t* options,
                                                         minidnnTensor_t* dx);
 
+// ---- CTC loss ----
+
+typedef struct {
+  size_t size;
+  const char* algo;
+  int64_t blank;          // the class of the blank
+  const char* reduction;  // "mean", "sum" or "none"
+  int32_t zero_infinity;  // 1: infinite losses and their gradients become 0
+  int32_t logits;         // 1: x are logits, else log-probabilities
+} minidnnCtcOptions_t;
+#define MINIDNN_CTC_OPTIONS_INIT {sizeof(minidnnCtcOptions_t), NULL, 0, "mean", 0, 0}
+
+// int32 or int64: the labels of N sequences, [N, S] or one sequence after the other, and the numbers of steps and of
+// labels of each sequence, [N].
+typedef struct {
+  minidnnTensor_t targets, input_lengths, target_lengths;
+} minidnnCtcTargets_t;
+// What the backward call needs of the forward call: float32, or float64 if x is float64.
+typedef struct {
+  minidnnTensor_t alpha, exponents;
+  minidnnTensor_t lse;  // of logits; otherwise stays NULL
+} minidnnCtcSaved_t;
+
+// The CTC loss of x [T, N, C] or [T, C]. `loss` and `saved` are `new`. No element is read on the host.
+MINIDNN_API minidnnStatus_t minidnnCtcLossForward(minidnnHandle_t handle, minidnnTensor_t x,
+                                                  const minidnnCtcTargets_t* targets,
+                                                  const minidnnCtcOptions_t* options, minidnnTensor_t* loss,
+                                                  minidnnCtcSaved_t* saved);
+// The gradient of x. dloss has the shape of the loss. dx must not be x.
+MINIDNN_API minidnnStatus_t minidnnCtcLossBackward(minidnnHandle_t handle, minidnnTensor_t dloss, minidnnTensor_t x,
+                                                   const minidnnCtcTargets_t* targets, const minidnnCtcSaved_t* saved,
+                                                   const minidnnCtcOptions_t* options, minidnnTensor_t* dx);
+
 // ---- Attention ----
 // q is [B, H, Sq, D], k and v are [B, Hk, Sk, D or Dv]; H is a multiple of Hk. Statistics, slopes and sinks are float32,
 // or float64 if q is float64. Lengths, ends of packed sequences and pages are int32.

@@ -540,6 +540,50 @@ inline Tensor cross_entropy_backward(const Tensor& dy, const Tensor& x, const Te
   });
 }
 
+// ---- CTC loss ----
+
+struct CtcOptions {
+  int64_t blank = 0;
+  const char* reduction = "mean";
+  bool zero_infinity = false, logits = false;
+};
+struct CtcTargets {
+  Tensor targets, input_lengths, target_lengths;
+};
+struct CtcLoss {
+  Tensor loss;
+  Tensor alpha, exponents;
+  Tensor lse;  // of logits
+};
+namespace detail {
+inline Tensor own_if_any(minidnnTensor_t t) { return t ? Tensor::own(t) : Tensor{}; }
+inline minidnnCtcOptions_t options(const CtcOptions& o, const Call& call) {
+  return {sizeof(minidnnCtcOptions_t), call.algo, o.blank, o.reduction, o.zero_infinity, o.logits};
+}
+inline minidnnCtcTargets_t targets_of(const CtcTargets& t) {
+  return {t.targets.get(), t.input_lengths.get(), t.target_lengths.get()};
+}
+}  // namespace detail
+// Returns the loss, and what the gradient needs.
+inline CtcLoss ctc_loss_forward(const Tensor& x, const CtcTargets& targets, const CtcOptions& o = {},
+                                const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  const auto t = detail::targets_of(targets);
+  minidnnTensor_t loss = nullptr;
+  minidnnCtcSaved_t saved{};
+  check(minidnnCtcLossForward(call.handle.get(), x.get(), &t, &c, &loss, &saved));
+  return {Tensor::own(loss), Tensor::own(saved.alpha), Tensor::own(saved.exponents), detail::own_if_any(saved.lse)};
+}
+inline Tensor ctc_loss_backward(const Tensor& dloss, const Tensor& x, const CtcTargets& targets, const CtcLoss& forward,
+                                const CtcOptions& o = {}, const Call& call = {}) {
+  const auto c = detail::options(o, call);
+  const auto t = detail::targets_of(targets);
+  const minidnnCtcSaved_t saved{forward.alpha.get(), forward.exponents.get(), forward.lse.get()};
+  return detail::returned(call.out, [&](minidnnTensor_t* dx) {
+    return minidnnCtcLossBackward(call.handle.get(), dloss.get(), x.get(), &t, &saved, &c, dx);
+  });
+}
+
 // ---- Attention ----
 
 struct AttentionOptions {
@@ -555,7 +599,6 @@ struct AttentionOptions {
   bool bias_gradient = false;  // backward only
 };
 namespace detail {
-inline Tensor own_if_any(minidnnTensor_t t) { return t ? Tensor::own(t) : Tensor{}; }
 inline minidnnAttentionOptions_t options(const AttentionOptions& o, const Call& call) {
   return {sizeof(minidnnAttentionOptions_t),
           call.algo,

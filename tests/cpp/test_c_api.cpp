@@ -271,6 +271,21 @@ static void test_rows() {
   CHECK(near(norm_forward(rows, {}, {}, {.norm = Norm::group, .groups = 2}).mean, {1, 3, 5, 5}));
 }
 
+static void test_ctc() {
+  using namespace minidnn;
+  // Two steps, in which each class has the probability 0.5. Three of four paths have the label 1.
+  Tensor x = Tensor::from<float>({0, 0, 0, 0}, {2, 1, 2}), one({});
+  one.fill(1);
+  const CtcTargets targets{Tensor::from<int64_t>({1}, {1, 1}), Tensor::from<int32_t>({2}, {1}),
+                           Tensor::from<int64_t>({1}, {1})};
+  const CtcOptions options{.logits = true};
+  CtcLoss r = ctc_loss_forward(x, targets, options);
+  CHECK(near(r.loss, {-std::log(0.75f)}) && r.lse);
+  const float sixth = 1 / 6.f;
+  CHECK(near(ctc_loss_backward(one, x, targets, r, options), {sixth, -sixth, sixth, -sixth}));
+  CHECK(!ctc_loss_forward(x, targets, {.blank = 0, .reduction = "none"}).lse);
+}
+
 static void test_attention() {
   using namespace minidnn;
   Tensor q = Tensor::from<float>({1, 0, 0, 1}, {1, 1, 2, 2}), v = Tensor::from<float>({1, 2, 3, 4}, {1, 1, 2, 2});
@@ -384,6 +399,7 @@ int main() {
   test_options_of_an_earlier_version();
   test_images();
   test_rows();
+  test_ctc();
   test_attention();
   test_rnn();
   test_elements();

@@ -30,6 +30,16 @@ from .conv import (
     conv_output_shape,
     output_size,
 )
+from .ctc import (
+    ctc_alpha,
+    ctc_loss_backward,
+    ctc_loss_forward,
+    ctc_losses,
+    ctc_posterior,
+    ctc_saved,
+    ctc_sequences,
+    log_softmax,
+)
 from .gather import gather, gather_backward
 from .layer_norm import row_norm_backward, row_norm_forward
 from .loss import cross_entropy_backward, cross_entropy_forward
@@ -118,10 +128,18 @@ __all__ = [
     "conv_output_shape",
     "cross_entropy_backward",
     "cross_entropy_forward",
+    "ctc_alpha",
+    "ctc_loss_backward",
+    "ctc_loss_forward",
+    "ctc_losses",
+    "ctc_posterior",
+    "ctc_saved",
+    "ctc_sequences",
     "gather",
     "gather_backward",
     "local_norm_backward",
     "local_norm_forward",
+    "log_softmax",
     "logits",
     "matmul",
     "output_size",

@@ -63,6 +63,7 @@ PRINTED = {
         r"\.\n",
         r"one by one: the largest",
     ],
+    "ctc_digits": [r"step +0: loss \d", r"is read as \d", r"[\d.]+% of 128 new strings are read right"],
     "gpt_block": [r"14 by a cache: the largest", r"14 by a cache of pages: the largest", r"attention decode f32"],
     "resnet_block": [r"region 1: ", r"as a graph"],
     "transformer_mlp": [r"region 1: ", r"as a graph"],
@@ -75,7 +76,7 @@ def test_programs(
 ) -> None:
     """They compare their results with others, and end with an error if these differ."""
     assert len(program.read_text().splitlines()) < 150
-    brief = ["--seconds", "10"] if program.stem.startswith("char_") else []
+    brief = ["--seconds", "10"] if program.stem.startswith(("char_", "ctc_")) else []
     monkeypatch.setattr(sys, "argv", [str(program), "--device", device, *brief])
     runpy.run_path(str(program), run_name="__main__")
     text = capsys.readouterr().out

@@ -129,11 +129,11 @@ void launch_raw(const Kernel& kernel, const LaunchConfig& c, Stream on, void** p
   auto stream = static_cast<CUstream>(on);
   bool clustered = c.cluster.x * c.cluster.y * c.cluster.z > 1;
   CUresult result;
-  if (!clustered && !c.programmatic) {
+  if (!clustered && !c.programmatic && !c.cooperative) {
     result = d.cuLaunchKernel(kernel.function, c.grid.x, c.grid.y, c.grid.z, c.block.x, c.block.y, c.block.z,
                               c.smem_bytes, stream, parameters, nullptr);
   } else {
-    CUlaunchAttribute attributes[2];
+    CUlaunchAttribute attributes[3];
     CUlaunchConfig config{c.grid.x,  c.grid.y,     c.grid.z, c.block.x,  c.block.y,
                           c.block.z, c.smem_bytes, stream,   attributes, 0};
     if (clustered) {
@@ -147,6 +147,11 @@ void launch_raw(const Kernel& kernel, const LaunchConfig& c, Stream on, void** p
       CUlaunchAttribute& a = attributes[config.numAttrs++];
       a.id = CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION;
       a.value.programmaticStreamSerializationAllowed = 1;
+    }
+    if (c.cooperative) {
+      CUlaunchAttribute& a = attributes[config.numAttrs++];
+      a.id = CU_LAUNCH_ATTRIBUTE_COOPERATIVE;
+      a.value.cooperative = 1;
     }
     result = d.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
   }

@@ -49,6 +49,9 @@ struct LaunchConfig {
   // Whether the kernel may start before the preceding kernel of the stream ends. Such a kernel must call
   // griddepcontrol.wait.
   bool programmatic = false;
+  // Whether all blocks must run at the same time, because they wait for each other. If they do not fit on the device, the
+  // launch fails.
+  bool cooperative = false;
 };
 
 // usual_cluster() is the number of blocks in a cluster that every device with clusters allows: eight. largest_cluster()

@@ -95,7 +95,7 @@ ATTENDED = {"q": normal(2, 4, 5, 8), "k": normal(2, 2, 6, 8), "v": normal(2, 2, 
 ATTENTION = reference.attention_forward(**ATTENDED)
 LENGTHS = np.array([3, 5], "int32")
 CTC = {"x": reference.log_softmax(normal(6, 2, 5))[0], "targets": np.array([[1, 1, 3], [4, 2, 1]]),
-       "input_lengths": np.array([6, 6]), "target_lengths": np.array([2, 3])}  # fmt: skip
+       "input_lengths": np.array([6, 6]), "target_lengths": np.array([3, 3])}  # fmt: skip
 
 
 def rnn_weights(flat: np.ndarray, **sizes: Any) -> list[np.ndarray]:

@@ -129,9 +129,9 @@ def gradient_tolerance(
     return reference.EPS[dtype] * finite + most[None, :, None] + smallest
 
 
-def usable(dtype: str, device: str) -> list[str]:
-    x, one = dnn.zeros((2, 1, 3), dtype=dtype, device=device), integers([1], device)
-    (report,) = dnn.explain(dnn.ctc_loss_forward, x, integers([[1]], device), one, one)
+def usable(dtype: str, device: str, targets: Any = ((1,),), sequences: int = 1) -> list[str]:
+    x, ones = dnn.zeros((2, sequences, 3), dtype=dtype, device=device), integers([1] * sequences, device)
+    (report,) = dnn.explain(dnn.ctc_loss_forward, x, integers(targets, device), ones, ones)
     return [e.name for e in report.engines if not e.why_not]
 
 
@@ -167,7 +167,7 @@ def check(
     want = reference.ctc_loss_forward(**operands, **options)
     dloss = reference.rounded(np.random.default_rng(5).normal(0, 1, want.shape), reference.accumulator(dtype))
     gradient = reference.ctc_loss_backward(dloss, **operands, **options)
-    for algo in usable(dtype, device):
+    for algo in usable(dtype, device, targets, x.shape[1]):
         loss, dx = both(*operands.values(), dtype, device, dloss, **options, algo=algo)
         assert_close(loss, Result(want, loss_tolerance(operands, options, dtype)), algo)
         assert_close(dx, Result(gradient, gradient_tolerance(dloss, operands, options, dtype, gradient)), algo)

@@ -587,10 +587,11 @@ def test_chunks_continue(cell: tuple[str, dict[str, Any]], dtype: str, device: s
     mode, more = cell
     p = problem(dtype, mode, (11, 3, 5), 8, layers=2, h0=True, **more)
     t, results = p.tensors(device), p.results()
+    parts = [changed(p, x=p.arrays["x"][steps]).tensors(device)["x"] for steps in (slice(4), slice(4, None))]
     for engine in p.engines(t):
-        first = p.call(t | {"x": t["x"][:4]}, algo=engine)
+        first = p.call(t | {"x": parts[0]}, algo=engine)
         states = {"h0": first[1]} | ({"c0": first[2]} if mode == "lstm" else {})
-        second = p.call(t | states | {"x": t["x"][4:]}, algo=engine)
+        second = p.call(t | states | {"x": parts[1]}, algo=engine)
         y = np.concatenate([values_of(first[0]), values_of(second[0])])
         assert_close(y, Result(results[0].want, 2 * np.asarray(results[0].tolerance)), engine)
         for got, result in zip(second[1:3], results[1:], strict=False):
@@ -798,6 +799,29 @@ def test_training_is_recorded(device: str) -> None:
         for _ in range(2):
             for a, b in zip(step(t, dy), recorded(t, dy), strict=True):
                 np.testing.assert_array_equal(values_of(a), values_of(b))
+
+
+@pytest.mark.gpu
+@pytest.mark.torch
+def test_blocks_that_wait_for_each_other() -> None:
+    """1,000 launches of the persistent kernel on two streams end, while products on a third one take the whole device."""
+    import torch
+
+    streams, x = [torch.cuda.Stream() for _ in range(3)], torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)
+    handles = [dnn.Handle("cuda:0", stream=stream) for stream in streams[:2]]
+    p = problem("bfloat16", "lstm", (20, 24, 64), 512)
+    t = p.tensors("cuda:0")
+    first = [torch.from_dlpack(r).clone() for r in p.call(t, algo="cuda.rnn.persistent")[:3]]
+    torch.cuda.synchronize()
+    for n in range(500):
+        with torch.cuda.stream(streams[2]):
+            torch.matmul(x, x)
+        results = [p.call(t, algo="cuda.rnn.persistent", handle=h)[:3] for h in handles]
+        if n % 50 == 0:
+            dnn.synchronize("cuda:0")
+            for result in results:
+                assert all(map(torch.equal, map(torch.from_dlpack, result), first))
+    dnn.synchronize("cuda:0")
 
 
 def test_results_do_not_depend_on_threads() -> None:

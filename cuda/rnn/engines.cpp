@@ -8,6 +8,8 @@ namespace minidnn {
 namespace cuda::rnn {
 // clang-format off
 using List = EngineList<RnnProblem,
+    struct Persistent,
+    struct WeightProducts,
     struct Generic>;
 // clang-format on
 }  // namespace cuda::rnn

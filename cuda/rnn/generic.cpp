@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.rnn.generic: a launch for each step, with a thread for each unit. For all options and any strides.
+#include "cuda/rnn/generic.h"
+
 #include "cpp/engine/engine_object.h"
-#include "cpp/rnn/rnn.h"
 #include "cuda/runtime/plan.h"
 
 namespace minidnn {
@@ -45,6 +46,19 @@ bool needs(const RnnProblem& p, RnnPass pass) {
 
 }  // namespace
 
+GenericPasses::GenericPasses(const RnnProblem& p, const Device& d, bool (*wanted)(RnnPass))
+    : problem_(p), most_blocks_(int64_t(32) * d.sm_count) {
+  for (size_t i = 0; i < kRnnPasses; ++i)
+    if (needs(p, RnnPass(i)) && wanted(RnnPass(i))) kernels_[i] = load_kernel(spec(i, p.x.dtype), d.place.index);
+}
+void GenericPasses::launch(RnnPass pass, const RnnLayer& l, int64_t step, int64_t items, Stream stream) const {
+  constexpr int64_t kThreads = 128;
+  LaunchConfig config;
+  config.block = {unsigned(kThreads)};
+  config.grid = {unsigned(min_of(ceil_div(items, kThreads), most_blocks_))};
+  cuda::launch(*kernels_[size_t(pass)], config, stream, problem_, l, step, items);
+}
+
 struct Generic final : Engine<RnnProblem> {
   std::string name() const override { return "cuda.rnn.generic"; }
   unsigned traits() const override { return kNeedsJit; }
@@ -58,17 +72,11 @@ struct Generic final : Engine<RnnProblem> {
     return rnn_workspace_bytes(p);
   }
   std::unique_ptr<Plan<RnnProblem>> build(const RnnProblem& p, const Device& d, const Config&) const override {
-    std::array<std::shared_ptr<const Kernel>, kRnnPasses> kernels;
-    for (size_t i = 0; i < kRnnPasses; ++i)
-      if (needs(p, RnnPass(i))) kernels[i] = load_kernel(spec(i, p.x.dtype), d.place.index);
+    const auto all = [](RnnPass) { return true; };
     return make_plan<RnnProblem>(
-        [p, kernels, blocks = int64_t(32) * d.sm_count](const RnnArgs& a, void* workspace, Stream stream) {
+        [p, passes = GenericPasses(p, d, all)](const RnnArgs& a, void* workspace, Stream stream) {
           run_rnn_passes(p, a, workspace, 1, [&](RnnPass pass, const RnnLayer& l, int64_t step, int64_t items) {
-            constexpr int64_t kThreads = 128;
-            LaunchConfig config;
-            config.block = {unsigned(kThreads)};
-            config.grid = {unsigned(min_of(ceil_div(items, kThreads), blocks))};
-            launch(*kernels[size_t(pass)], config, stream, p, l, step, items);
+            passes.launch(pass, l, step, items, stream);
           });
         });
   }

@@ -262,22 +262,46 @@ template <class T> MINIDNN_HD void clear_unused(const RnnProblem& p, const RnnLa
   }
 }
 
+// The sums of a step, computed from the weights.
+template <class T> struct ComputedSums {
+  const RnnProblem& p;
+  const RnnLayer& l;
+
+  // W x + b_ih and U h + b_hh of gate k of a unit at step t, with h before it.
+  MINIDNN_HD Accumulator<T> of_x(const Unit& u, int64_t t, int64_t k) const {
+    return input_sum(l, u.direction, k * p.hidden + u.unit, input<T>(p, l, t, u.n), p.input_size(l.index));
+  }
+  MINIDNN_HD Accumulator<T> of_h(const Unit& u, int64_t k, Elements<T> h) const {
+    return hidden_sum(p, l, u.direction, k * p.hidden + u.unit, h);
+  }
+  // The gradients of h of some units, by the gates of the step after `step`.
+  template <int kUnits>
+  MINIDNN_HD void add_gradients(const Unit& first, int64_t step, int64_t count, Accumulator<T> (&sums)[kUnits]) const {
+    const int64_t H = p.hidden;
+    const bool gru = p.mode == RnnMode::gru;
+    const T* next = dgate_row<T>(p, l, first.direction, row_of(p, l, first.time(step + 1), first.n));
+    const T* w = weight<T>(l, first.direction, kHiddenWeight) + first.unit;
+    add_columns(w, H, next, gru ? 2 * H : p.gates() * H, count, sums);
+    if (gru && !p.reset_before) add_columns(w + 2 * H * H, H, next + 3 * H, H, count, sums);
+  }
+};
+
 // A unit of h, and of c. A GRU with reset_before computes only q and z; forward_candidate() follows.
-template <class T>
-MINIDNN_HD void forward_unit(const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t item) {
+template <class T, class Sums>
+MINIDNN_HD void forward_unit(const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t item, const Sums& sums) {
   using Acc = Accumulator<T>;
   const Unit u = unit_of(p, l, item, 1);
   if (step >= u.length) {
     if (!p.packed) output<T>(p, l, u, step) = T(0);
     return;
   }
-  const int64_t H = p.hidden, inputs = p.input_size(l.index), t = u.time(step), row = row_of(p, l, t, u.n);
-  const Elements<T> x = input<T>(p, l, t, u.n), h = h_before<T>(p, l, u, step);
+  const int64_t H = p.hidden, t = u.time(step), row = row_of(p, l, t, u.n);
+  const Elements<T> h = h_before<T>(p, l, u, step);
   Acc of_x[4], of_h[4];
   for (int64_t k = 0; k < p.gates(); ++k) {
     if (p.reset_before && k == 2) break;  // forward_candidate() computes n
-    of_x[k] = input_sum(l, u.direction, k * H + u.unit, x, inputs);
-    of_h[k] = hidden_sum(p, l, u.direction, k * H + u.unit, h);
+    of_x[k] = sums.of_x(u, t, k);
+    of_h[k] = sums.of_h(u, k, h);
   }
   T* const saved = p.training ? gate_row<T>(p, l, u.direction, row) + u.unit : nullptr;
   const auto save = [&](Acc a, Acc b, Acc c, Acc d) {
@@ -345,8 +369,9 @@ template <class T> MINIDNN_HD void last_state(const RnnProblem& p, const RnnLaye
 
 // The gradients of the gates of some units, for steps from the last to the first. Step -1 is the gradient of h0 and c0.
 // A GRU with reset_before computes all but dr; backward_reset() follows.
-template <int kUnits, class T>
-MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t item) {
+template <int kUnits, class T, class Sums>
+MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t item,
+                               const Sums& computed) {
   using Acc = Accumulator<T>;
   Unit u = unit_of(p, l, item, kUnits);
   const int64_t H = p.hidden, first = u.unit, count = min_of<int64_t>(kUnits, H - first), K = p.gate_gradients();
@@ -358,12 +383,7 @@ MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t s
     return;
   }
   Acc sums[kUnits]{};
-  if (!is_last) {
-    const T* next = dgate_row<T>(p, l, u.direction, row_of(p, l, u.time(step + 1), u.n));
-    const T* w = weight<T>(l, u.direction, kHiddenWeight) + first;
-    add_columns(w, H, next, gru ? 2 * H : p.gates() * H, count, sums);
-    if (gru && !p.reset_before) add_columns(w + 2 * H * H, H, next + 3 * H, H, count, sums);
-  }
+  if (!is_last) computed.add_gradients(u, step, count, sums);
   const int64_t t = u.time(step), row = step < 0 ? 0 : row_of(p, l, t, u.n);
   const Elements<T> before = h_before<T>(p, l, u, step < 0 ? 0 : step);
   for (int64_t j = 0; j < count; ++j, ++u.unit) {
@@ -519,13 +539,13 @@ MINIDNN_HD void rnn_item(RnnPass pass, const RnnProblem& p, const RnnLayer& l, i
     case RnnPass::clear_unused:
       return rnn::clear_unused<T>(p, l, item);
     case RnnPass::forward_unit:
-      return rnn::forward_unit<T>(p, l, step, item);
+      return rnn::forward_unit<T>(p, l, step, item, rnn::ComputedSums<T>{p, l});
     case RnnPass::forward_candidate:
       return rnn::forward_candidate<T>(p, l, step, item);
     case RnnPass::last_state:
       return rnn::last_state<T>(p, l, item);
     case RnnPass::backward_units:
-      return rnn::backward_units<kUnits, T>(p, l, step, item);
+      return rnn::backward_units<kUnits, T>(p, l, step, item, rnn::ComputedSums<T>{p, l});
     case RnnPass::backward_reset:
       return rnn::backward_reset<kUnits, T>(p, l, step, item);
     case RnnPass::input_gradient:

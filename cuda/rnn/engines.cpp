@@ -9,6 +9,7 @@ namespace cuda::rnn {
 // clang-format off
 using List = EngineList<RnnProblem,
     struct Persistent,
+    struct StepwiseGemm,
     struct WeightProducts,
     struct Generic>;
 // clang-format on

@@ -31,9 +31,6 @@ KernelSpec spec(bool forward, DType type, Division d, int32_t row_tiles) {
           cat("minidnn::rnn_persistent_", forward ? "forward" : "backward", "<", cuda_name(type), ", ", d.pairs, ", ",
               d.parts, ", ", row_tiles, ", ", tiles_at_once(d, row_tiles), ">")};
 }
-KernelSpec finish_spec(DType type) {
-  return {"cuda/rnn/persistent.cu", cat("minidnn::rnn_finish_input_gradient<", cuda_name(type), ">")};
-}
 
 // How long a step takes, in microseconds: a round trip through the L2, the words that a block reads, and its products.
 // Fitted to 20 problems on an H100.
@@ -71,48 +68,21 @@ RnnPersistentShape shape_of(const RnnProblem& p, const Device& d) {
   return best;
 }
 
-// The kernels, products and workspace of a call.
-struct Layers {
-  RnnProblem p;
-  RnnPersistentShape shape;
-  // The products of layer 0 and of the others: W x forward, and dgates W backward.
-  Product first, others;
-  // Backward: whether the gradient of x is added up as float32, because x has two directions or rows by sequence.
-  bool has_sums = false;
-  size_t product_at = 0, input_at = 0, exchanged_at = 0, exchanged_bytes = 0, bytes = 0;
+// The workspace of a call.
+struct Workspace {
+  size_t scratch_at = 0, sums_at = 0, exchanged_at = 0, exchanged_bytes = 0, bytes = 0;
 
-  Layers(const RnnProblem& problem, const Device& d) : p(problem), shape(shape_of(p, d)) {
-    const bool forward = p.direction == RnnDirection::forward;
-    const int64_t rows = p.rows(), gates = p.gates() * p.hidden;
-    const MatrixRows x(p, p.x);
-    has_sums = !forward && (p.directions == 2 || x.by_sequence);
-    const auto product = [&](int64_t layer) {
-      const int64_t inputs = p.input_size(layer), pitch = layer ? inputs : x.pitch;
-      const DType type = p.x.dtype;
-      if (forward)
-        return Product(p, d, matrix(type, rows, inputs, pitch), matrix(type, inputs, gates, 1, inputs),
-                       matrix(DType::float32, rows, gates, p.directions * gates));
-      const bool as_float = layer || has_sums;
-      return Product(p, d, matrix(type, rows, gates, p.gate_gradients() * p.hidden),
-                     matrix(type, gates, inputs, inputs),
-                     matrix(as_float ? DType::float32 : type, rows, inputs, as_float ? inputs : pitch));
+  Workspace(const RnnProblem& p, const RnnPersistentShape& shape, const InputProducts& products)
+      : exchanged_bytes(size_t(2 * p.directions * p.batch * shape.k / 2 * 8)) {
+    const auto add = [&](size_t count) {
+      const size_t at = bytes;
+      bytes += (count + 255) / 256 * 256;
+      return at;
     };
-    first = product(0);
-    if (p.layers > 1) others = product(1);
-    const auto add = [&](size_t& at, int64_t count) {
-      at = bytes;
-      bytes += size_t(ceil_div(count, int64_t(256)) * 256);
-    };
-    size_t ignored;
-    add(ignored, int64_t(rnn_workspace_bytes(p)));
-    add(product_at, int64_t(std::max(first.choice.workspace_bytes, others.choice.workspace_bytes)));
-    add(input_at, forward ? rows * p.directions * gates * 4 : has_sums ? rows * p.input_size(0) * 4 : 0);
-    exchanged_bytes = size_t(2 * p.directions * p.batch * shape.k / 2 * 8);
-    add(exchanged_at, int64_t(exchanged_bytes));
-  }
-  double estimate_us() const {
-    const double products = first.choice.estimate_us + double(p.layers - 1) * others.choice.estimate_us;
-    return double(p.layers) * (10 + double(p.steps) * step_us(shape)) + double(p.directions) * products;
+    add(rnn_workspace_bytes(p));
+    scratch_at = add(products.workspace_bytes());
+    sums_at = add(products.sums_bytes());
+    exchanged_at = add(exchanged_bytes);
   }
 };
 
@@ -131,25 +101,30 @@ RnnPersistentParams params_of(const RnnProblem& p, const RnnPersistentShape& s) 
 }
 
 struct PersistentPlan final : Plan<RnnProblem> {
-  Layers layers;
+  RnnProblem p;
+  RnnPersistentShape shape;
+  InputProducts products;
+  Workspace at;
   GenericPasses passes;
-  std::shared_ptr<const Kernel> kernel, finish;
-  LaunchConfig config, finish_config;
+  std::shared_ptr<const Kernel> kernel;
+  LaunchConfig config;
   Place place;
 
-  PersistentPlan(const RnnProblem& p, const Device& d) : layers(p, d), passes(p, d, is_generic), place(d.place) {
-    const RnnPersistentShape& s = layers.shape;
-    layers.first.build(d);
-    layers.others.build(d);
-    config.grid = {unsigned(s.blocks())};
+  PersistentPlan(const RnnProblem& problem, const Device& d)
+      : p(problem),
+        shape(shape_of(p, d)),
+        products(p, d),
+        at(p, shape, products),
+        passes(p, d, is_generic),
+        place(d.place) {
+    products.build();
+    config.grid = {unsigned(shape.blocks())};
     config.block = {256};
-    config.smem_bytes = unsigned(s.smem_bytes());
+    config.smem_bytes = unsigned(shape.smem_bytes());
     config.cooperative = true;
-    kernel = load_kernel(spec(p.direction == RnnDirection::forward, p.x.dtype, {s.pairs, s.parts}, s.rows / 8),
-                         d.place.index, s.smem_bytes());
-    if (p.direction == RnnDirection::backward_data && (layers.has_sums || p.has_dropout))
-      finish = load_kernel(finish_spec(p.x.dtype), d.place.index);
-    finish_config = elementwise_launch(p.rows() * std::max(p.input_size(0), p.input_size(1)), d);
+    kernel =
+        load_kernel(spec(p.direction == RnnDirection::forward, p.x.dtype, {shape.pairs, shape.parts}, shape.rows / 8),
+                    d.place.index, shape.smem_bytes());
   }
 
   // The passes that the kernels of generic.cu compute.
@@ -158,26 +133,21 @@ struct PersistentPlan final : Plan<RnnProblem> {
   }
 
   void run_layer(const RnnLayer& l, char* workspace, Stream stream) const {
-    const RnnProblem& p = layers.p;
     const bool forward = p.direction == RnnDirection::forward;
-    const int64_t gates = p.gates() * p.hidden;
-    const MatrixRows in(p, l.in);
+    const InputProducts::Rows rows = products.rows_of(l);
+    void* const sums = workspace + at.sums_at;
+    if (forward) products.run_forward(l, sums, workspace + at.scratch_at, stream);
     RnnPersistentArgs a;
-    float* const input = reinterpret_cast<float*>(workspace + layers.input_at);
     for (int64_t d = 0; d < p.directions; ++d) {
       a.weights[d] = l.weights[d][kHiddenWeight];
       a.biases[d][0] = l.weights[d][kInputBias];
       a.biases[d][1] = l.weights[d][kHiddenBias];
-      if (forward)
-        (l.index ? layers.others : layers.first)
-            .run(l.in_data, l.weights[d][kInputWeight], input + d * gates, false, workspace + layers.product_at,
-                 stream);
     }
     a.lengths = l.lengths;
     a.offsets = p.packed ? l.first_rows : nullptr;
-    a.input = input;
-    a.input_step = int32_t(in.by_sequence ? 1 : p.batch);
-    a.input_row = int32_t(in.by_sequence ? p.steps : 1);
+    a.input = static_cast<const float*>(sums);
+    a.input_step = int32_t(rows.step);
+    a.input_row = int32_t(rows.row);
     a.y = l.out_data;
     a.dy = l.dy_data;
     a.dy_is_float = int32_t(l.dy_is_sum);
@@ -198,33 +168,20 @@ struct PersistentPlan final : Plan<RnnProblem> {
     a.gates = has_reserve ? l.gates : nullptr;
     a.cells = has_reserve && p.mode == RnnMode::lstm ? static_cast<float*>(l.cells) : nullptr;
     a.dgates = l.dgates;
-    a.exchanged = workspace + layers.exchanged_at;
-    memory_of(place).fill(a.exchanged, 0, layers.exchanged_bytes, stream);
-    RnnPersistentParams params = params_of(p, layers.shape);
+    a.exchanged = workspace + at.exchanged_at;
+    memory_of(place).fill(a.exchanged, 0, at.exchanged_bytes, stream);
+    RnnPersistentParams params = params_of(p, shape);
     params.clip = float(l.clip);
     launch(*kernel, config, stream, params, a);
   }
-  void run_input_gradient(const RnnLayer& l, char* workspace, Stream stream) const {
-    const RnnProblem& p = layers.p;
-    const bool as_sums = l.index == 0 && layers.has_sums;
-    void* const to = as_sums ? workspace + layers.input_at : l.din_data;
-    const size_t of_direction = size_t(p.rows() * p.gate_gradients() * p.hidden) * itemsize(p.x.dtype);
-    for (int64_t d = 0; d < p.directions; ++d)
-      (l.index ? layers.others : layers.first)
-          .run(static_cast<const char*>(l.dgates) + size_t(d) * of_direction, l.weights[d][kInputWeight], to, d > 0,
-               workspace + layers.product_at, stream);
-    if (!as_sums && !(l.index && p.has_dropout)) return;
-    launch(*finish, finish_config, stream, static_cast<float*>(to), as_sums ? l.din_data : static_cast<void*>(nullptr),
-           l.in, p.rows() * p.input_size(l.index), l);
-  }
   void run(const RnnArgs& a, void* workspace, Stream stream) const override {
-    const RnnProblem& p = layers.p;
     char* const bytes = static_cast<char*>(workspace);
     run_rnn_passes(p, a, workspace, 1, [&](RnnPass pass, const RnnLayer& l, int64_t step, int64_t items) {
       if (is_generic(pass)) passes.launch(pass, l, step, items, stream);
       else if (pass == RnnPass::forward_unit ? step == 0 : pass == RnnPass::backward_units && step == p.steps - 1)
         run_layer(l, bytes, stream);
-      else if (pass == RnnPass::input_gradient) run_input_gradient(l, bytes, stream);
+      else if (pass == RnnPass::input_gradient)
+        products.run_backward(l, bytes + at.sums_at, bytes + at.scratch_at, stream);
     });
   }
 };
@@ -256,22 +213,22 @@ struct Persistent final : Engine<RnnProblem> {
     }
     return "";
   }
-  double estimate_us(const RnnProblem& p, const Device& d) const override { return Layers(p, d).estimate_us(); }
+  double estimate_us(const RnnProblem& p, const Device& d) const override {
+    return double(p.layers) * (10 + double(p.steps) * step_us(shape_of(p, d))) + InputProducts(p, d).estimate_us();
+  }
   size_t workspace_bytes(const RnnProblem& p, const Device& d, const Config&) const override {
-    return Layers(p, d).bytes;
+    return Workspace(p, shape_of(p, d), InputProducts(p, d)).bytes;
   }
   std::unique_ptr<Plan<RnnProblem>> build(const RnnProblem& p, const Device& d, const Config&) const override {
     return std::make_unique<PersistentPlan>(p, d);
   }
   std::vector<KernelSpec> kernels() const override {
-    std::vector<KernelSpec> all;
-    for (DType t : kTypes) {
-      all.push_back(finish_spec(t));
+    std::vector<KernelSpec> all = InputProducts::kernels(kTypes);
+    for (DType t : kTypes)
       for (int32_t tiles : kRowTiles) {
         for (Division d : kForward) all.push_back(spec(true, t, d, tiles));
         for (Division d : kBackward) all.push_back(spec(false, t, d, tiles));
       }
-    }
     return all;
   }
 };

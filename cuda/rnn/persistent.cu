@@ -16,7 +16,6 @@
 #include "cpp/rnn/rnn_math.h"
 #include "cuda/device/fast_activation.cuh"
 #include "cuda/device/fragment.cuh"
-#include "cuda/device/grid.cuh"
 #include "cuda/device/ptx/relaxed.cuh"
 #include "cuda/rnn/persistent_params.h"
 
@@ -551,18 +550,6 @@ __global__ void __launch_bounds__(kRnnThreads, 1) rnn_persistent_backward(const 
     static_cast<T*>(a.dh0)[state] = T(dh[i]);
     if (a.dc0) static_cast<T*>(a.dc0)[state] = T(dc[i]);
   }
-}
-
-// The gradient of the input of a layer from its sums [rows, I]: with the factors of dropout in place (`to` is null), or as T
-// to a tensor [T, N, I], or [rows, I] of packed rows.
-template <class T>
-__global__ void __launch_bounds__(256)
-    rnn_finish_input_gradient(float* sums, T* to, const __grid_constant__ TensorDesc d, int64_t elements,
-                              const __grid_constant__ RnnLayer l) {
-  grid_stride(elements, [&](int64_t i) {
-    if (to) to[d.offset_of(i)] = T(sums[i]);
-    else sums[i] *= rnn::is_kept(l, i) ? float(l.keep) : 0.0f;
-  });
 }
 
 }  // namespace minidnn

@@ -1,10 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // Matrix products as parts of engines of recurrent layers.
 #pragma once
+#include <span>
+
 #include "cpp/matmul/matmul.h"
 #include "cpp/rnn/rnn.h"
+#include "cuda/runtime/launch.h"
 
 namespace minidnn::cuda::rnn {
+
+// The type of sums of products, and of c.
+inline DType sum_type(DType type) { return type == DType::float64 ? type : DType::float32; }
 
 inline TensorDesc matrix(DType type, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride = 1) {
   TensorDesc d{type, 2};
@@ -53,6 +59,35 @@ struct Product {
   void run(const void* a, const void* b, void* y, bool adds, void* workspace, Stream stream) const {
     choice.plan->run({a, b, y, nullptr, y, 1, adds ? 1.0 : 0.0, 0}, workspace, stream);
   }
+};
+
+// The products of the input of each layer by its weights: W x of all steps forward, and dgates W backward.
+class InputProducts {
+ public:
+  InputProducts(const RnnProblem&, const Device&);
+  void build();
+  static std::vector<KernelSpec> kernels(std::span<const DType>);
+
+  size_t workspace_bytes() const;  // `scratch` of the functions below
+  // `sums` of the functions below. Forward they are [rows, directions, gates H]. Backward they are the gradient of x
+  // [rows, I], if it has two directions or rows in the order of sequences.
+  size_t sums_bytes() const;
+  double estimate_us() const;  // of all layers
+
+  void run_forward(const RnnLayer&, void* sums, void* scratch, Stream) const;
+  void run_backward(const RnnLayer&, void* sums, void* scratch, Stream) const;
+  // The row of step t of sequence n in the sums of a layer is t `step` + n `row`, unless rows are packed.
+  struct Rows {
+    int64_t step, row;
+  };
+  Rows rows_of(const RnnLayer&) const;
+
+ private:
+  RnnProblem p_;
+  Device device_;
+  Product first_, others_;  // of layer 0, and of the others
+  bool has_sums_ = false;
+  std::shared_ptr<const Kernel> finish_;
 };
 
 }  // namespace minidnn::cuda::rnn

@@ -224,3 +224,23 @@ for dtype in ("float32", "float16"):
             dnn.rnn_backward_weights(x, None, y, dgates, reserve, **net, **options)
 assert dnn.explain(dnn.rnn_forward, x, w, **net)[0].chosen == "cuda.rnn.generic"
 """)
+
+
+def test_rnn_by_products(run_on_fake_gpu: object) -> None:
+    """The engines of rnn that consist of products and kernels, for rows in the order of steps and of sequences."""
+    run_on_fake_gpu("""
+on = {"device": "cuda:0", "dtype": "bfloat16"}
+for mode, gates in (("lstm", 4), ("gru", 3), ("tanh", 1)):
+    for layout, directions in (("tnc", 1), ("ntc", 2)):
+        net = {"mode": mode, "hidden_size": 64, "layers": 2, "bidirectional": directions == 2, "dropout": 0.5,
+               "layout": layout}
+        w = []
+        for inputs in (8, 64 * directions):
+            for _ in range(directions):
+                w += [dnn.zeros(s, **on) for s in ((64 * gates, inputs), (64 * gates, 64), (64 * gates,), (64 * gates,))]
+        x, dy = (dnn.zeros((5, 3, n), **on) for n in (8, 64 * directions))
+        for algo in ("persistent", "stepwise_gemm"):
+            y, hn, cn, reserve = dnn.rnn_forward(x, w, training=True, algo=algo, **net)
+            dgates = dnn.rnn_backward_data(dy, hn, cn, y, w, reserve, algo=algo, **net)[3]
+        dnn.rnn_backward_weights(x, None, y, dgates, reserve, algo="weight_products", **net)
+""")

@@ -30,8 +30,8 @@ template <class T, int kPairs, int kParts, int kTiles> struct RecurrentProduct {
   uint32_t weights[2 * kPairs][4];
   int32_t tile, part;  // of this warp
 
-  // Loads the weights through shared memory. row_of(m) is the address of row m of the weights, of which k elements are
-  // used or, if kAlongM, column_of(k) is the address of those of the first m of column k. Null means zeros.
+  // Loads the weights through shared memory, 8 elements at a time. line(m, k) is the address of those of row m from k on
+  // or, if kAlongM, line(k, m) of those of column k from m on. Null means zeros.
   template <bool kAlongM, class Line>
   __device__ __forceinline__ void load(const RnnPersistentShape& s, Line line) {
     constexpr int32_t kStaged = RnnPersistentShape::kStagedPairs;
@@ -96,12 +96,13 @@ template <class T, int kPairs, int kParts, int kTiles> struct RecurrentProduct {
 };
 
 // What a block exchanges with the other slices of its group. kAtOnce is the number of loads of a thread in flight.
-template <class T, int kAtOnce> struct RnnExchange {
+template <int kAtOnce> struct RnnExchange {
   uint64_t* buffer;      // of the first row of the group
   int64_t buffer_words;  // of all groups
   int32_t words;         // of a row
   int32_t rows;          // of the group that exist
-  // Threads read chunks of two words. The row and the chunk of a thread advance by `row_step` and `chunk_step`.
+  // Threads read chunks of two words. From one to the next, a thread's chunk in the row advances by chunk_step, and its
+  // address in shared memory by offset_step, or beyond the end of the row by offset_of_row more.
   int32_t chunks, first_chunk, chunk_step;
   uint32_t first_offset, offset_step, offset_of_row;  // in shared memory
 
@@ -368,7 +369,7 @@ __global__ void __launch_bounds__(kRnnThreads, 1)
     const bool exists = gate < p.gates && unit < me.units && k < hidden;
     return exists ? w + (int64_t(gate) * hidden + me.first_unit + unit) * hidden + k : nullptr;
   });
-  const RnnExchange<T, kRows == 1 ? 8 : 4> exchange(p, a, d, me.first_row);
+  const RnnExchange<kRows == 1 ? 8 : 4> exchange(p, a, d, me.first_row);
   const RnnSums<T, kPairs, kParts, kTiles> sums(p.shape, me.unit, me.row);
   const auto mode = RnnMode(p.mode);
 
@@ -462,7 +463,7 @@ __global__ void __launch_bounds__(kRnnThreads, 1) rnn_persistent_backward(const 
   product.template load<true>(p.shape, [&](int32_t k, int32_t m) {
     return k < p.shape.k && m < me.units ? w + int64_t(k) * hidden + m : nullptr;
   });
-  const RnnExchange<T, kRows == 1 ? 8 : 4> exchange(p, a, d, me.first_row);
+  const RnnExchange<kRows == 1 ? 8 : 4> exchange(p, a, d, me.first_row);
   const RnnSums<T, kPairs, kParts, kTiles> sums(p.shape, me.unit, me.row);
   const auto mode = RnnMode(p.mode);
 

@@ -69,16 +69,11 @@ RnnPersistentShape shape_of(const RnnProblem& p, const Device& d) {
 }
 
 // The workspace of a call.
-struct Workspace {
-  size_t scratch_at = 0, sums_at = 0, exchanged_at = 0, exchanged_bytes = 0, bytes = 0;
+struct Workspace : WorkspaceParts {
+  size_t scratch_at = 0, sums_at = 0, exchanged_at = 0, exchanged_bytes = 0;
 
   Workspace(const RnnProblem& p, const RnnPersistentShape& shape, const InputProducts& products)
       : exchanged_bytes(size_t(2 * p.directions * p.batch * shape.k / 2 * 8)) {
-    const auto add = [&](size_t count) {
-      const size_t at = bytes;
-      bytes += (count + 255) / 256 * 256;
-      return at;
-    };
     add(rnn_workspace_bytes(p));
     scratch_at = add(products.workspace_bytes());
     sums_at = add(products.sums_bytes());

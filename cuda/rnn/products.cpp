@@ -18,7 +18,7 @@ InputProducts::InputProducts(const RnnProblem& p, const Device& d) : p_(p), devi
   const bool forward = p.direction == RnnDirection::forward;
   const int64_t rows = p.rows(), gates = p.gates() * p.hidden;
   const MatrixRows x(p, p.x);
-  const DType type = p.x.dtype, sums = sum_type(type);
+  const DType type = p.x.dtype, sums = sum_dtype(type);
   has_sums_ = !forward && (p.directions == 2 || x.by_sequence);
   const auto product = [&](int64_t layer) {
     const int64_t inputs = p.input_size(layer), pitch = layer ? inputs : x.pitch;
@@ -53,7 +53,7 @@ size_t InputProducts::workspace_bytes() const {
 size_t InputProducts::sums_bytes() const {
   const bool forward = p_.direction == RnnDirection::forward;
   const int64_t width = forward ? p_.directions * p_.gates() * p_.hidden : has_sums_ ? p_.input_size(0) : 0;
-  return size_t(p_.rows() * width) * itemsize(sum_type(p_.x.dtype));
+  return size_t(p_.rows() * width) * itemsize(sum_dtype(p_.x.dtype));
 }
 
 double InputProducts::estimate_us() const {
@@ -66,7 +66,7 @@ InputProducts::Rows InputProducts::rows_of(const RnnLayer& l) const {
 }
 
 void InputProducts::run_forward(const RnnLayer& l, void* sums, void* scratch, Stream stream) const {
-  const size_t of_direction = size_t(p_.gates() * p_.hidden) * itemsize(sum_type(p_.x.dtype));
+  const size_t of_direction = size_t(p_.gates() * p_.hidden) * itemsize(sum_dtype(p_.x.dtype));
   for (int64_t d = 0; d < p_.directions; ++d)
     (l.index ? others_ : first_)
         .run(l.in_data, l.weights[d][kInputWeight], static_cast<char*>(sums) + size_t(d) * of_direction, false, scratch,

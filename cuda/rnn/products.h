@@ -9,8 +9,19 @@
 
 namespace minidnn::cuda::rnn {
 
-// The type of sums of products, and of c.
-inline DType sum_type(DType type) { return type == DType::float64 ? type : DType::float32; }
+using minidnn::rnn::sum_dtype;
+
+// The parts of the workspace of a call, one after the other.
+struct WorkspaceParts {
+  size_t bytes = 0;
+
+  // Adds a part. Returns its offset.
+  size_t add(size_t size) {
+    const size_t at = bytes;
+    bytes += size_t(round_up(int64_t(size), 256));
+    return at;
+  }
+};
 
 inline TensorDesc matrix(DType type, int64_t rows, int64_t columns, int64_t row_stride, int64_t column_stride = 1) {
   TensorDesc d{type, 2};

@@ -18,7 +18,7 @@ KernelSpec spec(const char* kernel, DType type) {
 // The product of a step for one direction.
 Product step_product(const RnnProblem& p, const Device& d) {
   const int64_t gates = p.gates() * p.hidden;
-  const DType type = p.x.dtype, sums = sum_type(type);
+  const DType type = p.x.dtype, sums = sum_dtype(type);
   if (p.direction == RnnDirection::forward)
     return {p, d, matrix(type, p.batch, p.hidden, p.hidden), matrix(type, p.hidden, gates, 1, p.hidden),
             matrix(sums, p.batch, gates, gates)};
@@ -34,20 +34,15 @@ struct StepSizes {
   }
 };
 
-struct Workspace {
-  size_t scratch_at = 0, sums_at = 0, state_at = 0, operand_at = 0, bytes = 0;
+struct Workspace : WorkspaceParts {
+  size_t scratch_at = 0, sums_at = 0, state_at = 0, operand_at = 0;
 
   Workspace(const RnnProblem& p, const InputProducts& inputs, const Product& step) {
     const StepSizes sizes(p);
-    const auto add = [&](size_t count) {
-      const size_t at = bytes;
-      bytes += (count + 255) / 256 * 256;
-      return at;
-    };
     add(rnn_workspace_bytes(p));
     scratch_at = add(std::max(inputs.workspace_bytes(), step.choice.workspace_bytes));
     sums_at = add(inputs.sums_bytes());
-    state_at = add(size_t(p.directions * sizes.result) * itemsize(sum_type(p.x.dtype)));
+    state_at = add(size_t(p.directions * sizes.result) * itemsize(sum_dtype(p.x.dtype)));
     operand_at = add(size_t(p.directions * sizes.operand) * itemsize(p.x.dtype));
   }
 };
@@ -77,7 +72,7 @@ struct StepwisePlan final : Plan<RnnProblem> {
   void run_product(const RnnLayer& l, const RnnStepSums& s, void* scratch, Stream stream) const {
     const StepSizes sizes(p);
     const size_t operand = size_t(sizes.operand) * itemsize(p.x.dtype);
-    const size_t result = size_t(sizes.result) * itemsize(sum_type(p.x.dtype));
+    const size_t result = size_t(sizes.result) * itemsize(sum_dtype(p.x.dtype));
     for (int64_t d = 0; d < p.directions; ++d)
       product.run(static_cast<char*>(s.operand) + size_t(d) * operand, l.weights[d][kHiddenWeight],
                   static_cast<char*>(s.of_state) + size_t(d) * result, false, scratch, stream);

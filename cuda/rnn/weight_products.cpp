@@ -50,25 +50,20 @@ struct LayerProducts {
   }
 };
 
-struct Layers {
+struct Layers : WorkspaceParts {
   LayerProducts first, others;
-  size_t product_at = 0, input_at = 0, states_at = 0, q_at = 0, bytes = 0;
+  size_t product_at = 0, input_at = 0, states_at = 0, q_at = 0;
 
   Layers(const RnnProblem& p, const Device& d) : first(p, d, 0) {
     if (p.layers > 1) others = LayerProducts(p, d, 1);
     const int64_t size = int64_t(itemsize(p.x.dtype)), states = p.directions * p.rows() * p.hidden * size;
     int64_t inputs = first.copies_input ? p.input_size(0) : 0;
     if (others.copies_input) inputs = std::max(inputs, p.input_size(1));
-    const auto add = [&](int64_t count) {
-      const size_t at = bytes;
-      bytes += size_t(ceil_div(count, int64_t(256)) * 256);
-      return at;
-    };
-    add(int64_t(rnn_workspace_bytes(p)));
-    product_at = add(int64_t(std::max(first.workspace_bytes(), others.workspace_bytes())));
-    input_at = add(p.rows() * inputs * size);
-    states_at = add(states);
-    q_at = add(p.reset_before ? states : 0);
+    add(rnn_workspace_bytes(p));
+    product_at = add(std::max(first.workspace_bytes(), others.workspace_bytes()));
+    input_at = add(size_t(p.rows() * inputs * size));
+    states_at = add(size_t(states));
+    q_at = add(size_t(p.reset_before ? states : 0));
   }
 };
 

@@ -155,11 +155,15 @@ void launch_raw(const Kernel& kernel, const LaunchConfig& c, Stream on, void** p
     }
     result = d.cuLaunchKernelEx(&config, kernel.function, parameters, nullptr);
   }
-  if (result != CUDA_SUCCESS) [[unlikely]]
+  if (result != CUDA_SUCCESS) [[unlikely]] {
+    std::string advice;
+    if (result == CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE)
+      advice = cat("; all its blocks must run at once, which ", c.instead, " does not need (algo)");
     fail(result, cat("launching ", kernel.name, " on cuda:", kernel.device, " with grid ", text(c.grid), ", block ",
                      text(c.block), ", cluster ", text(c.cluster), ", ", c.smem_bytes,
                      " bytes of dynamic shared memory (loaded for ", kernel.smem_limit.load(), "), ", kernel.registers,
-                     " registers a thread"));
+                     " registers a thread", advice));
+  }
 }
 
 void fail_parameters(const Kernel& kernel, int count, const size_t* bytes) {

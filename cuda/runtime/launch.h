@@ -50,8 +50,9 @@ struct LaunchConfig {
   // griddepcontrol.wait.
   bool programmatic = false;
   // Whether all blocks must run at the same time, because they wait for each other. If they do not fit on the device, the
-  // launch fails.
+  // launch fails, and its error names the engine `instead`.
   bool cooperative = false;
+  const char* instead = "";
 };
 
 // usual_cluster() is the number of blocks in a cluster that every device with clusters allows: eight. largest_cluster()

@@ -18,7 +18,7 @@
 #include <vector>
 
 enum { kInvalidValue = 1, kOutOfMemory = 2, kDeinitialized = 4, kInvalidContext = 201, kInvalidHandle = 400 };
-enum { kCaptureUnsupported = 900, kCaptureIsolation = 905 };
+enum { kCooperativeTooLarge = 720, kCaptureUnsupported = 900, kCaptureIsolation = 905 };
 
 extern "C" {
 Fake fake;
@@ -111,12 +111,13 @@ Module* parse(const char* elf) {
   return module;
 }
 
-int launch(const Function& f, const unsigned* grid, const unsigned* block, unsigned smem, int attributes) {
+int launch(const Function& f, const unsigned* grid, const unsigned* block, unsigned smem, int attributes,
+           bool cooperative = false) {
   ++fake.launches;
   fake.grid_x = grid[0];
   fake.smem_bytes = smem;
   fake.attributes = attributes;
-  if (fake.launch_result) return fake.launch_result;
+  if (fake.launch_result && (cooperative || fake.launch_result != kCooperativeTooLarge)) return fake.launch_result;
   const unsigned long threads = 1ul * block[0] * block[1] * block[2];
   if (grid[0] > 0x7fffffff || grid[1] > 65535 || grid[2] > 65535 || threads == 0 || threads > f.most_threads)
     return kInvalidValue;
@@ -299,7 +300,11 @@ int cuLaunchKernel(void* f, unsigned x, unsigned y, unsigned z, unsigned bx, uns
   return launch(*static_cast<Function*>(f), grid, block, smem, 0);
 }
 int cuLaunchKernelEx(const unsigned* config, void* f, void**, void**) {
-  return launch(*static_cast<Function*>(f), config, config + 3, config[6], int(config[12]));
+  // A CUlaunchAttribute has 72 bytes and begins with its id, which is 2 for a cooperative launch.
+  const char* const attributes = read<const char*>(reinterpret_cast<const char*>(config) + 40);
+  bool cooperative = false;
+  for (unsigned i = 0; i < config[12]; ++i) cooperative |= read<int32_t>(attributes + 72 * i) == 2;
+  return launch(*static_cast<Function*>(f), config, config + 3, config[6], int(config[12]), cooperative);
 }
 int cuTensorMapEncodeTiled(void*) { return status(); }
 int cuTensorMapEncodeIm2col(void*) { return status(); }

@@ -288,9 +288,8 @@ template <class T> struct ComputedSums {
 
 // A unit of h, and of c. A GRU with reset_before computes only q and z; forward_candidate() follows.
 template <class T, class Sums>
-MINIDNN_HD void forward_unit(const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t item, const Sums& sums) {
+MINIDNN_HD void forward_unit(const RnnProblem& p, const RnnLayer& l, int64_t step, const Unit& u, const Sums& sums) {
   using Acc = Accumulator<T>;
-  const Unit u = unit_of(p, l, item, 1);
   if (step >= u.length) {
     if (!p.packed) output<T>(p, l, u, step) = T(0);
     return;
@@ -370,10 +369,8 @@ template <class T> MINIDNN_HD void last_state(const RnnProblem& p, const RnnLaye
 // The gradients of the gates of some units, for steps from the last to the first. Step -1 is the gradient of h0 and c0.
 // A GRU with reset_before computes all but dr; backward_reset() follows.
 template <int kUnits, class T, class Sums>
-MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t item,
-                               const Sums& computed) {
+MINIDNN_HD void backward_units(const RnnProblem& p, const RnnLayer& l, int64_t step, Unit u, const Sums& computed) {
   using Acc = Accumulator<T>;
-  Unit u = unit_of(p, l, item, kUnits);
   const int64_t H = p.hidden, first = u.unit, count = min_of<int64_t>(kUnits, H - first), K = p.gate_gradients();
   const bool lstm = p.mode == RnnMode::lstm, gru = p.mode == RnnMode::gru, is_last = step == u.length - 1;
   if (step >= u.length) {
@@ -539,13 +536,13 @@ MINIDNN_HD void rnn_item(RnnPass pass, const RnnProblem& p, const RnnLayer& l, i
     case RnnPass::clear_unused:
       return rnn::clear_unused<T>(p, l, item);
     case RnnPass::forward_unit:
-      return rnn::forward_unit<T>(p, l, step, item, rnn::ComputedSums<T>{p, l});
+      return rnn::forward_unit<T>(p, l, step, rnn::unit_of(p, l, item, 1), rnn::ComputedSums<T>{p, l});
     case RnnPass::forward_candidate:
       return rnn::forward_candidate<T>(p, l, step, item);
     case RnnPass::last_state:
       return rnn::last_state<T>(p, l, item);
     case RnnPass::backward_units:
-      return rnn::backward_units<kUnits, T>(p, l, step, item, rnn::ComputedSums<T>{p, l});
+      return rnn::backward_units<kUnits, T>(p, l, step, rnn::unit_of(p, l, item, kUnits), rnn::ComputedSums<T>{p, l});
     case RnnPass::backward_reset:
       return rnn::backward_reset<kUnits, T>(p, l, step, item);
     case RnnPass::input_gradient:

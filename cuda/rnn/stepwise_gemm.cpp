@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // cuda.rnn.stepwise_gemm: for each step, a matrix product by w_hh for each direction, and a kernel for the gates. For all
 // types and sizes.
+#include <algorithm>
+
 #include "cpp/engine/engine_object.h"
 #include "cuda/rnn/generic.h"
 #include "cuda/rnn/products.h"
@@ -54,7 +56,7 @@ struct StepwisePlan final : Plan<RnnProblem> {
   Workspace at;
   GenericPasses passes;
   std::shared_ptr<const Kernel> first, step;
-  LaunchConfig config;
+  LaunchConfig first_config, config;
 
   StepwisePlan(const RnnProblem& problem, const Device& d)
       : p(problem), inputs(p, d), product(step_product(p, d)), at(p, inputs, product), passes(p, d, is_generic) {
@@ -63,7 +65,10 @@ struct StepwisePlan final : Plan<RnnProblem> {
     product.build(d);
     if (forward) first = load_kernel(spec("rnn_first_states", p.x.dtype), d.place.index);
     step = load_kernel(spec(forward ? "rnn_step_forward" : "rnn_step_backward", p.x.dtype), d.place.index);
-    config = elementwise_launch(p.directions * p.batch * p.hidden, d);
+    first_config = elementwise_launch(p.directions * p.batch * p.hidden, d);
+    const unsigned sequences = unsigned(std::min<int64_t>(p.batch, 65535));
+    config.grid = {unsigned(ceil_div(p.hidden, int64_t(256))), sequences, unsigned(p.directions)};
+    config.block = {unsigned(std::min<int64_t>(round_up(p.hidden, int64_t(32)), 256))};
   }
   static bool is_generic(RnnPass pass) {
     return pass != RnnPass::forward_unit && pass != RnnPass::backward_units && pass != RnnPass::input_gradient;
@@ -92,10 +97,10 @@ struct StepwisePlan final : Plan<RnnProblem> {
         s.input_step = rows.step;
         s.input_row = rows.row;
         inputs.run_forward(l, sums, scratch, stream);
-        launch(*first, config, stream, p, l, s, items);
+        launch(*first, first_config, stream, p, l, s, items);
       }
       if (pass == RnnPass::forward_unit || n < p.steps - 1) run_product(l, s, scratch, stream);
-      launch(*step, config, stream, p, l, s, n, items);
+      launch(*step, config, stream, p, l, s, n);
     });
   }
 };

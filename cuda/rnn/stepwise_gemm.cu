@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The part of a step of a recurrent layer beside its products: a thread computes a unit of a sequence, by rnn_math.h, from
 // sums in workspace. Products of the next step read what it leaves in RnnStepSums::operand.
-// - Grid: [directions, N, H] items, in blocks of 256 threads.
+// - Grid: x is for the units, y for the sequences, z for the directions. Blocks have 256 threads.
 // - Bytes: sums, gates and states of the step, each once.
 #include "cpp/rnn/rnn_math.h"
 #include "cuda/device/grid.cuh"
@@ -41,13 +41,20 @@ __global__ void __launch_bounds__(256)
   grid_stride(items, [&](int64_t i) { static_cast<T*>(s.operand)[i] = l.h0 ? static_cast<const T*>(l.h0)[i] : T(0); });
 }
 
+// Calls visit(unit) for the units of this thread.
+template <class Visit>
+__device__ __forceinline__ void each_unit(const RnnProblem& p, const RnnLayer& l, Visit visit) {
+  const int64_t unit = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (unit < p.hidden)
+    for (int64_t n = blockIdx.y; n < p.batch; n += gridDim.y) visit(rnn::Unit{blockIdx.z, n, unit, l.lengths[n]});
+}
+
 template <class T>
 __global__ void __launch_bounds__(256)
     rnn_step_forward(const __grid_constant__ RnnProblem p, const __grid_constant__ RnnLayer l,
-                     const __grid_constant__ RnnStepSums s, int64_t step, int64_t items) {
-  grid_stride(items, [&](int64_t item) {
-    rnn::forward_unit<T>(p, l, step, item, RnnGivenSums<T>{p, l, s});
-    const rnn::Unit u = rnn::unit_of(p, l, item, 1);
+                     const __grid_constant__ RnnStepSums s, int64_t step) {
+  each_unit(p, l, [&](const rnn::Unit& u) {
+    rnn::forward_unit<T>(p, l, step, u, RnnGivenSums<T>{p, l, s});
     if (step < u.length) static_cast<T*>(s.operand)[rnn::state_index(p, u)] = rnn::output<T>(p, l, u, u.time(step));
   });
 }
@@ -55,10 +62,9 @@ __global__ void __launch_bounds__(256)
 template <class T>
 __global__ void __launch_bounds__(256)
     rnn_step_backward(const __grid_constant__ RnnProblem p, const __grid_constant__ RnnLayer l,
-                      const __grid_constant__ RnnStepSums s, int64_t step, int64_t items) {
-  grid_stride(items, [&](int64_t item) {
-    rnn::backward_units<1, T>(p, l, step, item, RnnGivenSums<T>{p, l, s});
-    const rnn::Unit u = rnn::unit_of(p, l, item, 1);
+                      const __grid_constant__ RnnStepSums s, int64_t step) {
+  each_unit(p, l, [&](const rnn::Unit& u) {
+    rnn::backward_units<1, T>(p, l, step, u, RnnGivenSums<T>{p, l, s});
     if (step < 0 || step >= u.length) return;
     // U of a GRU sees dr, dz and r dn, the last part of dgates.
     const T* const from = rnn::dgate_row<T>(p, l, u.direction, rnn::row_of(p, l, u.time(step), u.n)) + u.unit;

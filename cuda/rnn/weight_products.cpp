@@ -85,8 +85,10 @@ struct WeightProductsPlan final : Plan<RnnProblem> {
 
   void copy_rows(const RnnLayer& l, RnnOperand operand, int64_t directions, void* to, int64_t width,
                  Stream stream) const {
-    const int64_t items = directions * p.steps * p.batch * width;
-    launch(*copy, elementwise_launch(items, device), stream, p, l, operand, to, width, items);
+    LaunchConfig config;
+    config.block = {unsigned(std::min<int64_t>(round_up(width, int64_t(32)), 256))};
+    config.grid = {unsigned(std::min<int64_t>(directions * p.steps * p.batch, 16 * device.sm_count))};
+    launch(*copy, config, stream, p, l, operand, to, width, directions);
   }
   void run_layer(const RnnLayer& l, char* workspace, Stream stream) const {
     const LayerProducts& products = l.index ? layers.others : layers.first;

@@ -9,29 +9,36 @@
 
 namespace minidnn {
 
+template <class Visit> __device__ __forceinline__ void each_column(int64_t width, Visit visit) {
+  for (int64_t i = threadIdx.x; i < width; i += blockDim.x) visit(i);
+}
+
+// Blocks take the rows of [directions, T, N] in turn.
 template <class T>
 __global__ void __launch_bounds__(256)
     rnn_operand_rows(const __grid_constant__ RnnProblem p, const __grid_constant__ RnnLayer l, RnnOperand operand,
-                     T* to, int64_t width, int64_t items) {
-  // Items are [directions, T, N, width].
-  grid_stride(items, [&](int64_t item) {
-    const int64_t i = item % width, n = item / width % p.batch, t = item / width / p.batch % p.steps;
-    const int64_t direction = item / width / p.batch / p.steps, length = l.lengths[n];
-    if (p.packed && t >= length) return;
+                     T* to, int64_t width, int64_t directions) {
+  for (int64_t r = blockIdx.x; r < directions * p.steps * p.batch; r += gridDim.x) {
+    const int64_t n = r % p.batch, t = r / p.batch % p.steps, direction = r / p.batch / p.steps, length = l.lengths[n];
+    if (p.packed && t >= length) continue;
     const int64_t row = rnn::row_of(p, l, t, n);
-    T& result = to[(direction * p.rows() + row) * width + i];
-    if (t >= length) result = T(0);
-    else if (operand == RnnOperand::input) result = T(rnn::input<T>(p, l, t, n)[i]);
-    else if (operand == RnnOperand::q) result = rnn::gate_row<T>(p, l, direction, row)[3 * p.hidden + i];
-    else result = T(rnn::h_before<T>(p, l, {direction, n, 0, length}, direction ? length - 1 - t : t)[i]);
-  });
+    T* const result = to + (direction * p.rows() + row) * width;
+    if (t >= length) {
+      each_column(width, [&](int64_t i) { result[i] = T(0); });
+    } else if (operand == RnnOperand::q) {
+      const T* const from = rnn::gate_row<T>(p, l, direction, row) + 3 * p.hidden;
+      each_column(width, [&](int64_t i) { result[i] = from[i]; });
+    } else {
+      const rnn::Elements<T> from = operand == RnnOperand::input ? rnn::input<T>(p, l, t, n)
+                                                                 : rnn::h_before<T>(p, l, {direction, n, 0, length},
+                                                                                    direction ? length - 1 - t : t);
+      each_column(width, [&](int64_t i) { result[i] = T(from[i]); });
+    }
+  }
   if (!p.packed) return;
-  const int64_t first = l.first_rows[p.steps], unused = p.rows() - first,
-                directions = items / width / p.batch / p.steps;
-  grid_stride(directions * unused * width, [&](int64_t item) {
-    const int64_t direction = item / (unused * width);
-    to[(direction * p.rows() + first) * width + item % (unused * width)] = T(0);
-  });
+  const int64_t first = l.first_rows[p.steps], unused = p.rows() - first;
+  for (int64_t r = blockIdx.x; r < directions * unused; r += gridDim.x)
+    each_column(width, [&](int64_t i) { to[(r / unused * p.rows() + first + r % unused) * width + i] = T(0); });
 }
 
 // A block adds up 32 columns of the gradients of a direction. Thread (x, y) has the rows y, y + 32, ...
@@ -44,6 +51,7 @@ __global__ void __launch_bounds__(1024)
   const int64_t column = int64_t(blockIdx.x) * 32 + threadIdx.x;
   CompensatedSum<Acc> sum;
   if (column < width)
+#pragma unroll 8
     for (int64_t row = threadIdx.y; row < p.rows(); row += 32)
       sum.add(Acc(rnn::dgate_row<T>(p, l, direction, row)[column]));
   parts[threadIdx.y][threadIdx.x] = sum.value();

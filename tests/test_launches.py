@@ -229,8 +229,9 @@ assert dnn.explain(dnn.rnn_forward, x, w, **net)[0].chosen == "cuda.rnn.generic"
 def test_rnn_by_products(run_on_fake_gpu: object) -> None:
     """The engines of rnn that consist of products and kernels, for rows in the order of steps and of sequences."""
     run_on_fake_gpu("""
-on = {"device": "cuda:0", "dtype": "bfloat16"}
-for mode, gates in (("lstm", 4), ("gru", 3), ("tanh", 1)):
+import itertools
+on = {"device": "cuda:0"}
+for (mode, gates), on["dtype"] in itertools.product((("lstm", 4), ("gru", 3), ("tanh", 1)), ("bfloat16", "float32")):
     for layout, directions in (("tnc", 1), ("ntc", 2)):
         net = {"mode": mode, "hidden_size": 64, "layers": 2, "bidirectional": directions == 2, "dropout": 0.5,
                "layout": layout}
@@ -239,8 +240,18 @@ for mode, gates in (("lstm", 4), ("gru", 3), ("tanh", 1)):
             for _ in range(directions):
                 w += [dnn.zeros(s, **on) for s in ((64 * gates, inputs), (64 * gates, 64), (64 * gates,), (64 * gates,))]
         x, dy = (dnn.zeros((5, 3, n), **on) for n in (8, 64 * directions))
-        for algo in ("persistent", "stepwise_gemm"):
+        for algo in ("cluster", "persistent", "stepwise_gemm"):
             y, hn, cn, reserve = dnn.rnn_forward(x, w, training=True, algo=algo, **net)
             dgates = dnn.rnn_backward_data(dy, hn, cn, y, w, reserve, algo=algo, **net)[3]
         dnn.rnn_backward_weights(x, None, y, dgates, reserve, algo="weight_products", **net)
+# A machine that cannot run all blocks at once.
+launch_result = ctypes.c_int.from_address(ctypes.addressof(ctypes.c_ulong.in_dll(fake, "fake")) + 12)
+launch_result.value = 720
+dnn.rnn_forward(x, w, algo="cluster", **net)
+try:
+    dnn.rnn_forward(x, w, algo="persistent", **net)
+except dnn.DeviceError as error:
+    assert "all its blocks must run at once, which cuda.rnn.stepwise_gemm does not need" in str(error), error
+else:
+    raise AssertionError("not refused")
 """)

@@ -8,6 +8,7 @@ namespace minidnn {
 namespace cuda::rnn {
 // clang-format off
 using List = EngineList<RnnProblem,
+    struct Cluster,
     struct Persistent,
     struct StepwiseGemm,
     struct WeightProducts,

@@ -1,168 +1,120 @@
 // SPDX-License-Identifier: Apache-2.0
-// A layer of a recurrent network in one launch, for 16-bit types. All blocks run at the same time. Each block keeps its
-// part of w_hh in registers for all steps (RnnPersistentShape).
+// A layer of a recurrent network in one launch, for 16-bit types and for float32 with products of TF32. Each block keeps
+// its part of w_hh in registers for all steps (RnnPersistentShape).
 // - rnn_persistent_forward: the states of all steps, from the input's part of the gates.
 // - rnn_persistent_backward: the gradients of the gates of all steps, from dy.
 //
-// A step of a block: it reads what all slices of its group have published in the previous step (states or, in backward,
-// gradients of gates) into shared memory, and multiplies it by its weights with mma.sync. Warps that share a tile of the
-// product add different parts of k, so their sums go through shared memory. There each thread finds the sums of its
-// units, computes the gates, and publishes the result.
-//
-// A published word of 8 bytes has two values and the number of the step, so a reader needs no other flag: it loads the
-// words again until all have the number that it waits for. Words alternate between two buffers. That is enough: a slice
-// publishes step s + 1 after it has read step s of all slices, and they had read step s - 1 before they published s.
-// Bytes of a step: each block reads rows x k values, with 4 bytes for each of them, from the L2.
+// A step of a block: it receives what all slices of its group have published in the previous step (states or, in backward,
+// gradients of gates), through the L2 or in a cluster (exchange.cuh). It multiplies that by its weights with mma.sync. Warps
+// that share a tile of the product add different parts of k, so their sums go through shared memory. There each thread
+// finds the sums of its units, computes the gates, and publishes the result.
+// Bytes of a step: each block receives rows x k elements.
 #include "cpp/rnn/rnn_math.h"
 #include "cuda/device/fast_activation.cuh"
 #include "cuda/device/fragment.cuh"
-#include "cuda/device/ptx/relaxed.cuh"
-#include "cuda/rnn/persistent_params.h"
+#include "cuda/rnn/exchange.cuh"
 
 namespace minidnn {
 
-constexpr int kRnnThreads = 256;
+// The block's part of the product of a step. a are rows of weights, b are published rows. A warp has kMTiles tiles of 16
+// rows of a, and kPairs pairs of steps of 32 bytes along k. kTiles is the number of tiles of 8 rows of b.
+template <class T, int kMTiles, int kPairs, int kParts, int kTiles> struct RecurrentProduct {
+  // The sums of a tile that do not wait for each other.
+  static constexpr int kChains = kMTiles * kTiles >= 4 ? 1 : 4 / (kMTiles * kTiles);
+  static constexpr int32_t kSize = sizeof(T), kLine = 16 / kSize, kStep = 32 / kSize;  // elements of 16 and of 32 bytes
+  uint32_t weights[kMTiles][2 * kPairs][4];
+  int32_t part;       // of this warp
+  int32_t first_sum;  // of this warp: where its sums begin
 
-// The block's part of the product of a step. a are rows of weights, b are published rows. A warp has kPairs pairs of steps
-// of 16 along k. kTiles is the number of tiles of 8 rows of b.
-template <class T, int kPairs, int kParts, int kTiles> struct RecurrentProduct {
-  static constexpr int kChains = kTiles == 1 ? 2 : 1;  // sums of a tile that do not wait for each other
-  uint32_t weights[2 * kPairs][4];
-  int32_t tile, part;  // of this warp
-
-  // Loads the weights through shared memory, 8 elements at a time. line(m, k) is the address of those of row m from k on
-  // or, if kAlongM, line(k, m) of those of column k from m on. Null means zeros.
+  // Loads the weights through shared memory, 16 bytes at a time. line(m, k) is the address of those of row m from k on or,
+  // if kAlongM, line(k, m) of those of column k from m on. Null means zeros.
   template <bool kAlongM, class Line>
   __device__ __forceinline__ void load(const RnnPersistentShape& s, Line line) {
-    constexpr int32_t kStaged = RnnPersistentShape::kStagedPairs;
-    const int32_t lane = int32_t(threadIdx.x) % 32, lines_of_part = kAlongM ? 32 * kStaged : 16 * s.tiles();
+    constexpr int32_t kStaged = 2 * RnnPersistentShape::kStagedPairs;  // steps
+    const int32_t lane = int32_t(threadIdx.x) % 32, warp = int32_t(threadIdx.x) / 32;
+    const int32_t warps = (s.m + 16 * kMTiles - 1) / (16 * kMTiles), tiles = warps * kMTiles;
+    const int32_t tile = warp % warps * kMTiles, lines_of_part = kAlongM ? kStep * kStaged : 16 * tiles;
     const int32_t pitch = kAlongM ? s.staged_pitch_along_m() : RnnPersistentShape::kStagedPitch;
-    const int32_t chunks = kAlongM ? 2 * s.tiles() : 4 * kStaged, all = kParts * lines_of_part * chunks;
+    const int32_t chunks = kAlongM ? 16 / kLine * tiles : 2 * kStaged, all = kParts * lines_of_part * chunks;
     const uint32_t memory = cvta_to_shared(dynamic_shared());
-    tile = int32_t(threadIdx.x) / 32 % s.tiles();
-    part = int32_t(threadIdx.x) / 32 / s.tiles();
-    const int32_t line_of_lane = kAlongM ? lane % 8 + lane / 16 * 8 : tile * 16 + lane % 16;
-    const int32_t column_of_lane = kAlongM ? tile * 16 + lane / 8 % 2 * 8 : lane / 16 * 8;
-    const uint32_t from = memory + ((part * lines_of_part + line_of_lane) * pitch + column_of_lane) * 2;
+    part = warp / warps;
+    first_sum = ((part * tiles + tile) * 16 + lane / 4) * s.sum_pitch() + lane % 4 * 2;
+    const uint32_t staged = memory + part * lines_of_part * pitch;
 #pragma unroll
-    for (int first = 0; first < kPairs; first += kStaged) {
+    for (int first = 0; first < 2 * kPairs; first += kStaged) {
 #pragma unroll 4
       for (int32_t i = int32_t(threadIdx.x); i < all; i += kRnnThreads) {
-        const int32_t l = i / chunks, column = i % chunks * 8, of_part = l / lines_of_part;
-        const int32_t k = (of_part * kPairs + first) * 32 + (kAlongM ? l % lines_of_part : column);
+        const int32_t l = i / chunks, column = i % chunks * kLine, of_part = l / lines_of_part;
+        const int32_t k = (of_part * 2 * kPairs + first) * kStep + (kAlongM ? l % lines_of_part : column);
         const T* const source = line(kAlongM ? k : l % lines_of_part, kAlongM ? column : k);
-        cp_async<16>(memory + (l * pitch + column) * 2, source ? source : line(0, 0), source ? 1 : 0);
+        cp_async<16>(memory + l * pitch + column * kSize, source ? source : line(0, 0), source ? 1 : 0);
       }
       cp_async_commit_group();
       cp_async_wait_group<0>();
       __syncthreads();
       if (part < kParts)
 #pragma unroll
-        for (int i = 0; i < 2 * kStaged; ++i) {
-          if constexpr (kAlongM) ldmatrix_x4_trans(weights[2 * first + i], from + i * 16 * pitch * 2);
-          else ldmatrix_x4(weights[2 * first + i], from + i * 32);
-        }
+        for (int m = 0; m < kMTiles; ++m)
+#pragma unroll
+          for (int i = 0; i < kStaged; ++i) load_step<kAlongM>(weights[m][first + i], staged, pitch, tile + m, i);
       __syncthreads();
     }
+  }
+  // Loads the operand a of a step.
+  template <bool kAlongM>
+  static __device__ __forceinline__ void load_step(uint32_t (&w)[4], uint32_t staged, int32_t pitch, int32_t tile,
+                                                   int32_t step) {
+    const int32_t lane = int32_t(threadIdx.x) % 32;
+    if constexpr (!kAlongM) {
+      ldmatrix_x4(w, staged + (tile * 16 + lane % 16) * pitch + step * 32 + lane / 16 * 16);
+    } else if constexpr (kSize == 2) {
+      const int32_t k = step * 16 + lane % 8 + lane / 16 * 8, m = tile * 16 + lane / 8 % 2 * 8;
+      ldmatrix_x4_trans(w, staged + k * pitch + m * 2);
+    } else {
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        w[i] =
+            ld_shared_b32(staged + (step * 8 + lane % 4 + i / 2 * 4) * pitch + (tile * 16 + lane / 4 + i % 2 * 8) * 4);
+    }
+    if constexpr (kSize == 4)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) w[i] = cvt_rna_tf32(__uint_as_float(w[i]));
   }
 
   // Stores the sums of this warp for rows `row` to `row` + 8 kTiles - 1 of the group.
   __device__ __forceinline__ void run(const RnnPersistentShape& s, uint32_t operand, float* sums, int32_t row) const {
     if (part >= kParts) return;
     const int32_t lane = int32_t(threadIdx.x) % 32;
-    float d[kChains][kTiles][4] = {};
-    const uint32_t from = operand + (lane % 8 * s.operand_pitch() + part * kPairs * 32 + lane / 8 * 8) * 2;
-    const uint32_t tile_bytes = 16 * s.operand_pitch();
+    float d[kChains][kMTiles][kTiles][4] = {};
+    const uint32_t from = operand + lane % 8 * s.operand_pitch() + part * kPairs * 64 + lane / 8 * 16;
+    const uint32_t tile_bytes = 8 * s.operand_pitch();
 #pragma unroll
     for (int i = 0; i < kPairs; ++i)
 #pragma unroll
       for (int n = 0; n < kTiles; ++n) {
         uint32_t b[4];
         ldmatrix_x4(b, from + n * tile_bytes + i * 64);
-        mma_sync<T>(d[2 * i % kChains][n], weights[2 * i], b[0], b[1]);
-        mma_sync<T>(d[(2 * i + 1) % kChains][n], weights[2 * i + 1], b[2], b[3]);
-      }
-    float* const to = sums + ((part * s.tiles() + tile) * 16 + lane / 4) * s.sum_pitch() + row + lane % 4 * 2;
 #pragma unroll
-    for (int n = 0; n < kTiles; ++n)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        float all = d[0][n][e];
-#pragma unroll
-        for (int chain = 1; chain < kChains; ++chain) all += d[chain][n][e];
-        to[e / 2 * 8 * s.sum_pitch() + n * 8 + e % 2] = all;
-      }
-  }
-};
-
-// What a block exchanges with the other slices of its group. kAtOnce is the number of loads of a thread in flight.
-template <int kAtOnce> struct RnnExchange {
-  uint64_t* buffer;      // of the first row of the group
-  int64_t buffer_words;  // of all groups
-  int32_t words;         // of a row
-  int32_t rows;          // of the group that exist
-  // Threads read chunks of two words. From one to the next, a thread's chunk in the row advances by chunk_step, and its
-  // address in shared memory by offset_step, or beyond the end of the row by offset_of_row more.
-  int32_t chunks, first_chunk, chunk_step;
-  uint32_t first_offset, offset_step, offset_of_row;  // in shared memory
-
-  __device__ __forceinline__ RnnExchange(const RnnPersistentParams& p, const RnnPersistentArgs& a, int32_t direction,
-                                         int32_t first_row) {
-    words = p.shape.k / 2;
-    buffer = static_cast<uint64_t*>(a.exchanged) + (int64_t(direction) * p.batch + first_row) * words;
-    buffer_words = int64_t(p.shape.directions) * p.batch * words;
-    rows = min(p.shape.rows, p.batch - first_row);
-    chunks = words / 2;
-    const uint32_t pitch = p.shape.operand_pitch() * 2;
-    first_chunk = int32_t(threadIdx.x) % chunks;
-    chunk_step = kRnnThreads % chunks;
-    first_offset = int32_t(threadIdx.x) / chunks * pitch + first_chunk * 8;
-    offset_step = kRnnThreads / chunks * pitch + chunk_step * 8;
-    offset_of_row = pitch - chunks * 8;
-  }
-  // Publishes two pairs of values of step s: elements k to k + 3 of a row, where k is a multiple of 4.
-  __device__ __forceinline__ void publish(int32_t s, int32_t row, int32_t k, uint32_t first, uint32_t second) const {
-    const uint64_t number = uint64_t(s + 1) << 32;
-    uint64_t* const to = (s % 2 ? buffer + buffer_words : buffer) + row * words + k / 2;
-    st_relaxed_gpu_v2(to, first | number, second | number);
-  }
-  // Copies rows `first` to `first` + count - 1 of step s to shared memory, when they have been published.
-  __device__ __forceinline__ void read(int32_t s, int32_t first, int32_t count) const {
-    const uint64_t* from = (s % 2 ? buffer + buffer_words : buffer) + first * words + 2 * int32_t(threadIdx.x);
-    int32_t left = min(count, rows - first) * chunks - int32_t(threadIdx.x), chunk = first_chunk;
-    char* to = dynamic_shared() + first_offset;
-#pragma unroll 1
-    for (; left > 0; left -= kAtOnce * kRnnThreads, from += 2 * kAtOnce * kRnnThreads) {
-      uint64_t v[kAtOnce][2];
-      bool arrived;
-      do {
-        arrived = true;
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j)
-          if (j * kRnnThreads < left) ld_relaxed_gpu_v2(from + 2 * j * kRnnThreads, v[j][0], v[j][1]);
-#pragma unroll
-        for (int j = 0; j < kAtOnce; ++j)
-          if (j * kRnnThreads < left) arrived &= int32_t(v[j][0] >> 32) == s + 1 && int32_t(v[j][1] >> 32) == s + 1;
-      } while (!arrived);
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        if (j * kRnnThreads < left) *reinterpret_cast<uint2*>(to) = {uint32_t(v[j][0]), uint32_t(v[j][1])};
-        to += offset_step;
-        chunk += chunk_step;
-        if (chunk >= chunks) {
-          chunk -= chunks;
-          to += offset_of_row;
+        for (int m = 0; m < kMTiles; ++m) {
+          mma_sync<T>(d[2 * i % kChains][m][n], weights[m][2 * i], b[0], b[1]);
+          mma_sync<T>(d[(2 * i + 1) % kChains][m][n], weights[m][2 * i + 1], b[2], b[3]);
         }
       }
-    }
-    __syncthreads();
+    const int32_t pitch = s.sum_pitch();
+    float* const to = sums + first_sum + row;
+#pragma unroll
+    for (int m = 0; m < kMTiles; ++m)
+#pragma unroll
+      for (int n = 0; n < kTiles; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          float all = d[0][m][n][e];
+#pragma unroll
+          for (int chain = 1; chain < kChains; ++chain) all += d[chain][m][n][e];
+          to[(m * 16 + e / 2 * 8) * pitch + n * 8 + e % 2] = all;
+        }
   }
 };
-// Two values as a word, from this lane and its neighbour. Both lanes get the same word.
-template <class T> __device__ __forceinline__ uint32_t pair_of_lanes(float x) {
-  const float other = __shfl_xor_sync(0xffffffff, x, 1);
-  return threadIdx.x % 2 ? cvt_rn_x2(T(), other, x) : cvt_rn_x2(T(), x, other);
-}
 
 // The work of a thread: some rows of the batch for one unit. kRows rows are spaced row_step apart, and some of them may
 // not exist.
@@ -281,15 +233,13 @@ __device__ __forceinline__ void backward(RnnMode mode, const RnnPersistentParams
 }  // namespace rnn_fast
 
 // The sums of the product of a step, in shared memory. Those of a thread begin at row m and at a row of the batch.
-template <class T, int kPairs, int kParts, int kTiles> struct RnnSums {
-  uint32_t operand;
+template <class T, int kMTiles, int kPairs, int kParts, int kTiles> struct RnnSums {
   float* sums;
   const float* mine;
   int32_t pitch, part_step;
 
   __device__ __forceinline__ RnnSums(const RnnPersistentShape& s, int32_t m, int32_t row)
-      : operand(cvta_to_shared(dynamic_shared())),
-        sums(reinterpret_cast<float*>(dynamic_shared() + s.operand_bytes())),
+      : sums(reinterpret_cast<float*>(dynamic_shared() + s.operand_bytes())),
         mine(sums + m * s.sum_pitch() + row),
         pitch(s.sum_pitch()),
         part_step(s.tiles() * 16 * pitch) {
@@ -301,14 +251,10 @@ template <class T, int kPairs, int kParts, int kTiles> struct RnnSums {
   // Multiplies what was published in step `step` by the weights.
   template <class Exchange>
   __device__ __forceinline__ void compute(const RnnPersistentShape& s,
-                                          const RecurrentProduct<T, kPairs, kParts, kTiles>& product,
-                                          const Exchange& exchange, int32_t step) const {
-#pragma unroll 1
-    for (int32_t row = 0; row < exchange.rows; row += 8 * kTiles) {
-      exchange.read(step, row, 8 * kTiles);
-      product.run(s, operand, sums, row);
-      __syncthreads();
-    }
+                                          const RecurrentProduct<T, kMTiles, kPairs, kParts, kTiles>& product,
+                                          Exchange& exchange, int32_t step) const {
+    exchange.each(step, [&](uint32_t operand, int32_t row) { product.run(s, operand, sums, row); });
+    __syncthreads();
   }
   // The sum of row m of the product and of a row of the batch, both counted from those of this thread.
   __device__ __forceinline__ float at(int32_t m, int32_t row) const {
@@ -338,55 +284,96 @@ template <class T> struct RnnBias {
     }
   }
 };
-// Publishes the gradients that h before the step sees: for a GRU dr, dz and r dn. Lane l of four publishes gate l of their
-// units. All lanes of a warp call this function.
+// Publishes the gradients that h before the step sees: for a GRU dr, dz and r dn. All lanes of a warp call this function.
 template <class T, class Thread, class Exchange>
 __device__ __forceinline__ void publish_gates(const RnnPersistentParams& p, const Thread& me, const Exchange& exchange,
                                               int32_t step, int i, const float (&gates)[4]) {
   uint32_t words[4];
 #pragma unroll
   for (int g = 0; g < 4; ++g)
-    words[g] = pair_of_lanes<T>(RnnMode(p.mode) == RnnMode::gru && g == 2 ? gates[3] : gates[g]);
-  const int lane = int(threadIdx.x) % 4;
-  const uint32_t mine = lane == 0 ? words[0] : lane == 1 ? words[1] : lane == 2 ? words[2] : words[3];
-  const uint32_t theirs = lane == 0 ? words[2] : lane == 1 ? words[3] : lane == 2 ? words[0] : words[1];
-  const uint32_t received = __shfl_xor_sync(0xffffffff, theirs, 2);
-  if (me.exists(i) && lane < p.gates)
-    exchange.publish(step, me.row_of(i), lane * p.hidden + me.u() - lane, lane < 2 ? mine : received,
-                     lane < 2 ? received : mine);
+    words[g] = RnnWords<T>::of(RnnMode(p.mode) == RnnMode::gru && g == 2 ? gates[3] : gates[g]);
+  exchange.publish_parts(step, me.exists(i), me.row_of(i), me.u(), p.hidden, p.gates, words);
 }
 
-// kRows is the number of tiles of 8 rows of a group, and kTiles of those that are in shared memory at a time.
-template <class T, int kPairs, int kParts, int kRows, int kTiles>
+// What the forward kernel reads and writes in global memory, for the units of a thread.
+template <class T, int kRows> struct RnnForwardMemory {
+  const RnnPersistentParams& p;
+  const RnnPersistentArgs& a;
+  const RnnThread<kRows>& me;
+  const float* input;
+  T *y, *reserve;
+  float* cells;
+
+  __device__ __forceinline__ RnnForwardMemory(const RnnPersistentParams& params, const RnnPersistentArgs& args,
+                                              const RnnThread<kRows>& thread)
+      : p(params),
+        a(args),
+        me(thread),
+        input(me.element(a.input, p, p.gates, me.direction)),
+        y(me.element(static_cast<T*>(a.y), p, 1, me.direction)),
+        reserve(me.element(static_cast<T*>(a.gates), p, p.reserved, int64_t(me.direction) * a.rows)),
+        cells(me.element(a.cells, p, 1, int64_t(me.direction) * a.rows)) {}
+  __device__ __forceinline__ const float* input_at(int i, int32_t s) const {
+    return input + me.wide(me.input_row_at(a, i, me.time(i, s)), p.shape.directions * p.gates * p.hidden);
+  }
+  // Loads the input's part of the gates, and fetches that of a later step.
+  __device__ __forceinline__ void load(int i, int32_t s, float (&x)[4]) const {
+    if (s >= me.lengths[i]) return;
+    const float* const from = input_at(i, s);
+#pragma unroll
+    for (int g = 0; g < 4; ++g)
+      if (g < p.gates) x[g] = from[g * p.hidden];
+    if (s + p.ahead >= me.lengths[i]) return;
+    const float* const ahead = input_at(i, s + p.ahead);
+#pragma unroll
+    for (int g = 0; g < 4; ++g)
+      if (g < p.gates) prefetch_l2(ahead + g * p.hidden);
+  }
+  __device__ __forceinline__ void store(int i, int32_t s, float h, float c, const float (&gates)[4]) const {
+    if (!me.exists(i)) return;
+    const int32_t t = me.time(i, s);
+    T* const y_of_row = y + me.y_at(a, i, t, a.y_step, a.y_row);
+    if (s >= me.lengths[i]) {
+      if (!a.offsets) *y_of_row = T();
+      return;
+    }
+    *y_of_row = T(h);
+    const int32_t row = me.row_at(p, a, i, t);
+    if (reserve) {
+      T* const to = reserve + me.wide(row, p.reserved * p.hidden);
+#pragma unroll
+      for (int g = 0; g < 4; ++g)
+        if (g < p.reserved) to[g * p.hidden] = T(gates[g]);
+    }
+    if (cells) cells[me.wide(row, p.hidden)] = c;
+  }
+};
+
+// kRows is the number of rows of a thread, and kTiles of the tiles of 8 rows that are in shared memory at a time.
+template <class T, bool kCluster, int kMTiles, int kPairs, int kParts, int kRows, int kTiles>
 __global__ void __launch_bounds__(kRnnThreads, 1)
     rnn_persistent_forward(const __grid_constant__ RnnPersistentParams p, const __grid_constant__ RnnPersistentArgs a) {
   const RnnThread<kRows> me(p, a);
   const int32_t d = me.direction, hidden = p.hidden, units = p.shape.units;
   const T* const w = static_cast<const T*>(a.weights[d]);
-  RecurrentProduct<T, kPairs, kParts, kTiles> product;
+  RecurrentProduct<T, kMTiles, kPairs, kParts, kTiles> product;
   product.template load<false>(p.shape, [&](int32_t m, int32_t k) {
     const int32_t gate = m / units, unit = m % units;
     const bool exists = gate < p.gates && unit < me.units && k < hidden;
     return exists ? w + (int64_t(gate) * hidden + me.first_unit + unit) * hidden + k : nullptr;
   });
-  const RnnExchange<kRows == 1 ? 8 : 4> exchange(p, a, d, me.first_row);
-  const RnnSums<T, kPairs, kParts, kTiles> sums(p.shape, me.unit, me.row);
+  typename RnnExchangeOf<T, kCluster, 64 * kPairs * kParts, kTiles>::type exchange(p, a, d, me.first_row);
+  const RnnSums<T, kMTiles, kPairs, kParts, kTiles> sums(p.shape, me.unit, me.row);
+  exchange.start();
   const auto mode = RnnMode(p.mode);
 
-  const int32_t input_row = p.shape.directions * p.gates * hidden;
-  const float* const input = me.element(a.input, p, p.gates, d);
-  T* const y = me.element(static_cast<T*>(a.y), p, 1, d);
-  T* const reserve = me.element(static_cast<T*>(a.gates), p, p.reserved, int64_t(d) * a.rows);
-  float* const cells = me.element(a.cells, p, 1, int64_t(d) * a.rows);
+  const RnnForwardMemory<T, kRows> memory(p, a, me);
   float c[kRows], h[kRows];
   const RnnBias<T> bias(p, a, me);
   // Publishes the states. All lanes of a warp call this function.
   const auto publish = [&](int32_t s) {
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const uint32_t first = pair_of_lanes<T>(h[i]), second = __shfl_xor_sync(0xffffffff, first, 2);
-      if (me.exists(i) && me.unit % 4 == 0) exchange.publish(s, me.row_of(i), me.u(), first, second);
-    }
+    for (int i = 0; i < kRows; ++i) exchange.publish(s, me.exists(i), me.row_of(i), me.u(), RnnWords<T>::of(h[i]));
   };
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
@@ -402,13 +389,7 @@ __global__ void __launch_bounds__(kRnnThreads, 1)
   for (int32_t s = 0; s < p.steps; ++s) {
     float x[kRows][4];
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      if (s >= me.lengths[i]) continue;
-      const float* const from = input + me.wide(me.input_row_at(a, i, me.time(i, s)), input_row);
-#pragma unroll
-      for (int g = 0; g < 4; ++g)
-        if (g < p.gates) x[i][g] = from[g * hidden];
-    }
+    for (int i = 0; i < kRows; ++i) memory.load(i, s, x[i]);
     sums.compute(p.shape, product, exchange, s);
     float gates[kRows][4];
 #pragma unroll
@@ -423,27 +404,12 @@ __global__ void __launch_bounds__(kRnnThreads, 1)
       rnn_fast::forward(mode, p, x[i], of_h, bias.of_n, gates[i], c[i], h[i]);
       h[i] = float(T(h[i]));
     }
-    publish(s + 1);
+    if (s + 1 < p.steps) publish(s + 1);
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      if (!me.exists(i)) continue;
-      const int32_t t = me.time(i, s);
-      T* const y_of_row = y + me.y_at(a, i, t, a.y_step, a.y_row);
-      if (s >= me.lengths[i]) {
-        if (!a.offsets) *y_of_row = T();
-        continue;
-      }
-      *y_of_row = T(h[i]);
-      const int32_t row = me.row_at(p, a, i, t);
-      if (reserve) {
-        T* const to = reserve + me.wide(row, p.reserved * hidden);
-#pragma unroll
-        for (int g = 0; g < 4; ++g)
-          if (g < p.reserved) to[g * hidden] = T(gates[i][g]);
-      }
-      if (cells) cells[me.wide(row, hidden)] = c[i];
-    }
+    for (int i = 0; i < kRows; ++i) memory.store(i, s, h[i], c[i], gates[i]);
+    exchange.end_step(s);
   }
+  exchange.finish();
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (!me.exists(i)) continue;
@@ -453,26 +419,100 @@ __global__ void __launch_bounds__(kRnnThreads, 1)
   }
 }
 
-template <class T, int kPairs, int kParts, int kRows, int kTiles>
+// What the backward kernel reads for a step. Values of T are converted when they are used, so nothing waits for the loads.
+template <class T> struct RnnSaved {
+  T dy, gates[4], h_before;
+  float float_dy, cell, before;  // before: the cell before the step
+};
+
+// What the backward kernel reads and writes in global memory, for the units of a thread.
+template <class T, int kRows> struct RnnBackwardMemory {
+  const RnnPersistentParams& p;
+  const RnnPersistentArgs& a;
+  const RnnThread<kRows>& me;
+  const T *dy, *y, *reserve;
+  const float *float_dy, *cells;
+  T* dgates;
+
+  __device__ __forceinline__ RnnBackwardMemory(const RnnPersistentParams& params, const RnnPersistentArgs& args,
+                                               const RnnThread<kRows>& thread)
+      : p(params),
+        a(args),
+        me(thread),
+        dy(me.element(static_cast<const T*>(a.dy), p, 1, me.direction)),
+        y(me.element(static_cast<const T*>(a.y), p, 1, me.direction)),
+        reserve(me.element(static_cast<const T*>(a.gates), p, p.reserved, int64_t(me.direction) * a.rows)),
+        float_dy(me.element(static_cast<const float*>(a.dy), p, 1, me.direction)),
+        cells(me.element(static_cast<const float*>(a.cells), p, 1, int64_t(me.direction) * a.rows)),
+        dgates(me.element(static_cast<T*>(a.dgates), p, p.dgates, int64_t(me.direction) * a.rows)) {}
+  __device__ __forceinline__ const T* gates_at(int32_t row) const {
+    return reserve + me.wide(row, p.reserved * p.hidden);
+  }
+  __device__ __forceinline__ const float* cell_at(int i, int32_t t) const {
+    return cells + me.wide(me.row_at(p, a, i, t), p.hidden);
+  }
+  __device__ __forceinline__ void load(int i, int32_t s, RnnSaved<T>& to) const {
+    if (s < 0 || s >= me.lengths[i]) return;
+    const auto mode = RnnMode(p.mode);
+    const int32_t t = me.time(i, s), t_before = s > 0 ? me.time(i, s - 1) : 0;
+    const int64_t dy_at = me.y_at(a, i, t, a.dy_step, a.dy_row);
+    if (a.dy_is_float) to.float_dy = float_dy[dy_at];
+    else to.dy = dy[dy_at];
+    const T* const from = gates_at(me.row_at(p, a, i, t));
+#pragma unroll
+    for (int g = 0; g < 4; ++g)
+      if (g < p.reserved) to.gates[g] = from[g * p.hidden];
+    to.before = 0;
+    to.h_before = T();
+    if (mode == RnnMode::lstm) {
+      to.cell = *cell_at(i, t);
+      if (s > 0) to.before = *cell_at(i, t_before);
+      else if (a.c0) to.before = float(static_cast<const T*>(a.c0)[me.state(p, i)]);
+    } else if (mode == RnnMode::gru) {
+      if (s > 0) to.h_before = y[me.y_at(a, i, t_before, a.y_step, a.y_row)];
+      else if (a.h0) to.h_before = static_cast<const T*>(a.h0)[me.state(p, i)];
+    }
+  }
+  // Fetches what load() reads for an earlier step. It reads the cell of the step itself once before.
+  __device__ __forceinline__ void fetch(int i, int32_t s) const {
+    if (s < 1 || s >= me.lengths[i]) return;
+    const auto mode = RnnMode(p.mode);
+    const int32_t t = me.time(i, s), t_before = me.time(i, s - 1);
+    const int64_t dy_at = me.y_at(a, i, t, a.dy_step, a.dy_row);
+    if (a.dy_is_float) prefetch_l2(float_dy + dy_at);
+    else prefetch_l2(dy + dy_at);
+    const T* const from = gates_at(me.row_at(p, a, i, t));
+#pragma unroll
+    for (int g = 0; g < 4; ++g)
+      if (g < p.reserved) prefetch_l2(from + g * p.hidden);
+    if (mode == RnnMode::lstm) prefetch_l2(cell_at(i, t_before));
+    else if (mode == RnnMode::gru) prefetch_l2(y + me.y_at(a, i, t_before, a.y_step, a.y_row));
+  }
+  __device__ __forceinline__ void store(int i, int32_t s, const float (&gates)[4]) const {
+    if (!me.exists(i) || (a.offsets && s >= me.lengths[i])) return;
+    T* const to = dgates + me.wide(me.row_at(p, a, i, me.time(i, s)), p.dgates * p.hidden);
+#pragma unroll
+    for (int g = 0; g < 4; ++g)
+      if (g < p.dgates) to[g * p.hidden] = T(gates[g]);
+  }
+};
+
+template <class T, bool kCluster, int kMTiles, int kPairs, int kParts, int kRows, int kTiles>
 __global__ void __launch_bounds__(kRnnThreads, 1) rnn_persistent_backward(const __grid_constant__ RnnPersistentParams p,
                                                                           const __grid_constant__ RnnPersistentArgs a) {
   const RnnThread<kRows> me(p, a);
   const int32_t d = me.direction, hidden = p.hidden;
   const T* const w = static_cast<const T*>(a.weights[d]) + me.first_unit;
-  RecurrentProduct<T, kPairs, kParts, kTiles> product;
+  RecurrentProduct<T, kMTiles, kPairs, kParts, kTiles> product;
   product.template load<true>(p.shape, [&](int32_t k, int32_t m) {
     return k < p.shape.k && m < me.units ? w + int64_t(k) * hidden + m : nullptr;
   });
-  const RnnExchange<kRows == 1 ? 8 : 4> exchange(p, a, d, me.first_row);
-  const RnnSums<T, kPairs, kParts, kTiles> sums(p.shape, me.unit, me.row);
+  typename RnnExchangeOf<T, kCluster, 64 * kPairs * kParts, kTiles>::type exchange(p, a, d, me.first_row);
+  const RnnSums<T, kMTiles, kPairs, kParts, kTiles> sums(p.shape, me.unit, me.row);
+  exchange.start();
   const auto mode = RnnMode(p.mode);
 
-  const T* const dy = me.element(static_cast<const T*>(a.dy), p, 1, d);
-  const float* const float_dy = me.element(static_cast<const float*>(a.dy), p, 1, d);
-  const T* const y = me.element(static_cast<const T*>(a.y), p, 1, d);
-  const T* const reserve = me.element(static_cast<const T*>(a.gates), p, p.reserved, int64_t(d) * a.rows);
-  const float* const cells = me.element(a.cells, p, 1, int64_t(d) * a.rows);
-  T* const dgates = me.element(static_cast<T*>(a.dgates), p, p.dgates, int64_t(d) * a.rows);
+  const RnnBackwardMemory<T, kRows> memory(p, a, me);
   // The gradients of the states, without the part of dh that comes from the product.
   float dh[kRows], dc[kRows];
 #pragma unroll
@@ -488,31 +528,11 @@ __global__ void __launch_bounds__(kRnnThreads, 1) rnn_persistent_backward(const 
 #pragma unroll 1
   for (int32_t done = 0; done <= p.steps; ++done) {
     const int32_t s = p.steps - 1 - done;
-    // Values of T are converted later, so that nothing waits for the loads here.
-    T of_y[kRows], gates[kRows][4], h_before[kRows];
-    float float_of_y[kRows], cell[kRows], before[kRows];
+    RnnSaved<T> saved[kRows];
 #pragma unroll
     for (int i = 0; i < kRows; ++i) {
-      if (s < 0 || s >= me.lengths[i]) continue;
-      const int32_t t = me.time(i, s), t_before = s > 0 ? me.time(i, s - 1) : 0;
-      const int32_t row = me.row_at(p, a, i, t);
-      const int64_t y_at = me.y_at(a, i, t, a.dy_step, a.dy_row);
-      if (a.dy_is_float) float_of_y[i] = float_dy[y_at];
-      else of_y[i] = dy[y_at];
-      const T* const from = reserve + me.wide(row, p.reserved * hidden);
-#pragma unroll
-      for (int g = 0; g < 4; ++g)
-        if (g < p.reserved) gates[i][g] = from[g * hidden];
-      before[i] = 0;
-      h_before[i] = T();
-      if (mode == RnnMode::lstm) {
-        cell[i] = cells[me.wide(row, hidden)];
-        if (s > 0) before[i] = cells[me.wide(me.row_at(p, a, i, t_before), hidden)];
-        else if (a.c0) before[i] = float(static_cast<const T*>(a.c0)[me.state(p, i)]);
-      } else if (mode == RnnMode::gru) {
-        if (s > 0) h_before[i] = y[me.y_at(a, i, t_before, a.y_step, a.y_row)];
-        else if (a.h0) h_before[i] = static_cast<const T*>(a.h0)[me.state(p, i)];
-      }
+      memory.load(i, s, saved[i]);
+      memory.fetch(i, s - p.ahead);
     }
     if (done > 0) {
       sums.compute(p.shape, product, exchange, done - 1);
@@ -528,22 +548,19 @@ __global__ void __launch_bounds__(kRnnThreads, 1) rnn_persistent_backward(const 
 #pragma unroll
       for (int g = 0; g < 4; ++g) out[g] = 0;
       if (s < me.lengths[i]) {
-        const float in[4] = {float(gates[i][0]), float(gates[i][1]), float(gates[i][2]), float(gates[i][3])};
-        const float of_h = dh[i] + (a.dy_is_float ? float_of_y[i] : float(of_y[i]));
-        const float state = mode == RnnMode::lstm ? before[i] : float(h_before[i]);
-        rnn_fast::backward(mode, p, in, of_h, cell[i], state, out, dh[i], dc[i]);
+        const RnnSaved<T>& in = saved[i];
+        const float gates[4] = {float(in.gates[0]), float(in.gates[1]), float(in.gates[2]), float(in.gates[3])};
+        const float of_h = dh[i] + (a.dy_is_float ? in.float_dy : float(in.dy));
+        const float before = mode == RnnMode::lstm ? in.before : float(in.h_before);
+        rnn_fast::backward(mode, p, gates, of_h, in.cell, before, out, dh[i], dc[i]);
       }
       publish_gates<T>(p, me, exchange, done, i, out);
     }
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      if (!me.exists(i) || (a.offsets && s >= me.lengths[i])) continue;
-      T* const to = dgates + me.wide(me.row_at(p, a, i, me.time(i, s)), p.dgates * hidden);
-#pragma unroll
-      for (int g = 0; g < 4; ++g)
-        if (g < p.dgates) to[g * hidden] = T(of_gates[i][g]);
-    }
+    for (int i = 0; i < kRows; ++i) memory.store(i, s, of_gates[i]);
+    exchange.end_step(done);
   }
+  exchange.finish();
 #pragma unroll
   for (int i = 0; i < kRows; ++i) {
     if (!me.exists(i)) continue;

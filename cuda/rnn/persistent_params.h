@@ -11,29 +11,36 @@ namespace minidnn {
 // over the hidden units forward, and over their gates backward.
 struct RnnPersistentShape {
   int32_t slices = 1, groups = 1, directions = 1;
-  int32_t units = 8;  // of a slice: 8, 16 or 32
-  int32_t rows = 8;   // of the batch in a group
-  int32_t chunk = 8;  // rows that are in shared memory at a time
+  int32_t clustered = 0;  // 1: a group is a cluster
+  int32_t units = 8;      // of a slice: 8, 16 or 32
+  int32_t rows = 8;       // of the batch in a group
+  int32_t chunk = 8;      // rows that are in shared memory at a time
   int32_t m = 0, k = 0;
-  // A warp multiplies a tile of 16 rows of m by one of `parts` parts of k, which has `pairs` pairs of steps of 16.
-  int32_t pairs = 4, parts = 1;
+  int32_t size = 2;  // bytes of an element
+  // A warp multiplies m_tiles tiles of 16 rows of m by one of `parts` parts of k. A part is `pairs` pairs of steps, and a
+  // step is 32 bytes along k.
+  int32_t m_tiles = 1, pairs = 4, parts = 1;
 
-  MINIDNN_HD constexpr int32_t tiles() const { return (m + 15) / 16; }
+  // The steps that the exchanged words are kept for.
+  static constexpr int32_t kSlots = 8;
+
+  MINIDNN_HD constexpr int32_t warps() const { return (m + 16 * m_tiles - 1) / (16 * m_tiles); }  // of a part
+  MINIDNN_HD constexpr int32_t tiles() const { return warps() * m_tiles; }
   MINIDNN_HD constexpr int32_t blocks() const { return slices * groups * directions; }
-  // Rows of shared memory, in elements. The lines of eight rows that ldmatrix reads lie in different banks. Elements from
-  // k on are 0.
-  MINIDNN_HD constexpr int32_t operand_pitch() const { return 32 * pairs * parts + 8; }
+  // Bytes of a row in shared memory. The lines of eight rows that ldmatrix reads lie in different banks. Elements from k
+  // on are 0.
+  MINIDNN_HD constexpr int32_t operand_pitch() const { return 64 * pairs * parts + 16; }
   MINIDNN_HD constexpr int32_t sum_pitch() const { return rows + 1; }
-  MINIDNN_HD constexpr int32_t operand_bytes() const { return 2 * chunk * operand_pitch(); }
+  MINIDNN_HD constexpr int32_t operand_bytes() const { return (1 + clustered) * chunk * operand_pitch(); }
   MINIDNN_HD constexpr int32_t sums_bytes() const { return 4 * parts * tiles() * 16 * sum_pitch(); }
-  // While the weights are loaded, the memory holds some pairs of steps of all parts: rows of m with their k, or steps of
+  // While the weights are loaded, the memory holds some pairs of steps of all parts: lines of m with their k, or lines of
   // k with their m.
-  static constexpr int32_t kStagedPairs = 4, kStagedPitch = 32 * kStagedPairs + 8;
-  MINIDNN_HD constexpr int32_t staged_pitch_along_m() const { return 16 * tiles() + 8; }
+  static constexpr int32_t kStagedPairs = 4, kStagedPitch = 64 * kStagedPairs + 16;
+  MINIDNN_HD constexpr int32_t staged_pitch_along_m() const { return (16 * tiles() + 8) * size; }
   MINIDNN_HD constexpr int32_t smem_bytes() const {
-    const int32_t used = operand_bytes() + sums_bytes(), rows_staged = 2 * parts * tiles() * 16 * kStagedPitch;
-    const int32_t steps_staged = 2 * parts * 32 * kStagedPairs * staged_pitch_along_m();
-    const int32_t staged = rows_staged > steps_staged ? rows_staged : steps_staged;
+    const int32_t used = operand_bytes() + sums_bytes(), m_staged = parts * tiles() * 16 * kStagedPitch;
+    const int32_t k_staged = parts * 64 * kStagedPairs / size * staged_pitch_along_m();
+    const int32_t staged = m_staged > k_staged ? m_staged : k_staged;
     return used > staged ? used : staged;
   }
 };
@@ -46,6 +53,7 @@ struct RnnPersistentParams {
   int32_t dgates = 1;    // parts of the gradients of the gates for a hidden unit
   int32_t has_clip = 0;
   float clip = 0;
+  int32_t ahead = 0;  // what a step reads from global memory is fetched into the L2 so many steps before
 };
 
 // What a launch reads and writes. Pointers to what a call does not have are null. d is the direction. The row of (t, n) is
@@ -74,8 +82,7 @@ struct RnnPersistentArgs {
   void* gates = nullptr;   // of the reserve [directions, rows, reserved H]
   float* cells = nullptr;  // of the reserve [directions, rows, H]
   void* dgates = nullptr;  // [directions, rows, dgates H]
-  // Workspace: what the blocks exchange in even and in odd steps [2, directions, N, k / 2] words of 8 bytes. All of it is 0
-  // at first.
+  // Workspace: what the blocks exchange, in kSlots slots [directions, N, k] of x's dtype. All bits are 1 at first.
   void* exchanged = nullptr;
 };
 

@@ -44,14 +44,20 @@ __device__ __forceinline__ void st_cluster(uint32_t address, float a, float b, f
   asm volatile("st.shared::cluster.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(a), "f"(b), "f"(c), "f"(d)
                : "memory");
 }
-// Stores four floats in the shared memory of another block, and counts 16 bytes at an mbarrier of that block
-// (complete_tx). That block sees the floats after mbarrier_wait_parity(). In contrast to a release, the mbarrier does
+// Stores four words in the shared memory of another block, and counts 16 bytes at an mbarrier of that block
+// (complete_tx). That block sees the words after mbarrier_wait_parity(). In contrast to a release, the mbarrier does
 // not wait for other stores of this thread.
 __device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, float a, float b, float c,
                                                  float d) {
   asm volatile(
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(address),
       "r"(barrier), "f"(a), "f"(b), "f"(c), "f"(d)
+      : "memory");
+}
+__device__ __forceinline__ void st_async_cluster(uint32_t address, uint32_t barrier, const uint4& v) {
+  asm volatile(
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%2, %3, %4, %5}, [%1];" ::"r"(address),
+      "r"(barrier), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
       : "memory");
 }
 // Loads kCount floats (1 or 4) from a variable in the shared memory of block `block`. `address` is the address of the

@@ -46,6 +46,9 @@ __device__ __forceinline__ void red_add_v4_f32(float* to, float a, float b, floa
   asm volatile("red.global.add.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(a), "f"(b), "f"(c), "f"(d) : "memory");
 }
 
+// Fetches the line of an address in global memory into the L2, and waits for nothing.
+__device__ __forceinline__ void prefetch_l2(const void* at) { asm volatile("prefetch.global.L2 [%0];" ::"l"(at)); }
+
 // Loads and stores in shared memory by 32-bit addresses. For accesses through a pointer, the compiler computes the
 // address again at each access.
 __device__ __forceinline__ uint32_t ld_shared_b32(uint32_t address) {

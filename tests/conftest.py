@@ -50,9 +50,8 @@ def device(request: pytest.FixtureRequest) -> str:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # The slow tests, which take minutes each, are distributed evenly over the list, because pytest-xdist gives each
-    # process consecutive tests.
-    slow = [item for item in items if item.name.startswith("test_every_engine_on[")]
+    # The slow tests are distributed evenly over the list, because pytest-xdist gives each process consecutive tests.
+    slow = [item for item in items if item.name.startswith("test_every_engine_in_every_setting[")]
     items[:] = [item for item in items if item not in slow]
     for i, item in enumerate(slow):
         items.insert(i * len(items) // len(slow), item)

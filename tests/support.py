@@ -129,11 +129,15 @@ def values_of(t: dnn.DeviceTensor) -> np.ndarray:
     return t.to(device="cpu", dtype="float64").numpy()
 
 
+_graphs = tempfile.TemporaryDirectory()
+
+
 def reloaded(graph: dnn.Graph) -> dnn.Graph:
     """The graph after it was saved and loaded."""
-    with tempfile.TemporaryDirectory() as folder, unittest.mock.patch("os.fsync"):  # thousands of cases need no disk
-        graph.save(f"{folder}/graph.json")
-        return dnn.Graph.load(f"{folder}/graph.json")
+    # Thousands of cases need neither the disk nor a folder each.
+    with unittest.mock.patch("os.fsync", lambda file: None):
+        graph.save(f"{_graphs.name}/graph.json")
+        return dnn.Graph.load(f"{_graphs.name}/graph.json")
 
 
 def outputs_by_threads(code: str) -> set[str]:

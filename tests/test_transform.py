@@ -84,8 +84,11 @@ def sample(case: Case) -> Sample:
     x = values_for_copies(case, rng)
 
     if case.direction == "copy":
-        numbers = [int(v) if case.dtype not in REAL else v for v in x.ravel().tolist()]
-        want = np.array([float(documented(v, case.dtype, to)) for v in numbers]).reshape(shape)
+        if case.dtype in REAL and to in REAL:
+            want = reference.rounded(x, to)  # test_the_oracle_rounds_like_fractions compares it with `documented`
+        else:
+            numbers = [int(v) if case.dtype not in REAL else v for v in x.ravel().tolist()]
+            want = np.array([float(documented(v, case.dtype, to)) for v in numbers]).reshape(shape)
 
         def copy(
             t: dict[str, dnn.DeviceTensor], algo: str | None, out: dnn.DeviceTensor | None = None
@@ -135,6 +138,16 @@ INTERESTING = [
 INTEGRAL = [0, 1, -1, 2, 3, 126, 127, 128, 129, -127, -128, -129, 254, 255, 256, 257, 2047, 2048, 2049, 2051, 65503, 65519, 65520,
             65535, 65536, 2**24, 2**24 + 1, 2**24 + 3, 2**31 - 1, -(2**31), 2**31, 2**53, 2**53 + 1, 2**53 + 3, 2**62 + 2**54,
             2**62 + 2**54 + 1, 2**62 + 2**54 - 1, 2**63 - 1, -(2**63), -(2**62) - 2**54 - 1, 2**40 + 2**32 + 1]  # fmt: skip
+
+
+@pytest.mark.parametrize("to", REAL)
+def test_the_oracle_rounds_like_fractions(to: str) -> None:
+    rng = np.random.default_rng(1)
+    values = np.concatenate(
+        [INTERESTING, rng.normal(0, 100, 1000), np.ldexp(rng.normal(size=1000), rng.integers(-160, 130, 1000))]
+    )
+    want = np.array([to_real(v, to) for v in values.tolist()])
+    np.testing.assert_array_equal(reference.rounded(values, to), want)
 
 
 @pytest.mark.parametrize("to", DTYPES)

@@ -134,10 +134,13 @@ _graphs = tempfile.TemporaryDirectory()
 
 def reloaded(graph: dnn.Graph) -> dnn.Graph:
     """The graph after it was saved and loaded."""
-    # Thousands of cases need neither the disk nor a folder each.
+    file = f"{_graphs.name}/graph.json"
+    # Thousands of cases need neither a folder each nor the disk, which also replacing an existing file would wait for.
     with unittest.mock.patch("os.fsync", lambda file: None):
-        graph.save(f"{_graphs.name}/graph.json")
-        return dnn.Graph.load(f"{_graphs.name}/graph.json")
+        graph.save(file)
+    loaded = dnn.Graph.load(file)
+    os.unlink(file)
+    return loaded
 
 
 def outputs_by_threads(code: str) -> set[str]:

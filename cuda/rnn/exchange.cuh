@@ -232,6 +232,7 @@ template <class T> struct RnnClusterExchange {
   }
   template <class Multiply> __device__ __forceinline__ void each(int32_t s, Multiply multiply) const {
     mbarrier_wait_parity(barrier + s % 2 * 8, s / 2 % 2);
+    __syncthreads();  // all threads have read the sums of the step before
     if (threadIdx.x == 0) mbarrier_arrive_expect_tx(barrier + s % 2 * 8, step_bytes);
     multiply(operand + s % 2 * operand_bytes, 0);
   }

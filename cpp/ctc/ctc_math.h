@@ -266,6 +266,10 @@ MINIDNN_HD void ctc_forward_sequence(const CtcProblem& p, const CtcArgs& a, int6
   if (team.rank() == 0) losses[b] = ctc_loss(p, s, ctc::probability<Acc>(a, s), valid);
 }
 
+// Where the losses of all sequences are: in the workspace, if they are reduced to one number.
+template <class Acc> MINIDNN_HD Acc* ctc_losses(const CtcProblem& p, const CtcArgs& a, void* workspace) {
+  return static_cast<Acc*>(p.reduction == CtcReduction::none ? a.loss : workspace);
+}
 // Writes the sum or the mean of the losses of all sequences. The mean of no sequences is NaN.
 template <class Acc, class Team>
 MINIDNN_HD void ctc_total(const CtcProblem& p, const CtcArgs& a, const Acc* losses, Team& team) {

@@ -8,7 +8,7 @@ namespace minidnn {
 namespace cuda::ctc {
 // clang-format off
 using List = EngineList<CtcProblem,
-    struct Warp,
+    struct Wavefront,
     struct Generic>;
 // clang-format on
 }  // namespace cuda::ctc

@@ -16,10 +16,24 @@ struct Generic final : Engine<CtcProblem> {
     const double states = std::ceil(double(2 * p.longest() + 1) / kMostThreads);
     return 6 + double(p.steps()) * turns * states * (backward ? 3 : 1.5) + roofline_us(0, ctc_bytes(p), d, 0.5);
   }
-  size_t workspace_bytes(const CtcProblem& p, const Device&, const Config&) const override { return ctc_workspace(p); }
+  size_t workspace_bytes(const CtcProblem& p, const Device&, const Config&) const override {
+    const bool wide = p.x.dtype == DType::float64;
+    const int64_t scratch = wide ? CtcScratch<double>::bytes(p) : CtcScratch<float>::bytes(p);
+    return size_t(p.batch() * itemsize(p.loss.dtype) + (p.direction == CtcDirection::backward ? scratch : 0));
+  }
   std::unique_ptr<Plan<CtcProblem>> build(const CtcProblem& p, const Device& d, const Config&) const override {
-    const char* const sequences = p.direction == CtcDirection::forward ? "ctc_forward" : "ctc_backward";
-    return ctc_plan(p, d, {generic_spec(sequences, p.loss.dtype)}, int64_t(64) * d.sm_count, 2 * p.longest() + 1);
+    auto plan = std::make_unique<LaunchesPlan>(p);
+    const int64_t rows = p.steps() * p.batch(), states = 2 * p.longest() + 1;
+    if (p.direction == CtcDirection::backward) {
+      plan->add_generic("ctc_gradients", p.batch(), p.longest(), d);
+      plan->add_generic("ctc_rows", rows, p.classes(), d);
+      plan->add_generic("ctc_backward", p.batch(), states, d);
+      return plan;
+    }
+    if (p.logits) plan->add_generic("ctc_lse", rows, p.classes(), d);
+    plan->add_generic("ctc_forward", p.batch(), states, d);
+    plan->add_total(d);
+    return plan;
   }
   std::vector<KernelSpec> kernels() const override {
     std::vector<KernelSpec> all;

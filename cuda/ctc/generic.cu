@@ -25,17 +25,18 @@ template <class Body> __device__ __forceinline__ void each(int64_t n, Body body)
 
 // Rows of lse.
 template <class Acc> __global__ void __launch_bounds__(256)
-    ctc_lse(const __grid_constant__ CtcProblem p, CtcArgs a, Acc*) {
+    ctc_lse(const __grid_constant__ CtcProblem p, CtcArgs a, void*) {
   each(p.steps() * p.batch(), [&](int64_t row, Team& team) { ctc_row_lse<Acc>(p, a, row, team); });
 }
 template <class Acc> __global__ void __launch_bounds__(256)
-    ctc_forward(const __grid_constant__ CtcProblem p, CtcArgs a, Acc* losses) {
+    ctc_forward(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
+  Acc* const losses = ctc_losses<Acc>(p, a, workspace);
   each(p.batch(), [&](int64_t b, Team& team) { ctc_forward_sequence<Acc>(p, a, b, losses, team); });
 }
 // One block adds up the losses of all sequences.
 template <class Acc> __global__ void __launch_bounds__(256)
-    ctc_add(const __grid_constant__ CtcProblem p, CtcArgs a, Acc* losses) {
-  each(1, [&](int64_t, Team& team) { ctc_total(p, a, losses, team); });
+    ctc_add(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
+  each(1, [&](int64_t, Team& team) { ctc_total(p, a, ctc_losses<Acc>(p, a, workspace), team); });
 }
 
 // The gradient of the loss of each sequence.

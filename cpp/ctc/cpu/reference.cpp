@@ -26,7 +26,7 @@ template <class Acc> void compute(const CtcProblem& p, const CtcArgs& a, void* w
   auto numbers = static_cast<Acc*>(workspace);
   if (p.direction == CtcDirection::forward) {
     const bool reduced = p.reduction != CtcReduction::none;
-    Acc* const losses = reduced ? numbers : static_cast<Acc*>(a.loss);
+    Acc* const losses = ctc_losses<Acc>(p, a, workspace);
     if (p.logits) each(rows, [&](int64_t row, Team& team) { ctc_row_lse<Acc>(p, a, row, team); });
     each(p.batch(), [&](int64_t b, Team& team) { ctc_forward_sequence<Acc>(p, a, b, losses, team); });
     if (reduced) ctc_total(p, a, losses, one);

@@ -42,7 +42,7 @@ struct Vectorized final : Engine<CtcProblem> {
     const int64_t threads = threads_of(p, d);
     return make_plan<CtcProblem>([=, kernels = &ctc_kernels()](const CtcArgs& a, void* workspace, Stream) {
       const bool reduced = p.reduction != CtcReduction::none;
-      auto losses = static_cast<float*>(reduced ? workspace : a.loss);
+      float* const losses = ctc_losses<float>(p, a, workspace);
       const auto begin = reinterpret_cast<uintptr_t>(workspace) + losses_bytes(p) + 63;
       auto arenas = reinterpret_cast<float*>(begin & ~uintptr_t(63));
       const auto compute = [&](int64_t b, const CtcArena& arena) {

@@ -40,6 +40,26 @@ __device__ __forceinline__ void st_global_if(bool condition, void* to, uint16_t 
                : "memory");
 }
 
+// Predicated loads of memory that no thread writes. The result is 0 if the condition is false.
+__device__ __forceinline__ uint32_t ld_global_nc_if(bool condition, const uint32_t* from) {
+  uint32_t v;
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; mov.b32 %0, 0; @p ld.global.nc.b32 %0, [%2];}"
+      : "=r"(v)
+      : "r"(uint32_t(condition)), "l"(from));
+  return v;
+}
+__device__ __forceinline__ uint16_t ld_global_nc_if(bool condition, const uint16_t* from) {
+  uint16_t v;
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; mov.b16 %0, 0; @p ld.global.nc.b16 %0, [%2];}"
+      : "=h"(v)
+      : "r"(uint32_t(condition)), "l"(from));
+  return v;
+}
+// Fetches the cache line of `at` into the L2 if the condition is true.
+__device__ __forceinline__ void prefetch_global_l2_if(bool condition, const void* at) {
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p prefetch.global.L2 [%1];}" ::"r"(uint32_t(condition)), "l"(at));
+}
+
 // Adds four floats to those at a multiple of 16 bytes in global memory (sm_90). The order of the additions of different
 // threads is not defined.
 __device__ __forceinline__ void red_add_v4_f32(float* to, float a, float b, float c, float d) {
@@ -86,6 +106,11 @@ __device__ __forceinline__ void st_shared_v4_b32(uint32_t address, uint4 v) {
 }
 __device__ __forceinline__ void st_shared_v4_f32(uint32_t address, float4 v) {
   asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(v.x), "f"(v.y), "f"(v.z), "f"(v.w)
+               : "memory");
+}
+__device__ __forceinline__ void st_shared_v2_if(bool condition, uint32_t address, uint32_t a, uint32_t b) {
+  asm volatile("{.reg .pred p; setp.ne.u32 p, %0, 0; @p st.shared.v2.b32 [%1], {%2, %3};}" ::"r"(uint32_t(condition)),
+               "r"(address), "r"(a), "r"(b)
                : "memory");
 }
 __device__ __forceinline__ void st_shared_b16(uint32_t address, uint16_t v) {

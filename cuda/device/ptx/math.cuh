@@ -41,6 +41,13 @@ __device__ __forceinline__ uint64_t mul_wide(uint32_t a, uint32_t b) {
   return result;
 }
 
+// a * b + c for 32-bit numbers a and b, in one instruction.
+__device__ __forceinline__ int64_t mad_wide(int32_t a, int32_t b, int64_t c) {
+  int64_t result;
+  asm("mad.wide.s32 %0, %1, %2, %3;" : "=l"(result) : "r"(a), "r"(b), "l"(c));
+  return result;
+}
+
 // The larger of a and b. The result is NaN if a or b is NaN.
 __device__ __forceinline__ float max_nan(float a, float b) {
   float result;

@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: Apache-2.0
+// Rows of lse and of dx for cuda.ctc.wavefront. A team computes a row: a warp, or a block of 256 threads.
+// - Grid: a team for each row. Block: 32 x 8 threads for eight rows, or 256 x 1 for one.
+// - Bytes: each row of x once, and each row of dx once, by vectors of 16 bytes if the rows are contiguous.
+// - Numerics: float32. lse is the sum of exponentials relative to the largest number of each thread, then of the row.
+// - dx: g softmax, then the columns of the labels and of the blank again: g (softmax - posterior).
+#include "cuda/ctc/wavefront_params.h"
+#include "cuda/device/ptx/griddep.cuh"
+#include "cuda/device/reduce.cuh"
+#include "cuda/device/vec.cuh"
+#include "cuda/rows/exponentials_math.h"
+
+namespace minidnn {
+namespace {
+
+constexpr int kVectors = 4;  // that a thread loads at a time
+
+// The threads of a row: those with the same threadIdx.y.
+class Team {
+ public:
+  __device__ int32_t rank() const { return int32_t(threadIdx.x); }
+  __device__ int32_t size() const { return int32_t(blockDim.x); }
+  __device__ float sum(float v) { return size() == 32 ? warp_reduce<SumOp>(v) : block_.sum(v); }
+  __device__ float max(float v) { return size() == 32 ? warp_reduce<MaxOp>(v) : block_.max(v); }
+  __device__ void sync() {
+    if (size() == 32) __syncwarp();
+    else __syncthreads();
+  }
+
+ private:
+  BlockReduce block_;
+};
+
+// Elements of a row: `head` elements, `vectors` vectors at multiples of 16 bytes, and the rest.
+struct Split {
+  int64_t n, head, vectors;
+
+  template <class T> __device__ Split(const T* at, int64_t count, bool is_contiguous) : n(count), head(n), vectors(0) {
+    if (!is_contiguous) return;
+    const int64_t before = int64_t(-reinterpret_cast<uint64_t>(at) % 16 / sizeof(T));
+    head = min_of(before, n);
+    vectors = (n - head) / kVecWidth<T>;
+  }
+  // Calls body(c) for each element that is in no vector.
+  template <class T, class Body> __device__ void others(const Team& team, Body body) const {
+    const int64_t width = vectors * kVecWidth<T>;
+    for (int64_t i = team.rank(); i < n - width; i += team.size()) body(i < head ? i : i + width);
+  }
+};
+
+// Calls body(t, b, team) for all rows.
+template <class Body> __device__ __forceinline__ void each_row(const CtcProblem& p, Body body) {
+  Team team;
+  const int64_t rows = p.steps() * p.batch();
+  for (int64_t row = int64_t(blockIdx.x) * blockDim.y + threadIdx.y; row < rows; row += int64_t(gridDim.x) * blockDim.y)
+    body(row / p.batch(), row % p.batch(), team);
+}
+
+// Adds the exponentials of kN numbers.
+template <int kN> __device__ __forceinline__ void add(rows::Exponentials& e, const float (&x)[kN]) {
+  float largest = e.largest, sum = 0;
+#pragma unroll
+  for (int i = 0; i < kN; ++i) largest = fmaxf(largest, x[i]);
+  const float from = largest == -INFINITY ? 0 : largest;  // -inf - -inf would be NaN
+#pragma unroll
+  for (int i = 0; i < kN; ++i) sum += maths::exp(x[i] - from);
+  e = {largest, e.moved<float>(largest, 1) + sum};
+}
+
+}  // namespace
+
+template <class T> __global__ void __launch_bounds__(256)
+    ctc_lse_rows(const __grid_constant__ CtcProblem p, CtcArgs a, void*) {
+  griddep_wait();
+  each_row(p, [&](int64_t t, int64_t b, Team& team) {
+    if (t >= ctc::steps_of(p, a, b)) return;
+    const T* const x = static_cast<const T*>(a.x) + t * p.x.stride[0] + b * p.x.stride[1];
+    const Split split(x, p.classes(), p.x.stride[2] == 1);
+    const Vec<T>* const vectors = reinterpret_cast<const Vec<T>*>(x + split.head);
+    rows::Exponentials e{-INFINITY, 0};
+    split.others<T>(team, [&](int64_t c) { add(e, {float(x[c * p.x.stride[2]])}); });
+    for (int64_t v = team.rank(); v < split.vectors; v += kVectors * team.size()) {
+      Vec<T> raw[kVectors];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        raw[k] = Vec<T>::filled(kMinusInfinity<T>);
+        if (v + k * team.size() < split.vectors) raw[k] = Vec<T>::load(vectors + v + k * team.size());
+      }
+      float f[kVectors * kVecWidth<T>];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) raw[k].unpack(f + k * kVecWidth<T>);
+      add(e, f);
+    }
+    const float largest = team.max(e.largest), sum = team.sum(e.moved<float>(largest, 1));
+    if (team.rank() == 0) static_cast<float*>(a.lse)[t * p.batch() + b] = largest + maths::log(sum);
+  });
+}
+
+template <class T> __global__ void __launch_bounds__(256)
+    ctc_dx_rows(const __grid_constant__ CtcProblem p, CtcArgs a, void* workspace) {
+  griddep_wait();
+  const CtcWorkspace w = CtcWorkspace::of(p, workspace);
+  each_row(p, [&](int64_t t, int64_t b, Team& team) {
+    const T* const x = static_cast<const T*>(a.x) + t * p.x.stride[0] + b * p.x.stride[1];
+    T* const dx = static_cast<T*>(a.dx) + t * p.dx.stride[0] + b * p.dx.stride[1];
+    const CtcSequenceGradient s = w.sequences[b];
+    const bool in_sequence = t < ctc::steps_of(p, a, b);
+    const float g = in_sequence ? s.gradient : 0.0f;
+    const float lse = in_sequence && p.logits ? static_cast<const float*>(a.lse)[t * p.batch() + b] : 0.0f;
+    const auto softmax = [&](float v) { return g == 0 ? 0.0f : g * maths::exp(v - lse); };
+    const bool same_alignment = (reinterpret_cast<uint64_t>(x) - reinterpret_cast<uint64_t>(dx)) % 16 == 0;
+    const Split split(x, p.classes(), p.x.stride[2] == 1 && p.dx.stride[2] == 1 && same_alignment);
+    const Vec<T>* const from = reinterpret_cast<const Vec<T>*>(x + split.head);
+    Vec<T>* const to = reinterpret_cast<Vec<T>*>(dx + split.head);
+    split.others<T>(team, [&](int64_t c) { dx[c * p.dx.stride[2]] = T(softmax(float(x[c * p.x.stride[2]]))); });
+    for (int64_t v = team.rank(); v < split.vectors; v += kVectors * team.size()) {
+      Vec<T> raw[kVectors];
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k)
+        if (v + k * team.size() < split.vectors) raw[k] = Vec<T>::load(from + v + k * team.size());
+#pragma unroll
+      for (int k = 0; k < kVectors; ++k) {
+        if (v + k * team.size() >= split.vectors) break;
+        float f[kVecWidth<T>];
+        raw[k].unpack(f);
+#pragma unroll
+        for (int e = 0; e < kVecWidth<T>; ++e) f[e] = softmax(f[e]);
+        Vec<T>::pack(f).store(to + v + k * team.size());
+      }
+    }
+    if (g == 0 || g != g) return;
+
+    const int64_t first_state = p.steps() * (2 * s.first + b) + t * (2 * s.labels + 1);
+    const float* const of_blanks = w.posteriors + first_state;
+    const float* const of_labels = of_blanks + s.labels + 1;
+    float some_blanks = 0, some_labels = 0;
+    for (int32_t i = team.rank(); i <= s.labels; i += team.size()) {
+      some_blanks += of_blanks[i];
+      if (i < s.labels) some_labels += of_labels[i];
+    }
+    const float blanks = team.sum(some_blanks), all = blanks + team.sum(some_labels);
+    team.sync();  // the row is written
+    // The posteriors of a step have the sum 1. To divide by their sum removes what their rounding errors have in common.
+    const auto store = [&](int64_t c, float posterior) {
+      const float own = maths::exp(float(x[c * p.x.stride[2]]) - lse);
+      dx[c * p.dx.stride[2]] = T(g * (own - posterior / all));
+    };
+    const int32_t* const classes = w.classes + s.first;
+    for (int32_t i = team.rank(); i < s.labels; i += team.size()) {
+      const int32_t c = classes[i];
+      if (i > 0 && classes[i - 1] == c) continue;
+      float posterior = 0;
+      for (int32_t j = i; j < s.labels && classes[j] == c; ++j) posterior += of_labels[j];
+      store(c, posterior);
+    }
+    if (team.rank() == 0) store(p.blank, blanks);
+  });
+}
+
+}  // namespace minidnn

@@ -386,6 +386,55 @@ def test_long_targets(device: str) -> None:
     check(x, targets, [3300], [1500], "float32", device, logits=True)
 
 
+@pytest.mark.parametrize("labels", [0, 1, 31, 32, 33, 63, 64, 255, 256, 257, 511, 512, 1000])
+def test_labels_at_the_borders_of_warps_and_strips(labels: int, device: str) -> None:
+    """A warp has 32 states, a block of cuda.ctc.wavefront 512. Some labels equal others far away."""
+    rng = np.random.default_rng(labels)
+    steps = labels + labels // 3 + 15  # no multiple of the steps between two barriers
+    targets = rng.integers(1, 20, (2, labels))
+    targets[0, ::7] = 3
+    x = rng.normal(0, 2, (steps, 2, 20))
+    lengths = [steps, steps - 1], [labels, max(labels - 1, 0)]
+    check(x, targets, *lengths, "float32", device, logits=True)
+    check(reference.log_softmax(x)[0], targets, *lengths, "bfloat16", device)
+
+
+def test_few_steps_around_a_chunk(device: str) -> None:
+    """Steps that are a multiple of those between two barriers, one less and one more; and fewer than warps need to
+    follow each other."""
+    for steps in (1, 2, 7, 8, 9, 15, 16, 17):
+        p = probabilities(steps, 3, 6, seed=steps)
+        check(p, [[1, 2, 1, 3]] * 3, [steps, steps - 1, steps], [4, 2, 0], "float32", device)
+        check(p, np.ones((3, 70), int), [steps] * 3, [70, 1, 33], "float32", device, zero_infinity=True)
+
+
+def test_concatenated_targets_of_different_lengths(device: str) -> None:
+    """One sequence has far more labels than the others, for which a block of cuda.ctc.wavefront is made."""
+    rng = np.random.default_rng(6)
+    lengths = [3, 0, 40, 31, 32, 250, 7]
+    targets = np.where(rng.random(sum(lengths)) < 0.2, 5, rng.integers(1, 20, sum(lengths)))
+    x = rng.normal(0, 2, (330, 7, 20))
+    check(x, targets, [330, 20, 300, 17, 330, 330, 0], lengths, "float32", device, logits=True)
+    check(reference.log_softmax(x)[0], targets, [330] * 7, lengths, "float16", device)
+
+
+def test_many_labels_and_many_steps(device: str) -> None:
+    rng = np.random.default_rng(8)
+    x = rng.normal(0, 2, (3300, 1, 25))
+    check(x, rng.integers(1, 25, (1, 3000)), [3300], [3000], "float32", device, logits=True)
+    p = probabilities(6000, 1, 12, spread=12)  # a loss of more than 50,000
+    check(p, rng.integers(1, 12, (1, 40)), [6000], [40], "float32", device)
+
+
+def test_losses_beyond_the_range_of_exponents(device: str) -> None:
+    """The largest loss of cuda.ctc.wavefront is 2^29 log 2. Other engines have no limit."""
+    p = np.full((400, 1, 3), -1.9e6)
+    for algo in usable("float32", device):
+        loss, _ = both(p, [[1, 2]], [400], [2], "float32", device, reduction="none", algo=algo)
+        most = 2.0**29 * np.log(2) if algo == "cuda.ctc.wavefront" else np.inf
+        np.testing.assert_allclose(loss, [min(7.6e8, most)], rtol=1e-5)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 def test_a_permutation_of_the_sequences_changes_no_bits(dtype: str, device: str) -> None:
     rng = np.random.default_rng(4)

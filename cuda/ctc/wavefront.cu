@@ -71,9 +71,11 @@ __device__ __forceinline__ States sums(const States& v, Number before, int32_t s
 template <class T> __device__ __forceinline__ T* at(T* from, int32_t index, int32_t step) {
   return reinterpret_cast<T*>(mad_wide(index, step, reinterpret_cast<int64_t>(from)));
 }
-template <class T> __device__ __forceinline__ T load_if(bool condition, const T* from) {
-  using Bits = typename BitsOf<sizeof(T)>::type;
-  return __builtin_bit_cast(T, ld_global_nc_if(condition, reinterpret_cast<const Bits*>(from)));
+// If the condition is false, v keeps its value.
+template <class T> __device__ __forceinline__ void load_if(bool condition, const T* from, T& v) {
+  auto bits = __builtin_bit_cast(typename BitsOf<sizeof(T)>::type, v);
+  ld_global_nc_if(condition, from, bits);
+  v = __builtin_bit_cast(T, bits);
 }
 __device__ __forceinline__ void store_if(bool condition, float* to, float v) {
   st_global_if(condition, to, __float_as_uint(v));
@@ -176,19 +178,25 @@ template <class T, bool kBackward> struct Recursion {
     next_lse = 0;
     if (warp >= active()) return;
 #pragma unroll
-    for (int u = 0; u < kSteps; ++u) load(0, u, u);
+    for (int u = 0; u < kSteps; ++u) {
+      scores[u] = T{};
+      if constexpr (kBackward) alpha_blank[u] = alpha_label[u] = {0, 0};
+      load(-kSteps, u, 0);
+    }
     load_for_all(lane);
   }
   // The warps that have states in this strip.
   __device__ int32_t active() const { return min_of(warps, (labels - first) / 32 + 1); }
 
-  // Loads step `step` + u, where `step` is the first one of a chunk.
-  __device__ __forceinline__ void load(int32_t step, int32_t u, int slot) {
-    scores[slot] = load_if(step + u < steps, at(x_label, u, x_step));
+  // Loads step u of the chunk behind the one that begins with `step`. The addresses are those of `ahead` steps before.
+  __device__ __forceinline__ void load(int32_t step, int32_t u, int32_t ahead) {
+    load_if(u < steps - kSteps - step, at(x_label, u + ahead, x_step), scores[u]);
     if constexpr (kBackward) {
-      const bool blank = step + u < blank_steps, label = step + u < label_steps;
-      alpha_blank[slot] = {load_if(blank, at(blank_m, u, row_step)), load_if(blank, at(blank_e, u, row_step))};
-      alpha_label[slot] = {load_if(label, at(label_m, u, row_step)), load_if(label, at(label_e, u, row_step))};
+      const bool blank = u < blank_steps - kSteps - step, label = u < label_steps - kSteps - step;
+      load_if(blank, at(blank_m, u + ahead, row_step), alpha_blank[u].m);
+      load_if(blank, at(blank_e, u + ahead, row_step), alpha_blank[u].e);
+      load_if(label, at(label_m, u + ahead, row_step), alpha_label[u].m);
+      load_if(label, at(label_e, u + ahead, row_step), alpha_label[u].e);
     }
   }
   __device__ __forceinline__ void load_for_all(int32_t i) {
@@ -215,20 +223,22 @@ template <class T, bool kBackward> struct Recursion {
     for (int u = 0; u < kSteps; ++u) incoming[u] = before[warp][u];
     const bool fetches = step + kFetched + kSteps <= steps;
     const uint32_t outgoing = cvta_to_shared(after[warp]);
+    States next = probabilities(0);
 #pragma unroll
     for (int u = 0; u < kSteps; ++u) {
-      const float4 of_all = shared.of_step[warp][u];
-      const Number p_label = exponential(float(scores[u]) - of_all.z);
+      const States now = next;
       const Number edge = u == 0 ? carry : incoming[max_of(u - 1, 0)];
       Number last{shuffle_up(v.label.m, 1), shuffle_up(v.label.e, 1)};
+      // The exponentials do not depend on the states, so they fill the time in which the sums wait for each other.
+      if (u + 1 < kSteps) next = probabilities(u + 1);
       last.m = lane == 0 ? edge.m : last.m;
       last.e = lane == 0 ? edge.e : last.e;
       const States sum = sums(v, last, skip);
-      v.blank = product(sum.blank, {of_all.x, __float_as_int(of_all.y)});
-      v.label = product(sum.label, p_label);
+      v.blank = product(sum.blank, now.blank);
+      v.label = product(sum.label, now.label);
       st_shared_v2_if(lane == 31, outgoing + u * sizeof(Number), __float_as_uint(v.label.m), uint32_t(v.label.e));
       store(step, u, sum);
-      load(step, kSteps + u, u);
+      load(step, u, kSteps);
       prefetch_global_l2_if(fetches, at(x_label, kFetched + u, x_step));
     }
     carry = incoming[kSteps - 1];
@@ -243,9 +253,14 @@ template <class T, bool kBackward> struct Recursion {
       if (lane < kSteps && step + lane < steps) edges[step + lane] = after[warp][lane];
     }
   }
+  // Returns p of the blank and of the label in step u of the chunk.
+  __device__ __forceinline__ States probabilities(int u) const {
+    const float4 of_all = shared.of_step[warp][u];
+    return {{of_all.x, __float_as_int(of_all.y)}, exponential(float(scores[u]) - of_all.z)};
+  }
   // Stores alpha, or the posteriors from beta.
   __device__ __forceinline__ void store(int32_t step, int32_t u, const States& beta) {
-    const bool blank = step + u < blank_steps, label = step + u < label_steps;
+    const bool blank = u < blank_steps - step, label = u < label_steps - step;
     if constexpr (kBackward) {
       const auto posterior = [&](CtcNumber<float> alpha, Number b) {
         return alpha.m * b.m * power(alpha.e - whole + float(b.e));

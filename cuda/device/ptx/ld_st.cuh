@@ -40,20 +40,16 @@ __device__ __forceinline__ void st_global_if(bool condition, void* to, uint16_t 
                : "memory");
 }
 
-// Predicated loads of memory that no thread writes. The result is 0 if the condition is false.
-__device__ __forceinline__ uint32_t ld_global_nc_if(bool condition, const uint32_t* from) {
-  uint32_t v;
-  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; mov.b32 %0, 0; @p ld.global.nc.b32 %0, [%2];}"
-      : "=r"(v)
+// Predicated loads of memory that no thread writes. If the condition is false, v keeps its value.
+__device__ __forceinline__ void ld_global_nc_if(bool condition, const void* from, uint32_t& v) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; @p ld.global.nc.b32 %0, [%2];}"
+      : "+r"(v)
       : "r"(uint32_t(condition)), "l"(from));
-  return v;
 }
-__device__ __forceinline__ uint16_t ld_global_nc_if(bool condition, const uint16_t* from) {
-  uint16_t v;
-  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; mov.b16 %0, 0; @p ld.global.nc.b16 %0, [%2];}"
-      : "=h"(v)
+__device__ __forceinline__ void ld_global_nc_if(bool condition, const void* from, uint16_t& v) {
+  asm("{.reg .pred p; setp.ne.u32 p, %1, 0; @p ld.global.nc.b16 %0, [%2];}"
+      : "+h"(v)
       : "r"(uint32_t(condition)), "l"(from));
-  return v;
 }
 // Fetches the cache line of `at` into the L2 if the condition is true.
 __device__ __forceinline__ void prefetch_global_l2_if(bool condition, const void* at) {

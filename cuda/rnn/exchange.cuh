@@ -200,12 +200,13 @@ template <class T> struct RnnClusterExchange {
   __device__ __forceinline__ void start() const {
     if (threadIdx.x == 0) {
 #pragma unroll
-      for (int i = 0; i < 2; ++i) {
-        mbarrier_init(barrier + 8 * i, 1);
-        mbarrier_arrive_expect_tx(barrier + 8 * i, step_bytes);
-      }
+      for (int i = 0; i < 2; ++i) mbarrier_init(barrier + 8 * i, 1);
       fence_mbarrier_init();
     }
+    __syncthreads();
+    if (threadIdx.x == 0)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) mbarrier_arrive_expect_tx(barrier + 8 * i, step_bytes);
     cluster_sync();
   }
   // As RnnL2Exchange::publish().

@@ -8,6 +8,7 @@ namespace minidnn {
 namespace cpu::rnn {
 // clang-format off
 using List = EngineList<RnnProblem,
+    struct PackedGemm,
     struct Reference>;
 // clang-format on
 }  // namespace cpu::rnn

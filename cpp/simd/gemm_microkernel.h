@@ -99,6 +99,10 @@ struct GemmKernels {
   // float32 to float32, [1] float16 to float16, [2] bfloat16 to bfloat16, [3] float16 to float32, [4] bfloat16 to
   // float32.
   void (*finish[5])(const Epilogue&, const EpilogueBlock&);
+  // few_rows[i] multiplies a tile of i + 1 rows, at most f32.rows, and f32.columns columns. few_rows[0] computes the sum
+  // of each segment by itself, and adds these sums in their order: that is what the others compute by a call for each
+  // segment. Several segments make few_rows[0] fast.
+  void (*few_rows[kGemmRows])(const GemmTile<float>&);
 };
 
 MINIDNN_PER_ISA(GemmKernels, gemm_kernels)

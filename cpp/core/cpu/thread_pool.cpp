@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "cpp/core/cpu/spin_wait.h"
 #include "cpp/core/cpu/work_size.h"
 #include "cpp/core/platform.h"
 
@@ -23,26 +24,6 @@ namespace {
 thread_local bool inside_body = false;
 // The largest number of threads that may work on a parallel loop that this thread starts; 0 means no limit.
 thread_local int most_threads = 0;
-
-void relax() {
-#ifdef __x86_64__
-  __builtin_ia32_pause();
-#endif
-}
-
-// The number of times that a waiting thread polls before it blocks. The polls take about 20 us. Waking a blocked thread
-// takes as long, and the next call often comes sooner.
-constexpr int kSpins = 500;
-
-// Waits until the atomic `value` differs from `old`, and returns the new value.
-template <class T> T changed(const std::atomic<T>& value, T old) {
-  for (int i = 0; i < kSpins; ++i) {
-    if (T now = value.load(std::memory_order_acquire); now != old) return now;
-    relax();
-  }
-  value.wait(old, std::memory_order_acquire);
-  return value.load(std::memory_order_acquire);
-}
 
 struct Job {
   int64_t n, grain, chunks;

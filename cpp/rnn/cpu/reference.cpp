@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // cpu.rnn.reference: the formulas of rnn_math.h, step by step, for all options and any strides.
+#include "cpp/rnn/cpu/reference.h"
+
 #include "cpp/core/cpu/thread_pool.h"
 #include "cpp/engine/engine_object.h"
-#include "cpp/rnn/rnn.h"
 
 namespace minidnn {
 namespace cpu::rnn {
@@ -23,6 +24,16 @@ int64_t grain_of(RnnPass pass, const RnnProblem& p, const RnnLayer& l) {
 
 }  // namespace
 
+void run_reference_pass(RnnPass pass, const RnnProblem& p, const RnnLayer& l, int64_t step, int64_t items) {
+  cpu::check_interrupt();
+  with_floating(p.x.dtype, [&](auto type) {
+    using T = typename decltype(type)::type;
+    cpu::parallel_for(items, grain_of(pass, p, l), [&](int64_t first, int64_t last) {
+      for (int64_t i = first; i < last; ++i) rnn_item<kUnits, T>(pass, p, l, step, i);
+    });
+  });
+}
+
 struct Reference final : Engine<RnnProblem> {
   std::string name() const override { return "cpu.rnn.reference"; }
   std::string why_not(const RnnProblem&, const Device&) const override { return ""; }
@@ -34,14 +45,8 @@ struct Reference final : Engine<RnnProblem> {
   }
   std::unique_ptr<Plan<RnnProblem>> build(const RnnProblem& p, const Device&, const Config&) const override {
     return make_plan<RnnProblem>([p](const RnnArgs& a, void* workspace, Stream) {
-      with_floating(p.x.dtype, [&](auto type) {
-        using T = typename decltype(type)::type;
-        run_rnn_passes(p, a, workspace, kUnits, [&p](RnnPass pass, const RnnLayer& l, int64_t step, int64_t items) {
-          cpu::check_interrupt();
-          cpu::parallel_for(items, grain_of(pass, p, l), [&](int64_t first, int64_t last) {
-            for (int64_t i = first; i < last; ++i) rnn_item<kUnits, T>(pass, p, l, step, i);
-          });
-        });
+      run_rnn_passes(p, a, workspace, kUnits, [&p](RnnPass pass, const RnnLayer& l, int64_t step, int64_t items) {
+        run_reference_pass(pass, p, l, step, items);
       });
     });
   }
